@@ -1,0 +1,108 @@
+//! A step as it is written: the event after it, and what the store must look at in the same write.
+//!
+//! The store knows keys, registers and slots but no policy. So the policy is worked out here, for both cases: what
+//! to write, and what to write instead if another event has changed the subject meanwhile.
+
+use super::claim::Payload;
+use super::event::{Event, Impossible, Outcome, Receipt, State, Step};
+use super::id::EventId;
+use super::source::Route;
+use super::time::Timestamp;
+
+/// One write to one event: revision n-1 is swapped for n.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The event after the step.
+    pub event: Event,
+    /// The time the step was worked out for; every time in `event` is written as the store's clock + (time - now).
+    pub now: Timestamp,
+    /// Written instead when the event is no longer its subject's current one.
+    pub overtaken: Option<Event>,
+    /// What the write does to the event's place.
+    pub place: PlaceInLine,
+    /// What the attempt came to.
+    pub attempt: Option<Tried>,
+    /// The answer to keep.
+    pub receipt: Option<Receipt>,
+    /// The body of the delivery that re-armed it.
+    pub payload: Option<Payload>,
+}
+
+/// What a write does to an event's place in its group's queue and in its register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceInLine {
+    /// Nothing.
+    Keeps,
+    /// It goes to the end of its group's queue.
+    LinesUp,
+    /// The same, and it becomes its subject's current event: a person's replay.
+    Leads,
+}
+
+/// What an attempt came to, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tried {
+    /// The life it belongs to.
+    pub life: u32,
+    /// Its number in that life.
+    pub attempt: u32,
+    /// When it began, by the store's clock.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// The outcome's word.
+    pub outcome: String,
+    /// The sentence behind it.
+    pub why: String,
+    /// What it wrote, head and tail.
+    pub output: Vec<u8>,
+}
+
+/// The id that stands for "whoever the register names": the store fills it in.
+const WHOEVER: EventId = EventId([0; 16]);
+
+impl Event {
+    /// This step, ready to be written.
+    pub fn change(&self, step: Step, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+        let place = match step {
+            Step::Rearm => PlaceInLine::LinesUp,
+            Step::Replay => PlaceInLine::Leads,
+            _ => PlaceInLine::Keeps,
+        };
+        let asks = match &step {
+            Step::Start { .. } => !self.owed_first_attempt(),
+            Step::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
+            Step::Expire { .. } | Step::Rearm => true,
+            Step::Rejoin => !self.owed_first_attempt(),
+            _ => false,
+        };
+        let receipt = match &step {
+            Step::Settle { outcome, .. } => outcome.receipt().cloned(),
+            _ => None,
+        };
+        let event = self.after(step, route, now)?;
+        let overtaken = match (asks, self.change) {
+            (true, Some(_)) => Some(self.after(Step::Supersede { by: WHOEVER }, route, now)?),
+            _ => None,
+        };
+        Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None })
+    }
+}
+
+impl Change {
+    /// What is written at the store's time, given the subject's current event (`None`: no register).
+    pub fn resolve(&self, current: Option<EventId>, at: Timestamp) -> Event {
+        let mut event = match (&self.overtaken, current) {
+            (Some(overtaken), Some(current)) if current != self.event.id => {
+                let mut event = overtaken.clone();
+                if let State::Done { how: super::event::How::Superseded { by }, .. } = &mut event.state {
+                    *by = current;
+                }
+                event
+            }
+            _ => self.event.clone(),
+        };
+        event.state = event.state.shifted(self.now, at);
+        event
+    }
+}

@@ -1,0 +1,137 @@
+//! What is claimed, and what comes of it: the words between `judge`, the store and the answer.
+
+use super::event::{Event, State};
+use super::id::{EventId, Key};
+use super::source::{Keep, Redelivery};
+use super::time::Timestamp;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A new event as a delivery would make it: all of it is written, or nothing.
+#[derive(Clone, Debug)]
+pub struct New {
+    /// The hot row, at its first revision.
+    pub event: Event,
+    /// Its keys, in the order of `per`.
+    pub keys: Vec<IdentityKey>,
+    /// Headers and body.
+    pub payload: Payload,
+    /// How long its source's events are remembered, as configured now.
+    pub keep: Keep,
+}
+
+/// One identity's key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IdentityKey {
+    /// Which identity.
+    pub same: Same,
+    /// Its key.
+    pub key: Key,
+}
+
+/// Which identity two deliveries share.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Same {
+    /// The sender's delivery id.
+    Delivery,
+    /// The bytes.
+    Body,
+    /// These fields, by their names joined for people.
+    Fields(Arc<str>),
+    /// The subject was already changed to this.
+    Change,
+}
+
+impl Same {
+    /// The word for it, or the fields' names.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Delivery => "delivery",
+            Self::Body => "body",
+            Self::Fields(names) => names,
+            Self::Change => "change",
+        }
+    }
+
+    /// The identity of this word.
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "delivery" => Self::Delivery,
+            "body" => Self::Body,
+            "change" => Self::Change,
+            names => Self::Fields(names.into()),
+        }
+    }
+
+    /// May a delivery matched through its register leave this key behind as an alias? Keys of named fields may not:
+    /// that would join unrelated events.
+    pub fn aliased(&self) -> bool {
+        matches!(self, Self::Delivery | Self::Body)
+    }
+}
+
+/// Headers that fields use or a route passes on, and the body as it came.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Payload {
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The bytes that were verified.
+    pub body: Bytes,
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Payload({} headers, {} bytes)", self.headers.len(), self.body.len())
+    }
+}
+
+/// What came of a claim.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Claim {
+    /// It is ours: committed. The event as it stands (after a lost answer it may have moved on).
+    New {
+        /// As written: in a group it may have been parked.
+        event: Box<Event>,
+        /// The store's clock.
+        now: Timestamp,
+    },
+    /// One of its identities is claimed.
+    Duplicate {
+        /// By which event; where that one was superseded, its subject's current event.
+        event: Box<Event>,
+        /// Which identity matched.
+        same: Same,
+        /// The event that matched was superseded, and `event` is the one that stands in its place.
+        instead: bool,
+        /// The store's clock.
+        now: Timestamp,
+    },
+    /// Its subject has been changed by something newer.
+    Stale {
+        /// By this event.
+        of: EventId,
+    },
+    /// The store could not decide in this batch: claim again.
+    Again,
+}
+
+/// What a duplicate does to the event it repeats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// Gives it another attempt.
+    Rearms,
+    /// Nothing: it only hears how things stand.
+    Hears,
+}
+
+/// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
+/// storm of siblings does not become a loop of retries.
+pub fn repeat(event: &Event, same: &Same, instead: bool, redelivery: Redelivery, now: Timestamp) -> Repeat {
+    let (State::Dead { cause, at }, Redelivery::Retry { same_after, other_after }, false) =
+        (&event.state, redelivery, instead)
+    else {
+        return Repeat::Hears;
+    };
+    let wait = if *same == Same::Delivery { same_after } else { other_after };
+    if cause.rearmable() && now >= *at + wait { Repeat::Rearms } else { Repeat::Hears }
+}

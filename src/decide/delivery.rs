@@ -1,0 +1,54 @@
+//! One arrival, as it came. Nothing here has been believed yet.
+
+use super::time::Timestamp;
+use bytes::Bytes;
+
+/// One arrival: the bytes as they came.
+#[derive(Clone, Debug)]
+pub struct Delivery<'d> {
+    /// The path, without the query.
+    pub path: &'d str,
+    /// What stands behind the `?`, undecoded; empty if nothing does.
+    pub query: &'d str,
+    /// Headers as they came, names in lower case, repeated ones repeated.
+    pub headers: &'d [(String, Vec<u8>)],
+    /// The body as it came.
+    pub body: &'d Bytes,
+    /// When it arrived, by the store's clock.
+    pub at: Timestamp,
+}
+
+/// What a header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header<'d> {
+    /// It is not there.
+    Missing,
+    /// It is there once.
+    One(&'d [u8]),
+    /// It is there more than once: which one counts is anybody's guess, so none does.
+    Several,
+}
+
+impl<'d> Delivery<'d> {
+    /// The header of this name (in lower case).
+    pub fn header(&self, name: &str) -> Header<'d> {
+        let mut found = Header::Missing;
+        for (_, value) in self.headers.iter().filter(|(n, _)| n == name) {
+            found = match found {
+                Header::Missing => Header::One(value),
+                _ => return Header::Several,
+            };
+        }
+        found
+    }
+
+    /// The header as text, if it is there once, is not empty, and is visible ASCII.
+    pub fn text(&self, name: &str) -> Option<&'d str> {
+        match self.header(name) {
+            Header::One(value) if !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b)) => {
+                std::str::from_utf8(value).ok()
+            }
+            _ => None,
+        }
+    }
+}

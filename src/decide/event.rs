@@ -1,0 +1,512 @@
+//! An event's life: its four states and every rule that leads from one to the next.
+//!
+//! ```text
+//!               ┌────────────── Settle(failed), HandBack, Expire ──────────────┐
+//!               ▼                                                              │
+//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew
+//!     │       │ ▲ ▲                                                     │   │      └─┘
+//!     │       │ │ └── Rearm (a repeat), Replay (a person) ──────────┐   │   │
+//!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
+//!     │       │                                                     │   │   │
+//!     │       └─ Supersede, Cancel, Damage ─▶ done or dead ─────────┘   │   │
+//!     └──────── nothing to do: recorded ────▶ done ◀── Settle(delivered)┘   │
+//!                                             dead ◀── Settle, Expire, …  ──┘
+//! ```
+//!
+//! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
+//! its subject's current one is asked by the store, in the write itself (see `change.rs`).
+
+use super::field::Fields;
+use super::id::{Digest, EventId, Key, Node, Revision, Turn};
+use super::limits;
+use super::retry::{self, Jitter};
+use super::source::{InDoubt, Route};
+use super::time::{Duration, Timestamp};
+use std::fmt;
+use std::sync::Arc;
+
+/// What happened, and is to be acted on once: the hot row. Body, receipt and output live elsewhere.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Event {
+    /// Its name, and what sinks get as idempotency key.
+    pub id: EventId,
+    /// How many writes made it what it is.
+    pub revision: Revision,
+    /// The source it came through, by name.
+    pub source: Arc<str>,
+    /// The route it takes, by name: what runs is that route as configured now.
+    pub route: Arc<str>,
+    /// Which of its route's receivers it is for; 0 where there is one.
+    pub part: u16,
+    /// The sender's id of the delivery that made it.
+    pub delivery_id: Option<Arc<str>>,
+    /// The declared fields that were there.
+    pub fields: Fields,
+    /// When it was claimed.
+    pub received_at: Timestamp,
+    /// Where it stands.
+    pub state: State,
+    /// Which life this is: 1, and one more for each replay.
+    pub life: u32,
+    /// Attempts begun in this life.
+    pub attempt: u32,
+    /// Attempts of this life whose outcome nobody knows.
+    pub doubts: u32,
+    /// Which blocks of its command have succeeded in this life.
+    pub blocks: Blocks,
+    /// Whether the queue still owes it a first attempt.
+    pub passed: Passed,
+    /// The group it must not overlap with.
+    pub group: Option<Key>,
+    /// Its place in that group's queue.
+    pub turn: Turn,
+    /// The change it stands for.
+    pub change: Option<ChangeOf>,
+    /// Digest of the body.
+    pub body_digest: Digest,
+    /// Digest of all that never changes by itself; see [`Event::seal`].
+    pub digest: Digest,
+}
+
+/// What a subject was changed to, in whose order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChangeOf {
+    /// The register: one per `change.of`.
+    pub subject: Key,
+    /// What it was changed to: the digest of `change.to`.
+    pub value: Digest,
+    /// Where it stands in the sender's order.
+    pub order: Option<i64>,
+}
+
+/// The four states.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// To be started when due; with no time, parked until its group's slot is handed to it.
+    Waiting {
+        /// When it may start.
+        due: Option<Timestamp>,
+    },
+    /// One node alone may act on it.
+    Running {
+        /// Until when, by the store's clock.
+        until: Timestamp,
+        /// Which node.
+        by: Node,
+    },
+    /// It is over, and well.
+    Done {
+        /// In what way.
+        how: How,
+        /// Since when.
+        at: Timestamp,
+    },
+    /// It is over, and somebody should look.
+    Dead {
+        /// Why.
+        cause: Cause,
+        /// Since when.
+        at: Timestamp,
+    },
+}
+
+/// In what way an event was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// Its action said so.
+    Acted,
+    /// It has no action: it was only written down.
+    Recorded,
+    /// Another event changed its subject before it could be tried again.
+    Superseded {
+        /// That event.
+        by: EventId,
+    },
+}
+
+/// Why an event is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// It failed as often as it may.
+    Failed,
+    /// It never will succeed.
+    Rejected,
+    /// It may have acted, and nobody knows.
+    InDoubt,
+    /// What is stored is not what was received.
+    Damaged,
+    /// A person ended it.
+    Cancelled,
+}
+
+/// Whether a group's queue still owes an event its first attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// It is in the queue.
+    No,
+    /// Its route is gone: it waits without its slot, and others pass it.
+    Aside,
+    /// Its route came back. It is in the queue again, but what passed it may have overtaken it.
+    Yes,
+}
+
+/// The blocks of a command that have succeeded, as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Blocks(pub u64);
+
+impl Blocks {
+    /// Has this block succeeded?
+    pub fn has(self, block: usize) -> bool {
+        self.0 >> block & 1 == 1
+    }
+
+    /// These, and this one.
+    #[must_use]
+    pub fn with(self, block: usize) -> Self {
+        Self(self.0 | 1 << block)
+    }
+}
+
+/// What an attempt came to. Not a `Result`: an unknown is an answer.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// It acted.
+    Delivered(Option<Receipt>),
+    /// It did not act, and may later.
+    Failed {
+        /// In a sentence.
+        why: String,
+        /// The receiver asked for this much time.
+        retry_after: Option<Duration>,
+        /// What the receiver answered.
+        receipt: Option<Receipt>,
+    },
+    /// It never will.
+    Rejected {
+        /// In a sentence.
+        why: String,
+        /// What the receiver answered.
+        receipt: Option<Receipt>,
+    },
+    /// It may have acted.
+    Unknown {
+        /// In a sentence.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Delivered(_) => "delivered",
+            Self::Failed { .. } => "failed",
+            Self::Rejected { .. } => "rejected",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+
+    /// The sentence behind it, where there is one.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Delivered(_) => "",
+            Self::Failed { why, .. } | Self::Rejected { why, .. } | Self::Unknown { why } => why,
+        }
+    }
+
+    /// What was answered, if anything was.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Delivered(receipt) => receipt.as_ref(),
+            Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => receipt.as_ref(),
+            Self::Unknown { .. } => None,
+        }
+    }
+}
+
+/// What the action answered; kept, and given again to duplicates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The HTTP status.
+    pub status: u16,
+    /// Headers that may be given again.
+    pub headers: Vec<(String, String)>,
+    /// The body, up to the limit.
+    pub body: Vec<u8>,
+    /// The body was longer than the limit and is not whole.
+    pub cut: bool,
+}
+
+/// What is to happen to an event next.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// A node begins an attempt.
+    Start {
+        /// How long it may act before it must renew.
+        lasts: Duration,
+        /// Which node.
+        by: Node,
+    },
+    /// The node is still at it.
+    Renew {
+        /// How much longer.
+        lasts: Duration,
+        /// The blocks that have succeeded so far.
+        blocks: Blocks,
+    },
+    /// The node stops before the attempt's first step: nothing has happened.
+    HandBack,
+    /// The attempt came to something.
+    Settle {
+        /// To what.
+        outcome: Outcome,
+        /// The blocks that have succeeded so far.
+        blocks: Blocks,
+        /// Spreads the next attempt.
+        jitter: Jitter,
+    },
+    /// The lease ran out: the same as an unknown outcome.
+    Expire {
+        /// Spreads the next attempt.
+        jitter: Jitter,
+    },
+    /// Another event is its subject's current one.
+    Supersede {
+        /// That event.
+        by: EventId,
+    },
+    /// A repeat of a dead event gives it another attempt.
+    Rearm,
+    /// A person gives it another life.
+    Replay,
+    /// A person ends it.
+    Cancel,
+    /// What is stored is not what was received.
+    Damage,
+    /// Its route is gone; look again later.
+    SetAside {
+        /// How much later.
+        lasts: Duration,
+    },
+    /// Its route is back.
+    Rejoin,
+}
+
+/// A step that the state does not allow: nothing is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Impossible;
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the event's state does not allow this step")
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+impl State {
+    /// The state's own word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Running { .. } => "running",
+            Self::Done { .. } => "done",
+            Self::Dead { .. } => "dead",
+        }
+    }
+
+    /// Since when it is over, if it is.
+    pub fn ended(&self) -> Option<Timestamp> {
+        match self {
+            Self::Done { at, .. } | Self::Dead { at, .. } => Some(*at),
+            Self::Waiting { .. } | Self::Running { .. } => None,
+        }
+    }
+
+    /// When somebody must look at it: it is due, or its lease ends.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Waiting { due } => *due,
+            Self::Running { until, .. } => Some(*until),
+            Self::Done { .. } | Self::Dead { .. } => None,
+        }
+    }
+
+    /// The same state on a clock that shows `theirs` when ours shows `ours`.
+    #[must_use]
+    pub fn shifted(self, ours: Timestamp, theirs: Timestamp) -> Self {
+        match self {
+            Self::Waiting { due } => Self::Waiting { due: due.map(|t| t.shifted(ours, theirs)) },
+            Self::Running { until, by } => Self::Running { until: until.shifted(ours, theirs), by },
+            Self::Done { how, at } => Self::Done { how, at: at.shifted(ours, theirs) },
+            Self::Dead { cause, at } => Self::Dead { cause, at: at.shifted(ours, theirs) },
+        }
+    }
+}
+
+impl How {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Acted => "acted",
+            Self::Recorded => "recorded",
+            Self::Superseded { .. } => "superseded",
+        }
+    }
+}
+
+impl Cause {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::InDoubt => "in_doubt",
+            Self::Damaged => "damaged",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The cause of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled]
+            .into_iter()
+            .find(|c| c.word() == word)
+    }
+
+    /// May a repeat bring it back? What is in doubt or damaged is left to a person: else `hold` would mean nothing.
+    pub fn rearmable(self) -> bool {
+        matches!(self, Self::Failed | Self::Rejected)
+    }
+}
+
+impl Event {
+    /// The event after this step, at its next revision, or [`Impossible`].
+    pub fn after(&self, step: Step, route: &Route, now: Timestamp) -> Result<Self, Impossible> {
+        let mut next = Self { revision: self.revision.next(), ..self.clone() };
+        match (step, &self.state) {
+            (Step::Start { lasts, by }, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
+                next.attempt += 1;
+                next.state = State::Running { until: now + lasts, by };
+            }
+            (Step::Renew { lasts, blocks }, State::Running { by, .. }) => {
+                next.blocks = blocks;
+                next.state = State::Running { until: now + lasts, by: by.clone() };
+            }
+            (Step::HandBack, State::Running { .. }) => {
+                next.attempt -= 1;
+                next.state = State::Waiting { due: Some(now) };
+            }
+            (Step::Settle { outcome, blocks, jitter }, State::Running { .. }) => {
+                next.blocks = blocks;
+                next.settle(&outcome, jitter, route, now);
+            }
+            (Step::Expire { jitter }, State::Running { until, .. }) if *until <= now => {
+                next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
+            }
+            (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
+                next.state = State::Done { how: How::Superseded { by }, at: now };
+            }
+            (Step::Rearm, State::Dead { cause, .. }) if cause.rearmable() => {
+                next.passed = Passed::No;
+                next.state = State::Waiting { due: Some(now) };
+            }
+            (Step::Replay, State::Done { .. } | State::Dead { .. }) => {
+                next.life += 1;
+                (next.attempt, next.doubts, next.blocks, next.passed) = (0, 0, Blocks::default(), Passed::No);
+                next.state = State::Waiting { due: Some(now) };
+            }
+            (Step::Cancel, State::Waiting { .. } | State::Running { .. }) => {
+                next.state = State::Dead { cause: Cause::Cancelled, at: now };
+            }
+            (Step::Damage, State::Waiting { .. } | State::Running { .. }) => {
+                next.state = State::Dead { cause: Cause::Damaged, at: now };
+            }
+            (Step::SetAside { lasts }, State::Waiting { due: Some(_) }) => {
+                next.passed = Passed::Aside;
+                next.state = State::Waiting { due: Some(now + lasts) };
+            }
+            (Step::Rejoin, State::Waiting { .. }) if self.passed == Passed::Aside => {
+                next.passed = Passed::Yes;
+                next.state = State::Waiting { due: Some(now) };
+            }
+            _ => return Err(Impossible),
+        }
+        Ok(next)
+    }
+
+    /// `attempts` limits what failed; what is unknown is counted apart, so that a crash is followed by another
+    /// attempt even with `attempts = 1`, and a payload that kills its node still ends.
+    fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
+        let dead = |cause| State::Dead { cause, at: now };
+        let failures = self.attempt.saturating_sub(self.doubts);
+        self.state = match outcome {
+            Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
+            Outcome::Rejected { .. } => dead(Cause::Rejected),
+            Outcome::Failed { .. } if failures >= route.retry.attempts => dead(Cause::Failed),
+            Outcome::Failed { retry_after, .. } => {
+                let wait = retry::delay(&route.retry, failures, jitter);
+                let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
+                State::Waiting { due: Some(now + wait.max(asked)) }
+            }
+            Outcome::Unknown { .. } => {
+                self.doubts += 1;
+                let limit = match route.in_doubt {
+                    InDoubt::Hold => 1,
+                    InDoubt::Retry => route.retry.attempts.max(limits::DOUBTS_MIN),
+                };
+                if self.doubts >= limit {
+                    dead(Cause::InDoubt)
+                } else {
+                    State::Waiting { due: Some(now + retry::delay(&route.retry, self.doubts, jitter)) }
+                }
+            }
+        };
+    }
+
+    /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
+    #[must_use]
+    pub fn parked(mut self) -> Self {
+        if let State::Running { .. } = self.state {
+            self.attempt -= 1;
+        }
+        self.state = State::Waiting { due: None };
+        self
+    }
+
+    /// Does it need its group's slot, to run or to wait for its turn?
+    pub fn wants_slot(&self) -> bool {
+        self.state.ended().is_none() && self.passed != Passed::Aside
+    }
+
+    /// An event's first attempt always runs, in its turn. After that, or once passed, it must still be its
+    /// subject's current one.
+    pub fn owed_first_attempt(&self) -> bool {
+        self.attempt == 0 && self.passed == Passed::No
+    }
+
+    /// The event with its superseded life ended by the claim or replay of `by`: only one that waits and is owed
+    /// nothing ends at once; any other finds out by itself.
+    pub fn replaced(&self, by: EventId, now: Timestamp) -> Option<Self> {
+        let waits = matches!(self.state, State::Waiting { .. });
+        (waits && !self.owed_first_attempt()).then(|| Self {
+            revision: self.revision.next(),
+            state: State::Done { how: How::Superseded { by }, at: now },
+            ..self.clone()
+        })
+    }
+
+    /// What sinks get as idempotency key: after a replay another one, so that they do not swallow it.
+    pub fn idempotency_key(&self) -> String {
+        match self.life {
+            0 | 1 => self.id.to_string(),
+            life => format!("{}.{life}", self.id),
+        }
+    }
+
+    /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store
+    /// must not run the wrong thing.
+    pub fn seal(&self) -> Digest {
+        super::key::seal(self)
+    }
+}

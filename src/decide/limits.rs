@@ -1,0 +1,58 @@
+//! Everything has a limit, and every limit stands here, with its unit.
+
+use super::time::Duration;
+
+/// A body, unless its source says otherwise: GitHub's own cap.
+pub const BODY_BYTES_MAX: usize = 25 << 20;
+/// Bodies held by one node at once.
+pub const BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
+/// All headers of one request.
+pub const HEADER_BYTES_MAX: usize = 64 << 10;
+/// How many headers one request may have.
+pub const HEADERS_MAX: usize = 128;
+/// The time in which a request's headers must arrive.
+pub const HEADER_TIME: Duration = Duration::from_secs(10);
+/// A body that comes slower than this, counted after a first second of grace, is given up.
+pub const BODY_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
+/// Connections to one port at once.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Objects and arrays inside each other.
+pub const JSON_DEPTH_MAX: usize = 128;
+/// One field's value.
+pub const FIELD_BYTES_MAX: usize = 4 << 10;
+/// Fields declared by one source.
+pub const FIELDS_MAX: usize = 64;
+/// A sender's delivery id.
+pub const DELIVERY_ID_BYTES_MAX: usize = 256;
+/// A signature header: room for several signatures of 64 bytes in hex.
+pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
+/// Signatures in one header.
+pub const SIGNATURES_MAX: usize = 8;
+/// Secrets of one source while rotating.
+pub const SECRETS_MAX: usize = 8;
+/// How far ahead of the store's clock an `order` may be.
+pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Output of one attempt; the head and the tail are kept.
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// A kept answer.
+pub const RECEIPT_BYTES_MAX: usize = 1 << 20;
+/// Claims that wait for the batcher; one more is answered 503.
+pub const CLAIMS_WAITING_MAX: usize = 4096;
+/// Claims in one batch.
+pub const BATCH_CLAIMS_MAX: usize = 512;
+/// Bodies in one batch.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Duplicates of one event that are remembered one by one; after that they are only counted.
+pub const SIGHTINGS_MAX: usize = 16;
+/// `run` blocks of one route: their successes are bits of one number.
+pub const BLOCKS_MAX: usize = 64;
+/// How long a receiver's `Retry-After` is believed.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
+pub const DOUBTS_MIN: u32 = 3;
+/// The earliest a redelivery under the same id re-arms a dead event.
+pub const REDELIVERY_AFTER: Duration = Duration::from_secs(5);
+/// How often an event whose route is gone is looked at again.
+pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
+/// Claims repeated because the event changed under a re-arm; after that the sender is asked to come again.
+pub const REARM_TRIES: usize = 3;

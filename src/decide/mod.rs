@@ -1,0 +1,28 @@
+//! What is decided, and nothing else: no input or output, no clock, no randomness, no waiting.
+//! Time, ids and jitter come in as arguments, so that every rule can be run a million times in a second and a
+//! history can be repeated from its seed.
+//!
+//! ```text
+//! Delivery ─verify─▶ Verified ─fields, filter, route, keys─▶ Verdict       judge.rs
+//! Event ─after(step)─▶ Event                                               event.rs
+//! Claim, Event ─▶ Reply                                                    answer.rs
+//! ```
+//!
+//! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
+
+pub mod answer;
+pub mod change;
+pub mod claim;
+pub mod delivery;
+pub mod event;
+pub mod field;
+pub mod filter;
+pub mod id;
+pub mod judge;
+pub mod key;
+pub mod limits;
+pub mod refusal;
+pub mod retry;
+pub mod source;
+pub mod time;
+pub mod verify;

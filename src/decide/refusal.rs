@@ -1,0 +1,25 @@
+//! Why a delivery is not believed or cannot be read, in the words of the answer. A refusal leaves no trace in the
+//! store.
+
+use std::sync::Arc;
+
+/// Why a delivery is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// No signature, a bad one, or an old one. Never says which.
+    BadSignature,
+    /// `require` is false.
+    Forbidden,
+    /// The body cannot be read. What is wrong with it, in words.
+    Malformed(String),
+    /// The body is of a type this source does not take.
+    ContentType,
+    /// A field that an identity, the order, the group or a parameter needs is not there.
+    MissingField(Arc<str>),
+    /// A field is longer than a field may be.
+    FieldTooLong(Arc<str>),
+    /// The order is neither an integer nor a time, or lies too far ahead.
+    BadOrder(Arc<str>),
+    /// The sender's header names one kind of event, the body has the shape of another.
+    KindMismatch,
+}

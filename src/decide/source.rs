@@ -1,0 +1,238 @@
+//! A source and its routes, as resolved from the config: what `judge` and `after` go by. Data, no behaviour.
+
+use super::field::{FieldIx, FieldSet, Place};
+use super::filter::Filter;
+use super::limits;
+use super::retry::Retry;
+use super::time::Duration;
+use super::verify::Scheme;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Every source, found by its path.
+#[derive(Clone, Default, Debug)]
+pub struct Sources {
+    by_path: HashMap<Arc<str>, Arc<Source>>,
+}
+
+impl Sources {
+    /// These sources. Two on one path are refused by the config.
+    pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
+        Self { by_path: sources.into_iter().map(|s| (s.path.clone(), s)).collect() }
+    }
+
+    /// The source that listens on this path.
+    pub fn at(&self, path: &str) -> Option<&Arc<Source>> {
+        self.by_path.get(path)
+    }
+
+    /// The source of this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<Source>> {
+        self.by_path.values().find(|s| &*s.name == name)
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> Vec<&Arc<Source>> {
+        let mut all: Vec<_> = self.by_path.values().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}
+
+/// A sender we believe: a path and a way to verify.
+#[derive(Debug)]
+pub struct Source {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What its keys are made under; its name, unless the config keeps an old one.
+    pub scope: Arc<str>,
+    /// Where it listens.
+    pub path: Arc<str>,
+    /// How it is verified.
+    pub verify: Scheme,
+    /// The kind of event it is for, where the sender says the kind in an unsigned header.
+    pub kind: Option<Kind>,
+    /// Where the sender's delivery id is; `None`: this sender has none.
+    pub delivery: Option<DeliveryId>,
+    /// The declared fields.
+    pub fields: FieldSet,
+    /// False: 403.
+    pub require: Option<Filter>,
+    /// False: ignored.
+    pub when: Option<Filter>,
+    /// What makes two deliveries the same event.
+    pub once: Once,
+    /// When the sender is answered.
+    pub respond: Respond,
+    /// The longest body.
+    pub body_max: usize,
+    /// Where to go; the first that lets the delivery through wins.
+    pub routes: Vec<Arc<Route>>,
+}
+
+impl Source {
+    /// The route of this name.
+    pub fn route(&self, name: &str) -> Option<&Arc<Route>> {
+        self.routes.iter().find(|r| &*r.name == name)
+    }
+}
+
+/// The kind of event a preset is for. The header that names it is not signed, so the body must have its shape.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// The header that names the kind, in lower case.
+    pub header: String,
+    /// The kind that counts; others are ignored.
+    pub is: String,
+    /// The path a body of that kind has, such as `registry_package`.
+    pub shape: Vec<String>,
+}
+
+/// Where the sender's delivery id is, and whether the signature covers it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeliveryId {
+    /// Where.
+    pub at: Place,
+    /// Signed: the id alone is the key. Not signed: the body's digest is part of it.
+    pub signed: bool,
+}
+
+/// What makes two deliveries the same event, and for how long.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Once {
+    /// Identities: a delivery is a duplicate if any one of them is claimed.
+    pub per: Vec<Identity>,
+    /// A subject that is changed to something.
+    pub change: Option<Change>,
+    /// How long an event's keys are remembered, from its end.
+    pub keep: Keep,
+    /// How long its body and receipt are.
+    pub keep_body: Duration,
+}
+
+/// How long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// This long.
+    For(Duration),
+    /// A capture replayed later would look like a roll-back.
+    Forever,
+}
+
+/// One thing that makes two deliveries the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Identity {
+    /// The sender's delivery id.
+    Delivery,
+    /// The verified bytes.
+    Body,
+    /// These fields, taken together.
+    Named(Vec<FieldIx>),
+}
+
+/// A register per `of`: another `to` than the current one is new.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// The subject.
+    pub of: Vec<FieldIx>,
+    /// What it is changed to.
+    pub to: Vec<FieldIx>,
+    /// The sender's order.
+    pub order: Option<FieldIx>,
+}
+
+/// When the sender is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Respond {
+    /// When the event is durable.
+    Accepted,
+    /// When it is done, with the receipt; at the latest after `within`.
+    WhenDone {
+        /// This long.
+        within: Duration,
+    },
+}
+
+/// Within a source: a name, a filter, and how to treat what it lets through. What is done is known to `action`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Lets a delivery through; none lets everything through.
+    pub when: Option<Filter>,
+    /// Events that must not overlap.
+    pub group: Option<Group>,
+    /// What failed is tried again.
+    pub retry: Retry,
+    /// What may have acted is tried again, or held for a person.
+    pub in_doubt: InDoubt,
+    /// What a repeat of a dead event does.
+    pub redelivery: Redelivery,
+    /// How long one node alone may act.
+    pub lease: Duration,
+    /// Attempts of this route at once on one node.
+    pub at_once: usize,
+    /// How many events one delivery makes.
+    pub makes: Makes,
+}
+
+/// How many events one delivery makes on a route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Makes {
+    /// One, done as soon as it is claimed: there is no action.
+    Record,
+    /// One for each receiver, claimed together.
+    Actions(u16),
+}
+
+/// Events that must not overlap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// One group of the whole store.
+    Fixed(String),
+    /// One for each combination of these fields.
+    Fields(Vec<FieldIx>),
+}
+
+/// What to do when the outcome is unknown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InDoubt {
+    /// Try again: at least once.
+    Retry,
+    /// Leave it to a person: at most once.
+    Hold,
+}
+
+/// What a repeat of a dead event does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Redelivery {
+    /// It gives the event another attempt, if it has been dead for long enough.
+    Retry {
+        /// For a delivery under an id the event already has.
+        same_after: Duration,
+        /// For any other delivery of the event.
+        other_after: Duration,
+    },
+    /// Nothing.
+    Ignore,
+}
+
+impl Default for Route {
+    /// A route named "1" that only records.
+    fn default() -> Self {
+        Self {
+            name: "1".into(),
+            when: None,
+            group: None,
+            retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_secs(3600) },
+            in_doubt: InDoubt::Retry,
+            redelivery: Redelivery::Retry {
+                same_after: limits::REDELIVERY_AFTER,
+                other_after: Duration::from_secs(60),
+            },
+            lease: Duration::from_secs(30),
+            at_once: 64,
+            makes: Makes::Record,
+        }
+    }
+}

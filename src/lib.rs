@@ -1,0 +1,33 @@
+//! Webhooks arrive twice. Your action should happen once.
+//!
+//! The words, used the same way in code, config, logs, tables and docs:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | source | a sender we believe: a path and a way to verify |
+//! | delivery | one arrival: the bytes as they came |
+//! | field | a named value pointed at inside a delivery |
+//! | event | what happened, and is to be acted on once |
+//! | identity, key | what makes two deliveries the same event; its 32 bytes |
+//! | claim | to be first to write an event, committed before anything else happens |
+//! | duplicate, stale | a delivery whose event is claimed; one older than its register |
+//! | register | what a subject was last changed to |
+//! | route, action | where an event goes; what is done there |
+//! | group, slot | events that must not overlap; the one place in a group |
+//! | node, lease | one running process; the time in which it alone may act |
+//! | attempt, life | one try; an event has one life, and a replay gives it the next |
+//! | outcome, doubt | delivered, failed, rejected, unknown; when it is unknown |
+//! | receipt | what the action answered; kept, and given again to duplicates |
+//! | waiting, running, done, dead | the four states |
+//! | keep, forget | how long keys are remembered; removing them |
+//!
+//! The direction: `decide` knows nobody; `store` and `action` know `decide`; `gateway` and `dispatcher` know these; the
+//! edges (`http`, `cli`, `config`) know all.
+//!
+//! ```text
+//! bytes ─▶ Delivery ─judge─▶ Verdict ─claim─▶ Claim ─act─▶ Outcome ─after─▶ State ─advance─▶ answer
+//! ```
+
+pub mod decide;
+#[cfg(feature = "node")]
+pub mod store;

@@ -1,0 +1,209 @@
+//! The store: keys, registers, slots and events, and no policy. What `decide` worked out is written here, all of it
+//! or nothing, and is durable when the call returns.
+//!
+//! A new store begins by making [`contract`] green.
+
+use crate::decide::change::{Change, Tried};
+use crate::decide::claim::{Claim, New, Payload, Same};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::EventId;
+use crate::decide::source::Keep;
+use crate::decide::time::{Duration, Timestamp};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// What a store answers, later. Stores are chosen at run time, so the future is boxed.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Where events are kept.
+pub trait Store: Send + Sync + 'static {
+    /// Claims each of these, as if one after another: all of one event or nothing of it. Durable when it returns,
+    /// and idempotent by event id, so that after a lost answer the same claim is simply made again.
+    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
+
+    /// Writes these changes: each swaps revision n-1 for n, or is lost.
+    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>>;
+
+    /// The hot row alone.
+    fn get(&self, id: EventId) -> Answer<'_, Option<Event>>;
+
+    /// Headers and body, compared with the event's digest.
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
+
+    /// The kept answer.
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
+
+    /// What must be looked at now: due, or with a lease that has ended. Oldest first.
+    fn due(&self, limit: usize) -> Answer<'_, Due>;
+
+    /// Events for people, newest first.
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+
+    /// All that is known of one event, for people.
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
+
+    /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>>;
+
+    /// Notes sightings of duplicates. Not durable: written with the next batch.
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
+
+    /// Frees the space of what may be forgotten, a little at a time: at most `limit` events.
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+
+    /// The store's clock: it never runs backwards, and no other clock decides anything.
+    fn now(&self) -> Timestamp;
+}
+
+/// What came of a change.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Advance {
+    /// It is written.
+    Written {
+        /// As it was written: it may have been parked, or superseded instead.
+        event: Box<Event>,
+        /// The store's clock.
+        now: Timestamp,
+    },
+    /// Somebody else wrote first.
+    Lost,
+}
+
+/// Why a store did not answer.
+#[derive(Clone, Debug)]
+pub enum StoreError {
+    /// Nothing was written; it may work later.
+    Down(String),
+    /// It may have been written: the same claim, or a look at the event, tells.
+    Unsure(String),
+    /// Going on would do harm.
+    Broken(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down(why) => write!(f, "the store is out of reach: {why}"),
+            Self::Unsure(why) => write!(f, "the store did not say whether it wrote: {why}"),
+            Self::Broken(why) => write!(f, "the store is broken: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Something that was stored and may not be there any more, or not as it was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stored<T> {
+    /// As it was written.
+    Whole(T),
+    /// Not as it was written.
+    Damaged,
+    /// No longer kept.
+    Forgotten,
+}
+
+/// What must be looked at now.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Due {
+    /// These, the one that waits longest first.
+    pub events: Vec<Event>,
+    /// When the next one after these will be, if any.
+    pub next: Option<Timestamp>,
+}
+
+/// Which events to list.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Listing {
+    /// Of this source.
+    pub source: Option<String>,
+    /// On this route.
+    pub route: Option<String>,
+    /// In this state, by its word.
+    pub state: Option<String>,
+    /// Older than this one.
+    pub before: Option<EventId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// All that is known of one event, for people.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Story {
+    /// The event.
+    pub event: Event,
+    /// Its identities.
+    pub identities: Vec<Same>,
+    /// The first few duplicates of it.
+    pub sightings: Vec<Sighting>,
+    /// How many duplicates there were.
+    pub duplicates: u64,
+    /// Attempts that ended.
+    pub attempts: Vec<Tried>,
+    /// The kept answer.
+    pub receipt: Option<Receipt>,
+    /// Whether its body is still there.
+    pub has_body: bool,
+}
+
+/// A duplicate that was seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sighting {
+    /// When.
+    pub at: Timestamp,
+    /// The sender's id of it.
+    pub delivery_id: Option<Arc<str>>,
+    /// Which identity matched.
+    pub same: Same,
+}
+
+/// Something to be noted beside an event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The event.
+    pub event: EventId,
+    /// A duplicate of it.
+    pub sighting: Sighting,
+}
+
+/// How long each source's events are kept, as configured now.
+#[derive(Clone, Debug, Default)]
+pub struct Keeps {
+    /// By the source's name.
+    pub sources: HashMap<Arc<str>, Kept>,
+}
+
+/// How long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Events and their keys.
+    pub keys: Keep,
+    /// Bodies, receipts and output.
+    pub body: Duration,
+}
+
+impl Default for Kept {
+    /// What holds for a source that is no longer configured.
+    fn default() -> Self {
+        Self { keys: Keep::For(Duration::from_secs(30 * 86_400)), body: Duration::from_secs(7 * 86_400) }
+    }
+}
+
+impl Keeps {
+    /// How long this source's events are kept.
+    pub fn of(&self, source: &str) -> Kept {
+        self.sources.get(source).copied().unwrap_or_default()
+    }
+}
+
+/// How much was forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forgotten {
+    /// Events with their keys.
+    pub events: u64,
+    /// Bodies with receipts and output.
+    pub bodies: u64,
+}
