@@ -2,7 +2,7 @@
 
 use super::event::{Event, State};
 use super::id::{EventId, Key};
-use super::source::{Keep, Redelivery};
+use super::source::{Kept, Redelivery};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct New {
     /// Headers and body.
     pub payload: Payload,
     /// How long its source's events are remembered, as configured now.
-    pub keep: Keep,
+    pub kept: Kept,
 }
 
 /// One identity's key.

@@ -119,6 +119,29 @@ pub enum Keep {
     Forever,
 }
 
+/// How long an event's parts are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The event and its keys.
+    pub keys: Keep,
+    /// Its body, receipt and output.
+    pub body: Duration,
+}
+
+impl Default for Kept {
+    /// What holds for a source that is no longer configured.
+    fn default() -> Self {
+        Self { keys: Keep::For(Duration::from_secs(30 * 86_400)), body: Duration::from_secs(7 * 86_400) }
+    }
+}
+
+impl Once {
+    /// How long this source's events are kept.
+    pub fn kept(&self) -> Kept {
+        Kept { keys: self.keep, body: self.keep_body }
+    }
+}
+
 /// One thing that makes two deliveries the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Identity {

@@ -1,14 +1,19 @@
 //! The store: keys, registers, slots and events, and no policy. What `decide` worked out is written here, all of it
 //! or nothing, and is durable when the call returns.
 //!
-//! A new store begins by making [`contract`] green.
+//! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
+//! SQLite, only has to be a [`ledger::Ledger`].
+
+pub mod clock;
+pub mod ledger;
+pub mod memory;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
-use crate::decide::source::Keep;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::source::Kept;
+use crate::decide::time::Timestamp;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -174,22 +179,6 @@ pub struct Note {
 pub struct Keeps {
     /// By the source's name.
     pub sources: HashMap<Arc<str>, Kept>,
-}
-
-/// How long.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
-    /// Events and their keys.
-    pub keys: Keep,
-    /// Bodies, receipts and output.
-    pub body: Duration,
-}
-
-impl Default for Kept {
-    /// What holds for a source that is no longer configured.
-    fn default() -> Self {
-        Self { keys: Keep::For(Duration::from_secs(30 * 86_400)), body: Duration::from_secs(7 * 86_400) }
-    }
 }
 
 impl Keeps {

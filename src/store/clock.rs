@@ -1,0 +1,100 @@
+//! The clock of a store that lives in this process: the wall's time, but never running backwards, and moving on
+//! even while the wall's clock is set back.
+
+use crate::decide::time::{Duration, Timestamp};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Where a store's time comes from.
+#[derive(Clone, Debug)]
+pub struct Clock(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Wall(Arc<Mutex<Reading>>),
+    Manual(Arc<Mutex<Timestamp>>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    shown: Timestamp,
+    at: Instant,
+}
+
+impl Clock {
+    /// The wall's time, from `floor` on: the latest time the store already holds.
+    pub fn wall(floor: Timestamp) -> Self {
+        Self(Kind::Wall(Arc::new(Mutex::new(Reading { shown: floor, at: Instant::now() }))))
+    }
+
+    /// A time that moves only when told to.
+    pub fn manual(start: Timestamp) -> Self {
+        Self(Kind::Manual(Arc::new(Mutex::new(start))))
+    }
+
+    /// What it shows.
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Kind::Wall(reading) => {
+                let mut last = reading.lock().unwrap_or_else(PoisonError::into_inner);
+                let at = Instant::now();
+                *last = read(*last, at, wall());
+                last.shown
+            }
+            Kind::Manual(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Moves a manual clock on; the wall's moves by itself.
+    pub fn advance(&self, by: Duration) {
+        if let Kind::Manual(time) = &self.0 {
+            let mut time = time.lock().unwrap_or_else(PoisonError::into_inner);
+            *time = *time + by;
+        }
+    }
+}
+
+fn read(last: Reading, at: Instant, wall: Timestamp) -> Reading {
+    let moved_on = last.shown + at.saturating_duration_since(last.at);
+    Reading { shown: moved_on.max(wall), at }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the store's clock")]
+fn wall() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(wall: i64, elapsed: u64, expected: i64) {
+        let at = Instant::now();
+        let last = Reading { shown: Timestamp(1_000), at };
+        assert_eq!(read(last, at + Duration::from_micros(elapsed), Timestamp(wall)).shown, Timestamp(expected));
+    }
+
+    #[test]
+    fn it_follows_the_wall_forwards_and_moves_on_by_itself_when_the_wall_is_set_back() {
+        check(1_500, 100, 1_500);
+        check(1_050, 100, 1_100);
+        check(-9_000, 100, 1_100);
+    }
+
+    #[test]
+    fn it_begins_at_its_floor_and_never_shows_less() {
+        let floor = wall() + Duration::from_secs(3_600);
+        let clock = Clock::wall(floor);
+        let (first, second) = (clock.now(), clock.now());
+        assert!(floor <= first && first <= second);
+    }
+
+    #[test]
+    fn a_manual_clock_stands_still_until_it_is_moved() {
+        let clock = Clock::manual(Timestamp(5));
+        assert_eq!(clock.now(), Timestamp(5));
+        clock.advance(Duration::from_micros(7));
+        assert_eq!(clock.clone().now(), Timestamp(12));
+    }
+}

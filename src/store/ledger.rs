@@ -1,0 +1,356 @@
+//! The rules of claiming, advancing and forgetting, for stores that do one thing after another.
+//!
+//! A ledger is a store reduced to reads and writes of single rows inside one transaction; the rules over them stand
+//! here once, so that memory and SQLite cannot disagree. Locks are nobody's business here: whoever calls holds the
+//! only pen.
+//!
+//! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
+//! that depends on it.
+
+use super::{Advance, Forgotten, Keeps};
+use crate::decide::change::{Change, PlaceInLine, Tried};
+use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
+use crate::decide::event::{ChangeOf, Event, How, Receipt, State};
+use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::source::Keep;
+use crate::decide::time::{Duration, Timestamp};
+
+/// An event and since when it may be forgotten.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The event.
+    pub event: Event,
+    /// It is over and not its subject's current one, since then.
+    pub keep_from: Option<Timestamp>,
+}
+
+/// Who holds a key.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Held {
+    /// The event.
+    pub event: EventId,
+    /// Through which identity.
+    pub same: Same,
+    /// Left behind by a later delivery that was matched through its register.
+    pub alias: bool,
+}
+
+/// What a subject was last changed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// The digest of it.
+    pub value: Digest,
+    /// The highest order seen.
+    pub order: Option<i64>,
+    /// A person's replay set it: an equal order is stale too, until a newer one comes.
+    pub strict: bool,
+    /// The event that did.
+    pub event: EventId,
+}
+
+/// A store reduced to single rows. Every call is part of one transaction.
+pub trait Ledger {
+    /// Why a read or write failed.
+    type Error;
+
+    /// The row of this event.
+    fn row(&mut self, id: EventId) -> Result<Option<Row>, Self::Error>;
+    /// Writes a new event with its body; `None` where the body is not to be kept.
+    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Self::Error>;
+    /// Writes an event that is already there.
+    fn update(&mut self, row: &Row) -> Result<(), Self::Error>;
+    /// Removes an event with its keys, body, attempts, receipt and sightings.
+    fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
+    /// Who holds this key.
+    fn held(&mut self, key: &Key) -> Result<Option<Held>, Self::Error>;
+    /// Gives this key to an event; one that is held stays as it is.
+    fn hold(&mut self, key: &Key, held: &Held) -> Result<(), Self::Error>;
+    /// The register of this subject.
+    fn register(&mut self, subject: &Key) -> Result<Option<Register>, Self::Error>;
+    /// Sets it.
+    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Self::Error>;
+    /// Who holds this group's slot.
+    fn slot(&mut self, group: &Key) -> Result<Option<EventId>, Self::Error>;
+    /// Gives it to somebody, or frees it.
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<(), Self::Error>;
+    /// The event parked in this group with the lowest turn.
+    fn parked(&mut self, group: &Key) -> Result<Option<Row>, Self::Error>;
+    /// The next turn.
+    fn next_turn(&mut self) -> Turn;
+    /// Replaces an event's body.
+    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Self::Error>;
+    /// Keeps an answer, in place of an earlier one.
+    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Self::Error>;
+    /// Keeps what an attempt came to.
+    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
+    /// Up to `limit` events of this source (`None`: of those not named in `keeps`) that may be forgotten since
+    /// before then.
+    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
+    /// Removes up to `limit` bodies, receipts and outputs of events that ended before then; says how many.
+    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
+}
+
+/// Which sources' events.
+#[derive(Clone, Copy, Debug)]
+pub enum Of<'a> {
+    /// Of this one.
+    Source(&'a str),
+    /// Of those that are not configured any more.
+    Unknown(&'a Keeps),
+}
+
+/// Claims one event: all its keys or none.
+pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Claim, L::Error> {
+    if let Some(row) = ledger.row(new.event.id)? {
+        return Ok(Claim::New { event: Box::new(row.event), now });
+    }
+    if let Some((row, same)) = matching(ledger, &new.keys, new.kept.keys, now)? {
+        return duplicate(ledger, row, same, now);
+    }
+    if let Some(change) = new.event.change {
+        let was = ledger.register(&change.subject)?;
+        if let Some(register) = was {
+            if register.value == change.value
+                && let Some(current) = ledger.row(register.event)?
+            {
+                return repeated(ledger, &new, &change, register, current, now);
+            }
+            if is_stale(&register, change.order) {
+                return Ok(Claim::Stale { of: register.event });
+            }
+        }
+        let register = Register { value: change.value, order: change.order, strict: false, event: new.event.id };
+        ledger.set_register(&change.subject, &register)?;
+        if let Some(was) = was {
+            replace(ledger, was.event, new.event.id, now)?;
+        }
+    }
+    write_new(ledger, new, now)
+}
+
+/// The event that holds one of these keys: the first, in their order, that is not dead, else the first.
+/// What has expired is forgotten on the way, by the store's clock.
+fn matching<L: Ledger>(
+    ledger: &mut L,
+    keys: &[IdentityKey],
+    keep: Keep,
+    now: Timestamp,
+) -> Result<Option<(Row, Same)>, L::Error> {
+    let mut dead = None;
+    for IdentityKey { same, key } in keys {
+        let Some(held) = ledger.held(key)? else { continue };
+        let Some(row) = ledger.row(held.event)? else { continue };
+        if expired(ledger, &row, keep, now)? {
+            ledger.remove(row.event.id)?;
+        } else if !matches!(row.event.state, State::Dead { .. }) {
+            return Ok(Some((row, same.clone())));
+        } else if dead.is_none() {
+            dead = Some((row, same.clone()));
+        }
+    }
+    // A later key may have forgotten an event, but never the one found: that one had not expired.
+    Ok(dead)
+}
+
+/// The answer to a delivery whose key is held: where that event was superseded, its subject's current one.
+fn duplicate<L: Ledger>(ledger: &mut L, row: Row, same: Same, now: Timestamp) -> Result<Claim, L::Error> {
+    let superseded = matches!(row.event.state, State::Done { how: How::Superseded { .. }, .. });
+    if superseded
+        && let Some(change) = row.event.change
+        && let Some(register) = ledger.register(&change.subject)?
+        && let Some(current) = ledger.row(register.event)?
+    {
+        let instead = current.event.id != row.event.id;
+        return Ok(Claim::Duplicate { event: Box::new(current.event), same, instead, now });
+    }
+    Ok(Claim::Duplicate { event: Box::new(row.event), same, instead: false, now })
+}
+
+/// The subject is already what this delivery changes it to. Its delivery and body keys become aliases, so that its
+/// own redelivery after the next change is still a repeat; a newer order moves the register's forward.
+fn repeated<L: Ledger>(
+    ledger: &mut L,
+    new: &New,
+    change: &ChangeOf,
+    mut register: Register,
+    mut row: Row,
+    now: Timestamp,
+) -> Result<Claim, L::Error> {
+    for IdentityKey { same, key } in new.keys.iter().filter(|k| k.same.aliased()) {
+        ledger.hold(key, &Held { event: register.event, same: same.clone(), alias: true })?;
+    }
+    if change.order > register.order {
+        (register.order, register.strict) = (change.order, false);
+        ledger.set_register(&change.subject, &register)?;
+        // No new revision: the node that runs it must not lose its swap to a repeat.
+        row.event.change = row.event.change.map(|was| ChangeOf { order: change.order, ..was });
+        ledger.update(&row)?;
+    }
+    Ok(Claim::Duplicate { event: Box::new(row.event), same: Same::Change, instead: false, now })
+}
+
+fn is_stale(register: &Register, order: Option<i64>) -> bool {
+    match (register.order, order) {
+        (Some(seen), Some(arriving)) => arriving < seen || (register.strict && arriving == seen),
+        _ => false,
+    }
+}
+
+/// `old` is no longer its subject's current event, now that `by` is. If it waits and is owed nothing, it ends.
+fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
+    let Some(mut row) = ledger.row(old)? else { return Ok(()) };
+    if let Some(event) = row.event.replaced(by, now) {
+        write(ledger, row, event, now)?;
+    } else if row.event.state.ended().is_some() {
+        row.keep_from = Some(now);
+        ledger.update(&row)?;
+    }
+    Ok(())
+}
+
+fn write_new<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Claim, L::Error> {
+    let mut event = new.event;
+    event.state = event.state.shifted(event.received_at, now);
+    event.turn = ledger.next_turn();
+    event = in_slot(ledger, event)?;
+    for IdentityKey { same, key } in &new.keys {
+        ledger.hold(key, &Held { event: event.id, same: same.clone(), alias: false })?;
+    }
+    let ended = event.state.ended();
+    let keep_from = if event.change.is_some() { None } else { ended };
+    let body_is_kept = ended.is_none() || new.kept.body > Duration::ZERO;
+    let row = Row { event, keep_from };
+    ledger.insert(&row, body_is_kept.then_some(&new.payload))?;
+    Ok(Claim::New { event: Box::new(row.event), now })
+}
+
+/// Writes one change, if nobody else wrote first.
+pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Result<Advance, L::Error> {
+    let Some(row) = ledger.row(change.event.id)? else { return Ok(Advance::Lost) };
+    if row.event.revision.next() != change.event.revision {
+        return Ok(Advance::Lost);
+    }
+    let current = current_of(ledger, &row.event)?;
+    let mut event = change.resolve(current, now);
+    if let (Some(next), Some(was)) = (&mut event.change, row.event.change) {
+        next.order = was.order; // a repeat may have moved it forward meanwhile
+    }
+    if event.state.ended().is_none() && change.place != PlaceInLine::Keeps {
+        event.turn = ledger.next_turn();
+        if change.place == PlaceInLine::Leads {
+            lead(ledger, &event, now)?;
+        }
+        if let Some(payload) = &change.payload {
+            ledger.set_payload(event.id, payload)?;
+        }
+    }
+    if let Some(tried) = &change.attempt {
+        ledger.set_tried(event.id, tried)?;
+    }
+    if let Some(receipt) = &change.receipt {
+        ledger.set_receipt(event.id, receipt)?;
+    }
+    let event = write(ledger, row, event, now)?;
+    Ok(Advance::Written { event: Box::new(event), now })
+}
+
+/// Makes an event its subject's current one, because a person replays it. The highest order seen stays.
+fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(change) = event.change else { return Ok(()) };
+    let was = ledger.register(&change.subject)?;
+    let order = was.and_then(|r| r.order).max(change.order);
+    let register = Register { value: change.value, order, strict: order.is_some(), event: event.id };
+    ledger.set_register(&change.subject, &register)?;
+    match was {
+        Some(was) if was.event != event.id => replace(ledger, was.event, event.id, now),
+        _ => Ok(()),
+    }
+}
+
+/// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
+fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+    let event = in_slot(ledger, event)?;
+    let ended = event.state.ended();
+    let keep_from = match (ended, old.event.state.ended()) {
+        (None, _) => None,
+        (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
+        (Some(_), _) => (current_of(ledger, &event)? != Some(event.id)).then_some(now),
+    };
+    ledger.update(&Row { event: event.clone(), keep_from })?;
+    if !event.wants_slot() {
+        hand_on(ledger, &event, now)?;
+    }
+    Ok(event)
+}
+
+/// The subject's current event; `None` where the event stands for no change.
+fn current_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<EventId>, L::Error> {
+    match event.change {
+        Some(change) => Ok(ledger.register(&change.subject)?.map(|register| register.event)),
+        None => Ok(None),
+    }
+}
+
+/// An event that wants its group's slot has it after this, or is parked.
+fn in_slot<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
+    let Some(group) = event.group.filter(|_| event.wants_slot()) else { return Ok(event) };
+    match ledger.slot(&group)? {
+        Some(holder) if holder == event.id => Ok(event),
+        Some(_) => Ok(event.parked()),
+        None => {
+            ledger.set_slot(&group, Some(event.id))?;
+            Ok(event)
+        }
+    }
+}
+
+/// Hands the slot of an event that no longer wants it to the parked one with the lowest turn, and makes that due.
+fn hand_on<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
+    let Some(group) = event.group else { return Ok(()) };
+    if ledger.slot(&group)? != Some(event.id) {
+        return Ok(());
+    }
+    let next = ledger.parked(&group)?;
+    ledger.set_slot(&group, next.as_ref().map(|row| row.event.id))?;
+    if let Some(mut row) = next {
+        row.event.revision = row.event.revision.next();
+        row.event.state = State::Waiting { due: Some(now) };
+        ledger.update(&row)?;
+    }
+    Ok(())
+}
+
+/// May it be forgotten? Those that carry their register's order may not: an equal order is not stale.
+fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, now: Timestamp) -> Result<bool, L::Error> {
+    let (Some(from), Keep::For(length)) = (row.keep_from, keep) else { return Ok(false) };
+    if from + length > now {
+        return Ok(false);
+    }
+    match row.event.change {
+        Some(change) if change.order.is_some() => {
+            Ok(ledger.register(&change.subject)?.is_none_or(|register| register.order != change.order))
+        }
+        _ => Ok(true),
+    }
+}
+
+/// Frees the space of what has expired: at most `limit` events and as many bodies.
+pub fn forget<L: Ledger>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
+    let mut forgotten = Forgotten::default();
+    let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
+    for (of, kept) in known.chain([(Of::Unknown(keeps), Default::default())]) {
+        let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
+        forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
+        let Keep::For(length) = kept.keys else { continue };
+        let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
+        for id in ledger.forgettable(of, now - length, room)? {
+            if let Some(row) = ledger.row(id)?
+                && expired(ledger, &row, kept.keys, now)?
+            {
+                ledger.remove(id)?;
+                forgotten.events += 1;
+            }
+        }
+    }
+    Ok(forgotten)
+}

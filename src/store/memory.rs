@@ -1,0 +1,314 @@
+//! The store that forgets everything when its process ends: for tests, for trying out, and as the plainest reading
+//! of the rules.
+
+use super::clock::Clock;
+use super::ledger::{self, Held, Ledger, Of, Register, Row};
+use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Note, Sighting, Store, StoreError, Stored, Story};
+use crate::decide::change::{Change, Tried};
+use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::event::{Event, Passed, Receipt, State};
+use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A store in this process's memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    books: Arc<Mutex<Books>>,
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    rows: BTreeMap<EventId, Row>,
+    keys: HashMap<Key, Held>,
+    keys_of: HashMap<EventId, Vec<Key>>,
+    registers: HashMap<Key, Register>,
+    slots: HashMap<Key, EventId>,
+    parked: BTreeSet<(Key, Turn, EventId)>,
+    wakes: BTreeSet<(Timestamp, EventId)>,
+    payloads: HashMap<EventId, Payload>,
+    receipts: HashMap<EventId, Receipt>,
+    tried: HashMap<EventId, Vec<Tried>>,
+    sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
+    turns: u64,
+}
+
+impl Memory {
+    /// An empty store on this clock.
+    pub fn new(clock: Clock) -> Self {
+        Self { books: Arc::default(), clock }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does one thing with the books, at the clock's time.
+    fn with<T>(&self, act: impl FnOnce(&mut Books, Timestamp) -> Result<T, Infallible>) -> Result<T, StoreError> {
+        let mut books = self.books();
+        let now = self.clock.now();
+        act(&mut books, now).map_err(|never| match never {})
+    }
+}
+
+fn answer<'a, T: Send + 'a>(value: Result<T, StoreError>) -> Answer<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Store for Memory {
+    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        answer(self.with(|books, now| new.into_iter().map(|one| ledger::claim(books, one, now)).collect()))
+    }
+
+    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+        answer(self.with(|books, now| changes.iter().map(|one| ledger::advance(books, one, now)).collect()))
+    }
+
+    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+        answer(Ok(self.books().rows.get(&id).map(|row| row.event.clone())))
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        let books = self.books();
+        answer(Ok(match (books.payloads.get(&id), books.rows.get(&id)) {
+            (Some(payload), Some(row)) if Digest::of(&payload.body) == row.event.body_digest => {
+                Stored::Whole(payload.clone())
+            }
+            (Some(_), _) => Stored::Damaged,
+            (None, _) => Stored::Forgotten,
+        }))
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        answer(Ok(self.books().receipts.get(&id).cloned()))
+    }
+
+    fn due(&self, limit: usize) -> Answer<'_, Due> {
+        answer(self.with(|books, now| {
+            let due = books.wakes.iter().take_while(|(at, _)| *at <= now).take(limit);
+            let events: Vec<_> = due.map(|(_, id)| books.rows[id].event.clone()).collect();
+            let next = books.wakes.iter().nth(events.len()).map(|(at, _)| *at);
+            Ok(Due { events, next })
+        }))
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        let books = self.books();
+        let older = books.rows.iter().rev().filter(|(id, _)| listing.before.is_none_or(|before| **id < before));
+        let wanted = older.map(|(_, row)| &row.event).filter(|event| {
+            listing.source.as_deref().is_none_or(|name| *name == *event.source)
+                && listing.route.as_deref().is_none_or(|name| *name == *event.route)
+                && listing.state.as_deref().is_none_or(|word| word == event.state.word())
+        });
+        answer(Ok(wanted.take(listing.limit).cloned().collect()))
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        let books = self.books();
+        answer(Ok(books.rows.get(&id).map(|row| {
+            let keys = books.keys_of.get(&id).into_iter().flatten();
+            let own = keys.filter_map(|key| books.keys.get(key)).filter(|held| !held.alias);
+            let (duplicates, sightings) = books.sightings.get(&id).cloned().unwrap_or_default();
+            Story {
+                event: row.event.clone(),
+                identities: own.map(|held| held.same.clone()).collect(),
+                sightings,
+                duplicates,
+                attempts: books.tried.get(&id).cloned().unwrap_or_default(),
+                receipt: books.receipts.get(&id).cloned(),
+                has_body: books.payloads.contains_key(&id),
+            }
+        })))
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        let books = self.books();
+        let suffix = name.to_ascii_lowercase();
+        let named = books.rows.values().rev().map(|row| &row.event).filter(|event| {
+            event.delivery_id.as_deref() == Some(&name)
+                || (!suffix.is_empty() && event.id.to_string().ends_with(&suffix))
+        });
+        answer(Ok(named.take(limit).cloned().collect()))
+    }
+
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        let mut books = self.books();
+        for Note { event, sighting } in notes {
+            if books.rows.contains_key(&event) {
+                let (count, seen) = books.sightings.entry(event).or_default();
+                *count += 1;
+                if seen.len() < limits::SIGHTINGS_MAX {
+                    seen.push(sighting);
+                }
+            }
+        }
+        answer(Ok(()))
+    }
+
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+        answer(self.with(|books, now| ledger::forget(books, &keeps, limit, now)))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Books {
+    /// Where an event is looked for besides its id: when it wakes, and where it is parked.
+    fn index(&mut self, event: &Event) {
+        if let Some(at) = event.state.wake_at() {
+            self.wakes.insert((at, event.id));
+        }
+        if let Some(place) = parking(event) {
+            self.parked.insert(place);
+        }
+    }
+
+    fn unindex(&mut self, event: &Event) {
+        if let Some(at) = event.state.wake_at() {
+            self.wakes.remove(&(at, event.id));
+        }
+        if let Some(place) = parking(event) {
+            self.parked.remove(&place);
+        }
+    }
+
+    fn of(&self, of: Of<'_>, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
+        let of_source = |row: &&Row| match of {
+            Of::Source(name) => *row.event.source == *name,
+            Of::Unknown(keeps) => !keeps.sources.contains_key(&row.event.source),
+        };
+        let rows = self.rows.values().filter(of_source).filter(|row| wanted(self, row));
+        rows.take(limit).map(|row| row.event.id).collect()
+    }
+}
+
+fn parking(event: &Event) -> Option<(Key, Turn, EventId)> {
+    let parked = matches!(event.state, State::Waiting { due: None }) && event.passed != Passed::Aside;
+    event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
+}
+
+impl Ledger for Books {
+    type Error = Infallible;
+
+    fn row(&mut self, id: EventId) -> Result<Option<Row>, Infallible> {
+        Ok(self.rows.get(&id).cloned())
+    }
+
+    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Infallible> {
+        if let Some(payload) = payload {
+            self.payloads.insert(row.event.id, payload.clone());
+        }
+        self.update(row)
+    }
+
+    fn update(&mut self, row: &Row) -> Result<(), Infallible> {
+        if let Some(old) = self.rows.insert(row.event.id, row.clone()) {
+            self.unindex(&old.event);
+        }
+        self.index(&row.event);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: EventId) -> Result<(), Infallible> {
+        if let Some(row) = self.rows.remove(&id) {
+            self.unindex(&row.event);
+        }
+        for key in self.keys_of.remove(&id).unwrap_or_default() {
+            self.keys.remove(&key);
+        }
+        self.payloads.remove(&id);
+        self.receipts.remove(&id);
+        self.tried.remove(&id);
+        self.sightings.remove(&id);
+        Ok(())
+    }
+
+    fn held(&mut self, key: &Key) -> Result<Option<Held>, Infallible> {
+        Ok(self.keys.get(key).cloned())
+    }
+
+    fn hold(&mut self, key: &Key, held: &Held) -> Result<(), Infallible> {
+        if !self.keys.contains_key(key) {
+            self.keys.insert(*key, held.clone());
+            self.keys_of.entry(held.event).or_default().push(*key);
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, subject: &Key) -> Result<Option<Register>, Infallible> {
+        Ok(self.registers.get(subject).copied())
+    }
+
+    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Infallible> {
+        self.registers.insert(*subject, *register);
+        Ok(())
+    }
+
+    fn slot(&mut self, group: &Key) -> Result<Option<EventId>, Infallible> {
+        Ok(self.slots.get(group).copied())
+    }
+
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<(), Infallible> {
+        match event {
+            Some(event) => self.slots.insert(*group, event),
+            None => self.slots.remove(group),
+        };
+        Ok(())
+    }
+
+    fn parked(&mut self, group: &Key) -> Result<Option<Row>, Infallible> {
+        let first = (*group, Turn::default(), EventId([0; 16]));
+        let next = self.parked.range(first..).next().filter(|(of, ..)| of == group);
+        Ok(next.map(|(_, _, id)| self.rows[id].clone()))
+    }
+
+    fn next_turn(&mut self) -> Turn {
+        self.turns += 1;
+        Turn(self.turns)
+    }
+
+    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Infallible> {
+        self.payloads.insert(id, payload.clone());
+        Ok(())
+    }
+
+    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Infallible> {
+        self.receipts.insert(id, receipt.clone());
+        Ok(())
+    }
+
+    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Infallible> {
+        self.tried.entry(id).or_default().push(tried.clone());
+        Ok(())
+    }
+
+    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Infallible> {
+        Ok(self.of(of, limit, |books, row| {
+            let newest = row.event.change.is_some_and(|change| {
+                let register = books.registers.get(&change.subject);
+                change.order.is_some() && register.is_some_and(|register| register.order == change.order)
+            });
+            row.keep_from.is_some_and(|from| from <= before) && !newest
+        }))
+    }
+
+    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
+        let old = self.of(of, limit, |books, row| {
+            row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
+        });
+        for id in &old {
+            self.payloads.remove(id);
+            self.receipts.remove(id);
+            for tried in self.tried.get_mut(id).into_iter().flatten() {
+                tried.output.clear();
+            }
+        }
+        Ok(old.len() as u64)
+    }
+}
