@@ -22,6 +22,14 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const FIELD_BYTES_MAX: usize = 4 << 10;
 /// Fields declared by one source.
 pub const FIELDS_MAX: usize = 64;
+/// Names on the way to a field in a body.
+pub const PATH_PARTS_MAX: usize = 64;
+/// The text of one expression.
+pub const FILTER_BYTES_MAX: usize = 4 << 10;
+/// Parentheses and `!` inside each other in one expression.
+pub const FILTER_DEPTH_MAX: usize = 64;
+/// One regular expression, compiled.
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
 /// A sender's delivery id.
 pub const DELIVERY_ID_BYTES_MAX: usize = 256;
 /// A signature header: room for several signatures of 64 bytes in hex.

@@ -13,14 +13,18 @@
 pub mod answer;
 pub mod change;
 pub mod claim;
+mod decimal;
 pub mod delivery;
 pub mod event;
 pub mod field;
 pub mod filter;
+mod form;
 pub mod id;
+mod json;
 pub mod judge;
 pub mod key;
 pub mod limits;
+pub mod nearest;
 pub mod refusal;
 pub mod retry;
 pub mod source;

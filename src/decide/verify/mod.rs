@@ -1,24 +1,37 @@
 //! Believing a delivery: every scheme, and the proof that it was believed.
 //!
 //! Only this module can make a [`Verified`], and everything after it asks for one: filtering or keying unsigned bytes
-//! does not compile. Every refusal looks the same from outside.
+//! does not compile. Every refusal looks the same from outside. The content type is looked at last, so that nobody
+//! without the secret learns anything about what we take.
 
-use super::delivery::Delivery;
+mod bearer;
+mod content;
+mod github;
+mod hmac;
+mod secrets;
+mod standard;
+
+use super::delivery::{Delivery, Header};
 use super::field::Place;
+use super::json::Scalar;
+use super::limits;
 use super::refusal::Refusal;
 use super::source::DeliveryId;
-use super::time::Duration;
+use super::time::{Duration, Timestamp};
 use std::borrow::Cow;
-use std::fmt;
+use std::sync::Arc;
+
+pub use hmac::{Encoding, Hash, Hmac, Piece, parse_over};
+pub use secrets::Secrets;
 
 /// How a source's deliveries are verified.
 #[derive(Clone, Debug)]
 pub enum Scheme {
     /// GitHub: HMAC-SHA256 of the body, in hex, in `X-Hub-Signature-256`.
     Github(Secrets),
-    /// Standard Webhooks (Svix): HMAC-SHA256 of id, time and body.
+    /// Standard Webhooks (Svix): HMAC-SHA256 of id, time and body. Made by [`Scheme::standard_webhooks`].
     StandardWebhooks {
-        /// Each `whsec_…`.
+        /// What each `whsec_…` stands for.
         secrets: Secrets,
         /// How old or new the time may be.
         tolerance: Duration,
@@ -31,85 +44,14 @@ pub enum Scheme {
     None,
 }
 
-/// An HMAC as described in the config.
-#[derive(Clone, Debug)]
-pub struct Hmac {
-    /// The keys.
-    pub secrets: Secrets,
-    /// The header with the signature, in lower case.
-    pub header: String,
-    /// What stands before it.
-    pub prefix: String,
-    /// The hash.
-    pub hash: Hash,
-    /// How it is written.
-    pub encoding: Encoding,
-    /// What is signed.
-    pub over: Vec<Piece>,
-    /// Where `{timestamp}` is.
-    pub timestamp: Option<Place>,
-    /// Where `{id}` is.
-    pub id: Option<Place>,
-    /// How old or new the timestamp may be.
-    pub tolerance: Duration,
-}
-
-/// A hash for HMAC.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hash {
-    /// SHA-1: still sent by some.
-    Sha1,
-    /// SHA-256.
-    Sha256,
-    /// SHA-512.
-    Sha512,
-}
-
-/// How a signature is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoding {
-    /// Hexadecimal, either case.
-    Hex,
-    /// Base64, with padding.
-    Base64,
-}
-
-/// A piece of what is signed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Piece {
-    /// These bytes.
-    Literal(String),
-    /// The sender's delivery id.
-    Id,
-    /// The sender's time.
-    Timestamp,
-    /// The body.
-    Body,
-}
-
-/// The secrets of a source: one, or several while rotating. Never printed.
-#[derive(Clone)]
-pub struct Secrets(Vec<Vec<u8>>);
-
-impl Secrets {
-    /// These secrets; the config has refused empty ones.
-    pub fn new(secrets: Vec<Vec<u8>>) -> Self {
-        Self(secrets)
-    }
-}
-
-impl fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secrets(•••, {})", self.0.len())
-    }
-}
-
 /// A delivery that was believed.
 #[derive(Debug)]
 pub struct Verified<'d> {
     delivery: &'d Delivery<'d>,
     json: Cow<'d, [u8]>,
     secret: usize,
+    /// The id that Standard Webhooks signs, whichever of its two headers it came in.
+    id: Option<&'d str>,
 }
 
 impl<'d> Verified<'d> {
@@ -127,26 +69,111 @@ impl<'d> Verified<'d> {
     pub fn secret(&self) -> usize {
         self.secret
     }
+
+    /// The sender's delivery id, if it stands where the source says; an empty one is none.
+    pub fn delivery_id(&self, id: &DeliveryId) -> Result<Option<Arc<str>>, Refusal> {
+        if let (Some(signed), true) = (self.id, id.at == standard::id_place()) {
+            return Ok(Some(signed.into()));
+        }
+        Ok(match id.at.read(self.delivery, &self.json)? {
+            Some(Scalar::Text(text)) if !text.is_empty() => Some(text.into()),
+            Some(Scalar::Number(raw)) => Some(raw.into()),
+            _ => None,
+        })
+    }
 }
 
 impl Scheme {
+    /// Standard Webhooks with these secrets, as they are handed out: `whsec_` and base64. An error is a sentence for
+    /// people.
+    pub fn standard_webhooks(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
+        let decoded = secrets.iter().map(|secret| standard::decode_secret(secret)).collect::<Result<_, _>>()?;
+        Ok(Self::StandardWebhooks { secrets: Secrets::new(decoded), tolerance })
+    }
+
     /// Believes the delivery or refuses it.
     pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
-        todo!("{delivery:?}")
+        let (secret, id) = match self {
+            Self::Github(secrets) => {
+                let secret = github::verify(secrets, delivery)?;
+                return Ok(Verified { delivery, json: content::github(delivery)?, secret, id: None });
+            }
+            Self::StandardWebhooks { secrets, tolerance } => {
+                let (secret, id) = standard::verify(secrets, *tolerance, delivery)?;
+                (secret, Some(id))
+            }
+            Self::Hmac(hmac) => (hmac.verify(delivery)?, None),
+            Self::Bearer(secrets) => (bearer::verify(secrets, delivery)?, None),
+            Self::None => (0, None),
+        };
+        content::any(delivery)?;
+        Ok(Verified { delivery, json: Cow::Borrowed(delivery.body), secret, id })
     }
 
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
     pub fn delivery_id(&self) -> Option<DeliveryId> {
-        todo!()
+        match self {
+            Self::Github(_) => Some(DeliveryId { at: Place::Header(github::DELIVERY.into()), signed: false }),
+            Self::StandardWebhooks { .. } => Some(DeliveryId { at: standard::id_place(), signed: true }),
+            Self::Hmac(_) | Self::Bearer(_) | Self::None => None,
+        }
     }
 
     /// Is what stands at this place covered by the signature (or by the caller's token)?
     pub fn covers(&self, place: &Place) -> bool {
-        todo!("{place:?}")
+        match (self, place) {
+            (Self::Bearer(_) | Self::None, _) | (_, Place::Body(_)) => true,
+            (Self::StandardWebhooks { .. }, Place::Header(name)) => standard::signs(name),
+            (Self::Hmac(hmac), Place::Header(_)) => hmac.signs(place),
+            (_, Place::Header(_) | Place::Query(_) | Place::Path) => false,
+        }
     }
 
     /// In words, for people: "GitHub's signature (SHA-256)".
     pub fn words(&self) -> String {
-        todo!()
+        match self {
+            Self::Github(_) => "GitHub's signature (SHA-256)".into(),
+            Self::StandardWebhooks { .. } => "a Standard Webhooks signature (SHA-256)".into(),
+            Self::Hmac(hmac) => format!("an HMAC signature ({}) in `{}`", hmac.hash.words(), hmac.header),
+            Self::Bearer(_) => "a bearer token".into(),
+            Self::None => "nothing".into(),
+        }
+    }
+
+    /// The headers with which a genuine sender would send this JSON body, signed with the first secret.
+    pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        headers.extend(match self {
+            Self::Github(secrets) => github::sign(secrets, id, body),
+            Self::StandardWebhooks { secrets, .. } => standard::sign(secrets, id, at, body),
+            Self::Hmac(hmac) => hmac.sign(id, at, body),
+            Self::Bearer(secrets) => bearer::sign(secrets),
+            Self::None => Vec::new(),
+        });
+        headers
     }
 }
+
+/// The header with the signature, or the token: there once, not empty, not endless.
+fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, Refusal> {
+    match delivery.header(name) {
+        Header::One(value) if !value.is_empty() && value.len() <= limits::SIGNATURE_BYTES_MAX => {
+            std::str::from_utf8(value).map_err(|_| Refusal::BadSignature)
+        }
+        _ => Err(Refusal::BadSignature),
+    }
+}
+
+/// Refuses what is older or newer than it may be.
+fn timely(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), Refusal> {
+    let off = stamp.since(at).max(at.since(stamp));
+    if off <= tolerance { Ok(()) } else { Err(Refusal::BadSignature) }
+}
+
+/// Whole seconds since 1970, as senders write them.
+fn seconds(at: Timestamp) -> String {
+    at.0.div_euclid(1_000_000).to_string()
+}
+
+#[cfg(test)]
+mod tests;

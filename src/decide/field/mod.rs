@@ -1,0 +1,195 @@
+//! Fields: named values pointed at inside a delivery, declared once and used by that name everywhere.
+//!
+//! A body is walked once, along a trie of the declared paths (see `json.rs`): what nobody points at is skipped, and no
+//! tree is built. Numbers keep the text they were written with, so 9007199254740992 and 9007199254740993 stay two
+//! values.
+
+mod kept;
+mod place;
+
+use super::json::{Paths, Scalar, Seen, Wants};
+use super::limits;
+use super::refusal::Refusal;
+use super::verify::Verified;
+use std::sync::Arc;
+
+pub use kept::Fields;
+pub use place::Place;
+
+/// A declared field, by its place in its source's list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FieldIx(pub u16);
+
+/// A scalar found in a delivery. A JSON `null`, an object and an array count as missing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Value {
+    /// Text.
+    Text(Arc<str>),
+    /// A number, as it was written.
+    Number(Arc<str>),
+    /// True or false.
+    Bool(bool),
+}
+
+/// A field as declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it is.
+    pub at: Place,
+    /// Cut white space off both ends of a text; what is then blank is missing.
+    pub trim: bool,
+    /// A text must begin with this, which is cut off; otherwise it is missing.
+    pub after: Option<String>,
+    /// Stands in for a missing value.
+    pub default: Option<Arc<str>>,
+}
+
+/// The fields of a source, ready to be looked for.
+#[derive(Clone, Debug)]
+pub struct FieldSet {
+    fields: Vec<Field>,
+    paths: Paths,
+    /// Where each field's path leads; `None` for those outside the body.
+    nodes: Vec<Option<usize>>,
+    /// Where the shape's path leads.
+    shape: Option<usize>,
+}
+
+/// What was found of a [`FieldSet`] in one verified delivery.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    slots: Vec<Slot>,
+    shape: bool,
+}
+
+/// What was found of one field.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Slot {
+    /// Nothing, or nothing that is a scalar.
+    Missing,
+    /// Its value.
+    Present(Value),
+    /// Nothing, and its default stands in.
+    Defaulted(Value),
+}
+
+impl Field {
+    /// What this field makes of what was there.
+    fn slot(&self, found: Option<Scalar<'_>>) -> Result<Slot, Refusal> {
+        let value = match found {
+            None => None,
+            Some(Scalar::Bool(value)) => Some(Value::Bool(value)),
+            Some(Scalar::Number(raw)) => Some(Value::Number(self.bounded(raw)?)),
+            Some(Scalar::Text(text)) if text.contains('\0') => {
+                return Err(Refusal::Malformed(format!("field `{}` has a NUL character in it", self.name)));
+            }
+            Some(Scalar::Text(text)) => self.cut(&text).map(|text| self.bounded(text)).transpose()?.map(Value::Text),
+        };
+        Ok(match (value, &self.default) {
+            (Some(value), _) => Slot::Present(value),
+            (None, Some(default)) => Slot::Defaulted(Value::Text(default.clone())),
+            (None, None) => Slot::Missing,
+        })
+    }
+
+    /// The part of a text that counts.
+    fn cut<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let trim = |text: &'t str| if self.trim { text.trim() } else { text };
+        let text = match &self.after {
+            Some(after) => trim(trim(text).strip_prefix(after.as_str())?),
+            None => trim(text),
+        };
+        if self.trim && text.is_empty() { None } else { Some(text) }
+    }
+
+    fn bounded(&self, text: &str) -> Result<Arc<str>, Refusal> {
+        if text.len() > limits::FIELD_BYTES_MAX {
+            return Err(Refusal::FieldTooLong(self.name.clone()));
+        }
+        Ok(text.into())
+    }
+}
+
+impl FieldSet {
+    /// These fields, and the path a body of the right kind has (see `source::Kind`), such as `["registry_package"]`.
+    pub fn new(fields: Vec<Field>, shape: Option<Vec<String>>) -> Self {
+        let mut paths = Paths::new();
+        let node = |field: &Field| match &field.at {
+            Place::Body(path) => Some(paths.add(path, Wants::Value)),
+            _ => None,
+        };
+        let nodes = fields.iter().map(node).collect();
+        let shape = shape.map(|path| paths.add(&path, Wants::Shape));
+        Self { fields, paths, nodes, shape }
+    }
+
+    /// The field of this name.
+    pub fn ix(&self, name: &str) -> Option<FieldIx> {
+        let at = self.fields.iter().position(|field| &*field.name == name)?;
+        u16::try_from(at).ok().map(FieldIx)
+    }
+
+    /// The field at this place in the list.
+    pub fn get(&self, ix: FieldIx) -> &Field {
+        &self.fields[usize::from(ix.0)]
+    }
+
+    /// All of them, in the order of their declaration.
+    pub fn iter(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter()
+    }
+
+    /// Looks for all of them at once. A body that nobody points into is not even read.
+    pub fn read(&self, verified: &Verified<'_>) -> Result<Found, Refusal> {
+        let into_body = self.shape.is_some() || self.nodes.iter().any(Option::is_some);
+        let seen = if into_body { self.paths.walk(verified.json()).map_err(Refusal::Malformed)? } else { Vec::new() };
+        let shape = self.shape.is_none_or(|node| seen[node] == Seen::Object);
+        let mut slots = Vec::with_capacity(self.fields.len());
+        for (field, node) in self.fields.iter().zip(&self.nodes) {
+            let found = match node {
+                Some(node) => seen[*node].scalar(),
+                None => field.at.read(verified.delivery(), verified.json())?,
+            };
+            slots.push(field.slot(found)?);
+        }
+        Ok(Found { slots, shape })
+    }
+}
+
+impl Found {
+    /// What was found of this field.
+    pub fn slot(&self, ix: FieldIx) -> &Slot {
+        &self.slots[usize::from(ix.0)]
+    }
+
+    /// Its value: what was there, or its default.
+    pub fn value(&self, ix: FieldIx) -> Option<&Value> {
+        self.slot(ix).value()
+    }
+
+    /// Does the body have the shape that its kind says? Where none is said, any will do.
+    pub fn has_shape(&self) -> bool {
+        self.shape
+    }
+
+    /// What an event keeps of it: every field that has a value.
+    pub fn keep(&self, set: &FieldSet) -> Fields {
+        let values = self.slots.iter().map(Slot::value);
+        let both = set.fields.iter().zip(values);
+        both.filter_map(|(field, value)| Some((field.name.clone(), value?.clone()))).collect()
+    }
+}
+
+impl Slot {
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Missing => None,
+            Self::Present(value) | Self::Defaulted(value) => Some(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Names and values as forms and queries carry them: `a=1&b=x%20y`.
+
+use std::borrow::Cow;
+
+/// What a form says under a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Entry<'f> {
+    /// Nothing.
+    Missing,
+    /// This, decoded.
+    One(Cow<'f, [u8]>),
+    /// More than one thing.
+    Several,
+    /// Something that is not percent-encoded properly.
+    Broken,
+}
+
+/// What the form says under this name. A name that cannot be decoded is nobody's.
+pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> Entry<'f> {
+    let mut found = Entry::Missing;
+    for pair in form.split(|&byte| byte == b'&') {
+        let middle = pair.iter().position(|&byte| byte == b'=');
+        let (key, value) = middle.map_or((pair, &pair[pair.len()..]), |at| (&pair[..at], &pair[at + 1..]));
+        if pair.is_empty() || decode(key).as_deref() != Some(name.as_bytes()) {
+            continue;
+        }
+        found = match found {
+            Entry::Missing => decode(value).map_or(Entry::Broken, Entry::One),
+            _ => return Entry::Several,
+        };
+    }
+    found
+}
+
+/// `+` is a space, `%41` is a byte; `None` when a `%` is not followed by two digits.
+fn decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => hex_digit(*bytes.next()?)? << 4 | hex_digit(*bytes.next()?)?,
+            byte => byte,
+        });
+    }
+    Some(Cow::Owned(out))
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(form: &str, name: &str, expected: &Entry<'_>) {
+        assert_eq!(entry(form.as_bytes(), name), *expected, "{name} in {form}");
+    }
+
+    fn one(value: &str) -> Entry<'_> {
+        Entry::One(Cow::Borrowed(value.as_bytes()))
+    }
+
+    #[test]
+    fn a_name_and_its_value_are_decoded() {
+        check("a=1&b=x%20y+z", "b", &one("x y z"));
+        check("%61=1", "a", &one("1"));
+        check("a=%C3%a4", "a", &one("ä"));
+        check("a=b=c", "a", &one("b=c"));
+        check("a", "a", &one(""));
+        check("a=", "a", &one(""));
+        check("a+b=1", "a b", &one("1"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_missing() {
+        for form in ["", "&", "&&", "b=1", "A=1", "%=1", "=1"] {
+            check(form, "a", &Entry::Missing);
+        }
+    }
+
+    #[test]
+    fn a_name_that_occurs_twice_has_no_value() {
+        check("a=1&a=1", "a", &Entry::Several);
+        check("a=1&%61=2&a=3", "a", &Entry::Several);
+        check("a=%&a=1", "a", &Entry::Several);
+    }
+
+    #[test]
+    fn a_broken_escape_is_not_guessed_at() {
+        for form in ["a=%", "a=%4", "a=%4g", "a=%%41", "a=%+1"] {
+            check(form, "a", &Entry::Broken);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! One pass over a JSON text, along the paths that somebody points at. No tree is built: what lies beside the paths
+//! is checked for being JSON and skipped.
+//!
+//! Stricter than JSON where two readers could disagree about what was said: a lone surrogate anywhere, and a name
+//! that occurs twice on a used path, are refused.
+
+use super::limits;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The paths to look along, as a trie; a node is named by its number, the root is 0.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Default, Debug)]
+struct Node {
+    branches: Vec<Branch>,
+    wants: Wants,
+}
+
+#[derive(Clone, Debug)]
+struct Branch {
+    name: String,
+    /// The place in an array that this name means, if it means one.
+    position: Option<usize>,
+    to: usize,
+}
+
+/// What somebody wants to know of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Wants {
+    /// Whether it is an object.
+    #[default]
+    Shape,
+    /// Its value too.
+    Value,
+}
+
+/// What was seen at a node.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Seen<'j> {
+    /// The text does not lead there.
+    Nowhere,
+    /// Null, an array, or a value nobody wants.
+    Other,
+    /// An object.
+    Object,
+    /// A value.
+    Scalar(Scalar<'j>),
+}
+
+/// A value, borrowed from the text where it can be.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Scalar<'j> {
+    /// Text, unescaped.
+    Text(Cow<'j, str>),
+    /// A number, as it was written.
+    Number(&'j str),
+    /// True or false.
+    Bool(bool),
+}
+
+impl<'j> Seen<'j> {
+    /// The value that was seen, if one was. Several fields may ask.
+    pub(super) fn scalar(&self) -> Option<Scalar<'j>> {
+        match self {
+            Self::Scalar(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Paths {
+    /// Only the root.
+    pub(super) fn new() -> Self {
+        Self { nodes: vec![Node::default()] }
+    }
+
+    /// Adds a path and says which node it leads to.
+    pub(super) fn add(&mut self, path: &[String], wants: Wants) -> usize {
+        let mut node = 0;
+        for name in path {
+            let known = self.nodes[node].branches.iter().find(|branch| branch.name == *name).map(|branch| branch.to);
+            node = known.unwrap_or_else(|| {
+                let to = self.nodes.len();
+                self.nodes[node].branches.push(Branch { name: name.clone(), position: position(name), to });
+                self.nodes.push(Node::default());
+                to
+            });
+        }
+        if wants == Wants::Value {
+            self.nodes[node].wants = wants;
+        }
+        node
+    }
+
+    /// Walks the text; the answer says for each node what was seen there. An error is a sentence for people.
+    pub(super) fn walk<'j>(&self, json: &'j [u8]) -> Result<Vec<Seen<'j>>, String> {
+        let text = checked(json)?;
+        let mut seen = vec![Seen::Nowhere; self.nodes.len()];
+        let mut reader = serde_json::Deserializer::from_str(text);
+        At { paths: self, node: 0, seen: &mut seen }
+            .deserialize(&mut reader)
+            .and_then(|()| reader.end())
+            .map_err(|error| format!("the body cannot be read as JSON: {error}"))?;
+        Ok(seen)
+    }
+}
+
+/// `0`, `1`, …; `01` is only a name.
+fn position(name: &str) -> Option<usize> {
+    name.parse().ok().filter(|position: &usize| position.to_string() == name)
+}
+
+/// One node of the trie, laid over one value of the text.
+struct At<'p, 's, 'j> {
+    paths: &'p Paths,
+    node: usize,
+    seen: &'s mut [Seen<'j>],
+}
+
+impl<'p, 'j> At<'p, '_, 'j> {
+    fn node(&self) -> &'p Node {
+        &self.paths.nodes[self.node]
+    }
+
+    fn to(&mut self, branch: &Branch) -> At<'p, '_, 'j> {
+        At { paths: self.paths, node: branch.to, seen: self.seen }
+    }
+}
+
+impl<'j> DeserializeSeed<'j> for At<'_, '_, 'j> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<(), D::Error> {
+        let node = self.node();
+        if node.wants == Wants::Shape && !node.branches.is_empty() {
+            self.seen[self.node] = Seen::Other;
+            return from.deserialize_any(self);
+        }
+        let raw = <&'j RawValue as serde::Deserialize>::deserialize(from)?.get();
+        let what = look(raw).map_err(D::Error::custom)?;
+        let leads_on = !node.branches.is_empty() && matches!(what, Seen::Object | Seen::Other);
+        self.seen[self.node] = what;
+        if leads_on {
+            // A value that others lie inside of: only such a pair of paths costs a second look.
+            return serde_json::Deserializer::from_str(raw).deserialize_any(self).map_err(D::Error::custom);
+        }
+        Ok(())
+    }
+}
+
+/// At a node that others lie behind, and whose own value nobody wants.
+impl<'j> Visitor<'j> for At<'_, '_, 'j> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'j>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(branch) = map.next_key_seed(Name(self.node()))? {
+            match branch {
+                Some(branch) if self.seen[branch.to] != Seen::Nowhere => {
+                    return Err(A::Error::custom(format_args!("the name {:?} occurs twice", branch.name)));
+                }
+                Some(branch) => map.next_value_seed(self.to(branch))?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        self.seen[self.node] = Seen::Object;
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'j>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        for place in 0.. {
+            let branch = self.node().branches.iter().find(|branch| branch.position == Some(place));
+            let more = match branch {
+                Some(branch) => seq.next_element_seed(self.to(branch))?.is_some(),
+                None => seq.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Finds the branch of a name without keeping the name.
+struct Name<'p>(&'p Node);
+
+impl<'j, 'p> DeserializeSeed<'j> for Name<'p> {
+    type Value = Option<&'p Branch>;
+
+    fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl<'p> Visitor<'_> for Name<'p> {
+    type Value = Option<&'p Branch>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.branches.iter().find(|branch| branch.name == name))
+    }
+}
+
+/// What one JSON value is.
+fn look(raw: &str) -> Result<Seen<'_>, serde_json::Error> {
+    Ok(match raw.as_bytes().first() {
+        Some(b'{') => Seen::Object,
+        _ => scalar(raw)?.map_or(Seen::Other, Seen::Scalar),
+    })
+}
+
+/// The value that this JSON text is, if it is one. The text has been read as JSON before.
+pub(super) fn scalar(raw: &str) -> Result<Option<Scalar<'_>>, serde_json::Error> {
+    Ok(Some(match raw.as_bytes() {
+        [b'"', inner @ .., b'"'] if !inner.contains(&b'\\') => Scalar::Text(Cow::Borrowed(&raw[1..raw.len() - 1])),
+        [b'"', ..] => Scalar::Text(Cow::Owned(serde_json::from_str(raw)?)),
+        [b't', ..] => Scalar::Bool(true),
+        [b'f', ..] => Scalar::Bool(false),
+        [b'-' | b'0'..=b'9', ..] => Scalar::Number(raw),
+        _ => return Ok(None),
+    }))
+}
+
+/// What serde does not look at in skipped parts. Each exact look is taken only where a quick one gives cause.
+fn checked(json: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(json).map_err(|_| "the body is not UTF-8".to_owned())?;
+    if opened(json) > limits::JSON_DEPTH_MAX && deepest(json) > limits::JSON_DEPTH_MAX {
+        return Err(format!("the body has more than {} objects and arrays inside each other", limits::JSON_DEPTH_MAX));
+    }
+    if may_have_surrogates(json) && has_lone_surrogate(json) {
+        return Err("the body has half a surrogate pair".to_owned());
+    }
+    Ok(text)
+}
+
+/// How many `[` and `{` there are, also inside texts: never less than the depth. Sums of bytes, so that it is done
+/// many bytes at a time.
+fn opened(json: &[u8]) -> usize {
+    let of = |part: &[u8]| usize::from(part.iter().map(|byte| u8::from(byte | 0x20 == b'{')).sum::<u8>());
+    json.chunks(255).map(of).sum()
+}
+
+fn deepest(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.iter();
+    let mut in_text = false;
+    while let Some(byte) = bytes.next() {
+        match (in_text, byte) {
+            (true, b'\\') => drop(bytes.next()),
+            (_, b'"') => in_text = !in_text,
+            (false, b'[' | b'{') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Is there a `\ud` or `\uD` at all? Without an early way out, so that it is done many bytes at a time.
+fn may_have_surrogates(json: &[u8]) -> bool {
+    let (seconds, thirds) = (json.get(1..).unwrap_or_default(), json.get(2..).unwrap_or_default());
+    let triples = json.iter().zip(seconds).zip(thirds);
+    let is = |byte: u8, wanted: u8| u8::from(byte == wanted);
+    triples.fold(0, |found, ((&a, &b), &c)| found | (is(a, b'\\') & is(b, b'u') & is(c | 0x20, b'd'))) == 1
+}
+
+fn has_lone_surrogate(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {
+        rest = &rest[at..];
+        rest = match utf16_unit(rest) {
+            Some(0xD800..=0xDBFF) if matches!(utf16_unit(&rest[6..]), Some(0xDC00..=0xDFFF)) => &rest[12..],
+            Some(0xD800..=0xDFFF) => return true,
+            Some(_) => &rest[6..],
+            None => rest.get(2..).unwrap_or_default(),
+        };
+    }
+    false
+}
+
+/// The unit that a text beginning with `\uXXXX` begins with.
+fn utf16_unit(text: &[u8]) -> Option<u16> {
+    let digits = std::str::from_utf8(text.strip_prefix(b"\\u")?.get(..4)?).ok()?;
+    // `from_str_radix` would also take a sign.
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok())?
+}

@@ -1,0 +1,27 @@
+//! GitHub's own signature: HMAC-SHA256 of the body as it came, in hex. The SHA-1 header beside it never counts.
+
+use super::hmac::Hash;
+use super::secrets::Secrets;
+use super::signature;
+use crate::decide::delivery::Delivery;
+use crate::decide::refusal::Refusal;
+
+/// Names the event, and stays the same when GitHub delivers it again. Not signed.
+pub(super) const DELIVERY: &str = "x-github-delivery";
+const SIGNATURE: &str = "x-hub-signature-256";
+const PREFIX: &str = "sha256=";
+
+/// Which secret the body was signed with.
+pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<usize, Refusal> {
+    let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(Refusal::BadSignature)?;
+    let theirs = hex::decode(hex).map_err(|_| Refusal::BadSignature)?;
+    secrets.signed(Hash::Sha256, &[delivery.body], &[theirs])
+}
+
+/// The headers GitHub would set.
+pub(super) fn sign(secrets: &Secrets, id: &str, body: &[u8]) -> Vec<(String, String)> {
+    let mut headers = vec![(DELIVERY.to_owned(), id.to_owned())];
+    let mac = secrets.sign(Hash::Sha256, &[body]);
+    headers.extend(mac.map(|mac| (SIGNATURE.to_owned(), format!("{PREFIX}{}", hex::encode(mac)))));
+    headers
+}

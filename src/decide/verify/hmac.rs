@@ -1,0 +1,236 @@
+//! Any HMAC that can be described: which header, which hash, over what.
+
+use super::secrets::Secrets;
+use super::{seconds, signature, timely};
+use crate::decide::delivery::Delivery;
+use crate::decide::field::Place;
+use crate::decide::json::Scalar;
+use crate::decide::limits;
+use crate::decide::nearest::nearest;
+use crate::decide::refusal::Refusal;
+use crate::decide::time::{Duration, Timestamp};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
+
+/// An HMAC as described in the config.
+#[derive(Clone, Debug)]
+pub struct Hmac {
+    /// The keys.
+    pub secrets: Secrets,
+    /// The header with the signature, in lower case.
+    pub header: String,
+    /// What stands before it.
+    pub prefix: String,
+    /// The hash.
+    pub hash: Hash,
+    /// How it is written.
+    pub encoding: Encoding,
+    /// What is signed; see [`parse_over`].
+    pub over: Vec<Piece>,
+    /// Where `{timestamp}` is: in a header or in the body.
+    pub timestamp: Option<Place>,
+    /// Where `{id}` is: in a header or in the body.
+    pub id: Option<Place>,
+    /// How old or new the timestamp may be.
+    pub tolerance: Duration,
+}
+
+/// A hash for HMAC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hash {
+    /// SHA-1: still sent by some.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+/// How a signature is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    /// Hexadecimal, either case.
+    Hex,
+    /// Base64, with padding.
+    Base64,
+}
+
+/// A piece of what is signed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Piece {
+    /// These bytes.
+    Literal(String),
+    /// The sender's delivery id.
+    Id,
+    /// The sender's time.
+    Timestamp,
+    /// The body.
+    Body,
+}
+
+/// Reads what is signed, such as `{timestamp}.{body}`. An error is a sentence for people.
+pub fn parse_over(text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}').ok_or_else(|| format!("`{{{after}` has no `}}`"))?;
+        if !before.is_empty() {
+            pieces.push(Piece::Literal(before.into()));
+        }
+        pieces.push(match name {
+            "id" => Piece::Id,
+            "timestamp" => Piece::Timestamp,
+            "body" => Piece::Body,
+            _ => {
+                let meant = nearest(name, ["id", "timestamp", "body"]);
+                let hint = meant.map(|meant| format!("; did you mean `{{{meant}}}`?")).unwrap_or_default();
+                return Err(format!("`{{{name}}}` is not one of `{{id}}`, `{{timestamp}}`, `{{body}}`{hint}"));
+            }
+        });
+        rest = after;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Literal(rest.into()));
+    }
+    match pieces.iter().filter(|piece| **piece == Piece::Body).count() {
+        1 => Ok(pieces),
+        0 => Err("without `{body}` a signature would say nothing about what was sent".into()),
+        _ => Err("`{body}` may stand only once".into()),
+    }
+}
+
+impl Hash {
+    /// How long a signature is.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
+        }
+    }
+
+    /// Its name, for people.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Sha1 => "SHA-1",
+            Self::Sha256 => "SHA-256",
+            Self::Sha512 => "SHA-512",
+        }
+    }
+}
+
+impl Encoding {
+    fn decode(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Hex => hex::decode(text).ok(),
+            Self::Base64 => STANDARD.decode(text).ok(),
+        }
+    }
+
+    fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => hex::encode(bytes),
+            Self::Base64 => STANDARD.encode(bytes),
+        }
+    }
+}
+
+impl Hmac {
+    /// Which secret the delivery was signed with.
+    pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<usize, Refusal> {
+        let theirs = self.signatures(signature(delivery, &self.header)?)?;
+        let stamp = match &self.timestamp {
+            Some(place) => text_at(place, delivery)?,
+            None => Cow::Borrowed(""),
+        };
+        if self.timestamp.is_some() {
+            timely(parse_time(&stamp).ok_or(Refusal::BadSignature)?, delivery.at, self.tolerance)?;
+        }
+        let id = match &self.id {
+            Some(place) if self.over.contains(&Piece::Id) => text_at(place, delivery)?,
+            _ => Cow::Borrowed(""),
+        };
+        let message = self.message(&id, &stamp, delivery.body).ok_or(Refusal::BadSignature)?;
+        self.secrets.signed(self.hash, &message, &theirs)
+    }
+
+    /// `v1=…,v1=…`: what has another prefix, or is not written as it should be, is skipped.
+    fn signatures(&self, header: &str) -> Result<Vec<Vec<u8>>, Refusal> {
+        let separator = if self.prefix.contains(',') { '\0' } else { ',' };
+        if header.split(separator).count() > limits::SIGNATURES_MAX {
+            return Err(Refusal::BadSignature);
+        }
+        let ours = header.split(separator).filter_map(|entry| entry.trim().strip_prefix(self.prefix.as_str()));
+        Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
+    }
+
+    /// What is signed; `None` when a part of it is missing, or when a byte could move from the id to the next part
+    /// unseen.
+    fn message<'m>(&'m self, id: &'m str, stamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
+        let unclear = self.over.windows(2).any(|pair| match pair {
+            [Piece::Id, Piece::Literal(next)] => id.contains(next.as_str()),
+            _ => false,
+        });
+        let part = |piece: &'m Piece| match piece {
+            Piece::Literal(text) => Some(text.as_bytes()),
+            Piece::Id => Some(id.as_bytes()).filter(|id| !id.is_empty()),
+            Piece::Timestamp => Some(stamp.as_bytes()).filter(|stamp| !stamp.is_empty()),
+            Piece::Body => Some(body),
+        };
+        if unclear { None } else { self.over.iter().map(part).collect() }
+    }
+
+    /// Is what stands at this place signed by itself?
+    pub(super) fn signs(&self, place: &Place) -> bool {
+        (self.id.as_ref() == Some(place) && self.over.contains(&Piece::Id))
+            || (self.timestamp.as_ref() == Some(place) && self.over.contains(&Piece::Timestamp))
+    }
+
+    /// The headers a sender would set.
+    pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
+        let mut put = |place: &Option<Place>, value: String| match place {
+            Some(Place::Header(name)) => {
+                headers.push((name.clone(), value.clone()));
+                value
+            }
+            Some(Place::Body(_)) => in_body(place.as_ref(), body).unwrap_or(value),
+            _ => value,
+        };
+        let id = put(&self.id, id.to_owned());
+        let stamp = put(&self.timestamp, seconds(at));
+        let mac = self.message(&id, &stamp, body).and_then(|message| self.secrets.sign(self.hash, &message));
+        headers.extend(
+            mac.map(|mac| (self.header.clone(), format!("{}{}", self.prefix, self.encoding.encode(mac.as_ref())))),
+        );
+        headers
+    }
+}
+
+/// What a sender has already written into the body.
+fn in_body(place: Option<&Place>, body: &[u8]) -> Option<String> {
+    let body = bytes::Bytes::copy_from_slice(body);
+    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp::default() };
+    text_at(place?, &delivery).ok().map(Cow::into_owned)
+}
+
+/// What stands at this place before anything is believed. Whatever is wrong with it, the answer is the same.
+fn text_at<'d>(place: &Place, delivery: &'d Delivery<'_>) -> Result<Cow<'d, str>, Refusal> {
+    match place.read(delivery, delivery.body) {
+        Ok(Some(Scalar::Text(text))) => Ok(text),
+        Ok(Some(Scalar::Number(raw))) => Ok(Cow::Borrowed(raw)),
+        _ => Err(Refusal::BadSignature),
+    }
+}
+
+/// Seconds or milliseconds since 1970, told apart by their size, or RFC 3339.
+fn parse_time(text: &str) -> Option<Timestamp> {
+    /// As seconds this is the year 5138, as milliseconds it is 1973.
+    const MILLISECONDS_FROM: i64 = 100_000_000_000;
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Timestamp::parse(text);
+    }
+    let number: i64 = text.parse().ok()?;
+    number.checked_mul(if number < MILLISECONDS_FROM { 1_000_000 } else { 1_000 }).map(Timestamp)
+}

@@ -1,0 +1,81 @@
+//! The secrets of a source, and the only places where they are compared with anything.
+
+use super::hmac::Hash;
+use crate::decide::id::Digest;
+use crate::decide::refusal::Refusal;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The secrets of a source: one, or several while rotating. Never printed.
+#[derive(Clone)]
+pub struct Secrets(Vec<Secret>);
+
+#[derive(Clone)]
+struct Secret {
+    bytes: Vec<u8>,
+    /// Made once: it is what nearly every sender uses.
+    sha256: Key,
+}
+
+impl Secrets {
+    /// These secrets; the config has refused empty ones, and should one slip through, nothing matches it.
+    pub fn new(secrets: Vec<Vec<u8>>) -> Self {
+        let made = secrets.into_iter().map(|bytes| Secret { sha256: Key::new(HMAC_SHA256, &bytes), bytes });
+        Self(made.collect())
+    }
+
+    /// Which secret one of these signatures was made with, over these pieces of a message.
+    pub(super) fn signed(&self, hash: Hash, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<usize, Refusal> {
+        let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
+        if whole.is_empty() {
+            return Err(Refusal::BadSignature);
+        }
+        self.first(|secret| {
+            let mac = secret.mac(hash, message);
+            whole.iter().any(|signature| verify_slices_are_equal(mac.as_ref(), signature).is_ok())
+        })
+    }
+
+    /// Which secret this token is. Digests are compared, so that not even the length shows.
+    pub(super) fn equal(&self, token: &[u8]) -> Result<usize, Refusal> {
+        let theirs = Digest::of(token);
+        self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
+    }
+
+    fn first(&self, matches: impl Fn(&Secret) -> bool) -> Result<usize, Refusal> {
+        let found = self.0.iter().position(|secret| !secret.bytes.is_empty() && matches(secret));
+        found.ok_or(Refusal::BadSignature)
+    }
+
+    /// The signature of these pieces with the first secret.
+    pub(super) fn sign(&self, hash: Hash, message: &[&[u8]]) -> Option<Tag> {
+        self.0.first().map(|secret| secret.mac(hash, message))
+    }
+
+    /// The first secret as a token.
+    pub(super) fn token(&self) -> Option<Cow<'_, str>> {
+        self.0.first().map(|secret| String::from_utf8_lossy(&secret.bytes))
+    }
+}
+
+impl Secret {
+    fn mac(&self, hash: Hash, message: &[&[u8]]) -> Tag {
+        let mut context = match hash {
+            Hash::Sha1 => Context::with_key(&Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, &self.bytes)),
+            Hash::Sha256 => Context::with_key(&self.sha256),
+            Hash::Sha512 => Context::with_key(&Key::new(HMAC_SHA512, &self.bytes)),
+        };
+        for piece in message {
+            context.update(piece);
+        }
+        context.sign()
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets(•••, {})", self.0.len())
+    }
+}

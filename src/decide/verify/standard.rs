@@ -1,0 +1,111 @@
+//! Standard Webhooks, which began as Svix's own: HMAC-SHA256 of `id.timestamp.body`, in base64.
+
+use super::hmac::Hash;
+use super::secrets::Secrets;
+use super::{seconds, signature, timely};
+use crate::decide::delivery::{Delivery, Header};
+use crate::decide::field::Place;
+use crate::decide::limits;
+use crate::decide::refusal::Refusal;
+use crate::decide::time::{Duration, Timestamp};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// The three headers, under the standard's name or under Svix's.
+struct Headers {
+    id: &'static str,
+    timestamp: &'static str,
+    signature: &'static str,
+}
+
+const WEBHOOK: Headers = Headers { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
+const SVIX: Headers = Headers { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+
+/// Secrets are copied by people, who lose the `=` at the end.
+const SECRET: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+impl Headers {
+    fn all(&self) -> [&str; 3] {
+        [self.id, self.timestamp, self.signature]
+    }
+
+    fn are_in(&self, delivery: &Delivery<'_>) -> bool {
+        self.all().iter().any(|name| delivery.header(name) != Header::Missing)
+    }
+}
+
+/// What we call the place of the id, whichever name it came under.
+pub(super) fn id_place() -> Place {
+    Place::Header(WEBHOOK.id.into())
+}
+
+/// Is this header part of what is signed? Both names may be asked for, since a delivery that mixes them is refused.
+pub(super) fn signs(header: &str) -> bool {
+    [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp].contains(&header)
+}
+
+/// Which secret id, time and body were signed with, and the id.
+pub(super) fn verify<'d>(
+    secrets: &Secrets,
+    tolerance: Duration,
+    delivery: &Delivery<'d>,
+) -> Result<(usize, &'d str), Refusal> {
+    let names = match (WEBHOOK.are_in(delivery), SVIX.are_in(delivery)) {
+        (true, false) => WEBHOOK,
+        (false, true) => SVIX,
+        _ => return Err(Refusal::BadSignature),
+    };
+    let id = delivery.text(names.id).ok_or(Refusal::BadSignature)?;
+    let stamp = delivery.text(names.timestamp).ok_or(Refusal::BadSignature)?;
+    // A dot would let a byte move from the id to the time unseen.
+    if id.contains('.') {
+        return Err(Refusal::BadSignature);
+    }
+    timely(parse_seconds(stamp).ok_or(Refusal::BadSignature)?, delivery.at, tolerance)?;
+    let theirs = signatures(signature(delivery, names.signature)?)?;
+    let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
+    Ok((secrets.signed(Hash::Sha256, &message, &theirs)?, id))
+}
+
+/// `v1,… v1,…`: other versions are skipped, and so is what is not base64.
+fn signatures(list: &str) -> Result<Vec<Vec<u8>>, Refusal> {
+    if list.split(' ').count() > limits::SIGNATURES_MAX {
+        return Err(Refusal::BadSignature);
+    }
+    let ours = list.split(' ').filter_map(|entry| entry.strip_prefix("v1,"));
+    Ok(ours.filter_map(|base64| STANDARD.decode(base64).ok()).collect())
+}
+
+fn parse_seconds(text: &str) -> Option<Timestamp> {
+    // `parse` would also take a sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)?;
+    digits.parse::<i64>().ok()?.checked_mul(1_000_000).map(Timestamp)
+}
+
+/// The key that a `whsec_…` stands for. An error is a sentence for people, and never shows the secret.
+pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
+    if secret.starts_with(b"whsk_") || secret.starts_with(b"whpk_") {
+        return Err(
+            "the secret is a key for `v1a` signatures (`whsk_`, `whpk_`); only `whsec_` secrets are known".into()
+        );
+    }
+    let base64 = secret.strip_prefix(b"whsec_").unwrap_or(secret);
+    match SECRET.decode(base64) {
+        Ok(key) if !key.is_empty() => Ok(key),
+        _ => Err("the secret is not `whsec_` followed by base64".into()),
+    }
+}
+
+/// The headers a sender would set.
+pub(super) fn sign(secrets: &Secrets, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+    let stamp = seconds(at);
+    let mac = secrets.sign(Hash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
+    let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
+    headers.extend(mac.map(|mac| (WEBHOOK.signature.to_owned(), format!("v1,{}", STANDARD.encode(mac)))));
+    headers
+}

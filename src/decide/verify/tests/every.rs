@@ -1,0 +1,182 @@
+//! What holds for every scheme.
+
+use super::*;
+use proptest::prelude::*;
+
+/// One scheme of each kind.
+fn schemes() -> Vec<Scheme> {
+    let hmac = Hmac {
+        secrets: secrets(&[b"secret"]),
+        header: "x-sig".into(),
+        prefix: "v1=".into(),
+        hash: Hash::Sha512,
+        encoding: Encoding::Hex,
+        over: parse_over("{id}:{timestamp}:{body}").expect("a template"),
+        timestamp: Some(Place::Header("x-time".into())),
+        id: Some(Place::Header("x-id".into())),
+        tolerance: FIVE_MINUTES,
+    };
+    vec![github(), standard(), Scheme::Hmac(Box::new(hmac)), Scheme::Bearer(secrets(&[b"t0ken", b"old"])), Scheme::None]
+}
+
+fn sent(headers: &[(String, String)]) -> Vec<Sent<'_>> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+#[test]
+fn what_a_scheme_signs_it_believes() {
+    for scheme in schemes() {
+        let headers = scheme.sign("id-1", AT, b"{}");
+        let believed = verify(&scheme, &sent(&headers), b"{}", AT).expect("signed");
+        assert_eq!(believed.secret, 0);
+        let id = scheme.delivery_id().map(|_| "id-1");
+        assert_eq!(believed.delivery_id.as_deref(), id, "{scheme:?}");
+    }
+    assert_eq!(Scheme::Bearer(secrets(&[])).sign("", AT, b"").len(), 1);
+    assert_eq!(Scheme::Github(secrets(&[])).sign("", AT, b"").len(), 2);
+}
+
+#[test]
+fn a_bearer_is_who_knows_a_token() {
+    let scheme = &schemes()[3];
+    let believed = |value: &str| verify(scheme, &[("authorization", value)], b"{}", AT).map(|believed| believed.secret);
+    assert_eq!(believed("Bearer t0ken"), Ok(0));
+    assert_eq!(believed("bearer old"), Ok(1));
+    let long = format!("Bearer {}", "x".repeat(5000));
+    for wrong in
+        ["", "Bearer", "Bearer ", "Bearer t0ke", "Bearer t0kenn", "Bearer  t0ken", "t0ken", "Basic t0ken", &long]
+    {
+        assert_eq!(believed(wrong), Err(Refusal::BadSignature), "{wrong}");
+    }
+    let twice = [("authorization", "Bearer t0ken"), ("authorization", "Bearer t0ken")];
+    check(scheme, &twice, b"{}", Err(Refusal::BadSignature));
+    check(scheme, &[], b"{}", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn forms_pages_and_pictures_are_refused_by_all() {
+    for scheme in &schemes()[1..] {
+        let mut headers = scheme.sign("id-1", AT, b"{}");
+        let mut with = |content: &str| {
+            content.clone_into(&mut headers[0].1);
+            verify(scheme, &sent(&headers), b"{}", AT).map(|believed| believed.secret)
+        };
+        for content in [
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "application/xml",
+            "text/xml; charset=utf-8",
+            "application/atom+XML",
+            "text/html",
+            "image/png",
+            "audio/ogg",
+            "Video/mp4",
+        ] {
+            assert_eq!(with(content), Err(Refusal::ContentType), "{content}");
+        }
+        for content in ["application/json", "application/cloudevents+json; charset=utf-8", "text/plain", "", "json"] {
+            assert_eq!(with(content), Ok(0), "{content}");
+        }
+        let twice: Vec<_> = sent(&headers).into_iter().chain([JSON]).collect();
+        check(scheme, &twice, b"{}", Err(Refusal::ContentType));
+        check(scheme, &sent(&headers)[1..], b"{}", Ok(0));
+    }
+}
+
+#[test]
+fn what_is_covered_is_what_is_signed() {
+    let covered = |scheme: &Scheme| {
+        [
+            "body.a",
+            "header.webhook-id",
+            "header.svix-timestamp",
+            "header.x-id",
+            "header.x-time",
+            "header.x",
+            "query.a",
+            "path",
+        ]
+        .map(|place| u8::from(scheme.covers(&Place::parse(place).expect("a place"))))
+    };
+    let all = schemes();
+    assert_eq!(covered(&all[0]), [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(covered(&all[1]), [1, 1, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(covered(&all[2]), [1, 0, 0, 1, 1, 0, 0, 0]);
+    assert_eq!(covered(&all[3]), [1; 8]);
+    assert_eq!(covered(&all[4]), [1; 8]);
+    let Scheme::Hmac(hmac) = &all[2] else { panic!("the third is an HMAC") };
+    let body_only = Hmac { over: vec![Piece::Body], ..(**hmac).clone() };
+    assert_eq!(covered(&Scheme::Hmac(Box::new(body_only))), [1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_scheme_is_told_in_words_without_its_secrets() {
+    let words: Vec<_> = schemes().iter().map(Scheme::words).collect();
+    assert_eq!(
+        words,
+        [
+            "GitHub's signature (SHA-256)",
+            "a Standard Webhooks signature (SHA-256)",
+            "an HMAC signature (SHA-512) in `x-sig`",
+            "a bearer token",
+            "nothing"
+        ]
+    );
+    assert_eq!([Hash::Sha1.words(), Hash::Sha256.words()], ["SHA-1", "SHA-256"]);
+    let shown = format!("{:?}", schemes());
+    for secret in ["t0ken", "old", "Everybody", "MfKQ", "secret\"", "[115"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    assert!(shown.contains("Secrets(•••, 2)"));
+}
+
+#[test]
+fn an_id_may_be_a_number_in_the_body_but_not_a_truth() {
+    let body = Bytes::from_static(br#"{"id":7,"name":"x","yes":true,"empty":""}"#);
+    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT };
+    let verified = Scheme::None.verify(&delivery).expect("no scheme");
+    let id = |at: &str| {
+        let at = Place::parse(at).expect("a place");
+        verified.delivery_id(&DeliveryId { at, signed: true }).expect("JSON")
+    };
+    assert_eq!(id("body.id").as_deref(), Some("7"));
+    assert_eq!(id("body.name").as_deref(), Some("x"));
+    assert_eq!([id("body.yes"), id("body.empty"), id("body.none")], [None, None, None]);
+}
+
+proptest! {
+    #[test]
+    fn a_changed_byte_is_never_believed(body: Vec<u8>, at: prop::sample::Index, flip in 1_u8..=255) {
+        for scheme in &schemes()[..3] {
+            let mut headers = scheme.sign("id-1", AT, &body);
+            prop_assert!(verify(scheme, &sent(&headers), &body, AT).is_ok());
+            if !body.is_empty() {
+                let mut other = body.clone();
+                other[at.index(body.len())] ^= flip;
+                prop_assert_eq!(verify(scheme, &sent(&headers), &other, AT), Err(Refusal::BadSignature));
+            }
+            let (_, signature) = headers.last_mut().expect("a signature");
+            let mut bytes = signature.clone().into_bytes();
+            let place = at.index(bytes.len());
+            bytes[place] ^= flip;
+            // Hex may be written in either case.
+            prop_assume!(!bytes[place].eq_ignore_ascii_case(&signature.as_bytes()[place]));
+            if let Ok(other) = String::from_utf8(bytes) {
+                *signature = other;
+                prop_assert_eq!(verify(scheme, &sent(&headers), &body, AT), Err(Refusal::BadSignature));
+            }
+        }
+    }
+
+    #[test]
+    fn any_delivery_is_believed_or_refused(value: Vec<u8>, body: Vec<u8>, at: i64) {
+        let names = ["x-hub-signature-256", "webhook-id", "webhook-timestamp", "webhook-signature", "x-sig", "x-id",
+            "x-time", "authorization", "content-type"];
+        let headers: Vec<_> = names.iter().map(|name| ((*name).to_owned(), value.clone())).collect();
+        let body = Bytes::from(body);
+        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: Timestamp(at) };
+        for scheme in &schemes()[..4] {
+            prop_assert_eq!(scheme.verify(&delivery).map(|verified| verified.secret()), Err(Refusal::BadSignature));
+        }
+    }
+}

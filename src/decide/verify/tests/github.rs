@@ -1,0 +1,123 @@
+use super::*;
+
+fn signed(signature: &str) -> [Sent<'_>; 2] {
+    [JSON, ("x-hub-signature-256", signature)]
+}
+
+#[test]
+fn the_documented_vector_is_believed() {
+    check(&github(), &signed(GITHUB), b"Hello, World!", Ok(0));
+    check(&github(), &signed(&format!("sha256={}", GITHUB[7..].to_uppercase())), b"Hello, World!", Ok(0));
+}
+
+#[test]
+fn the_secret_that_matched_is_named() {
+    let rotating = Scheme::Github(secrets(&[b"other", b"", GITHUB_SECRET]));
+    check(&rotating, &signed(GITHUB), b"Hello, World!", Ok(2));
+    check(&Scheme::Github(secrets(&[b"other"])), &signed(GITHUB), b"Hello, World!", Err(Refusal::BadSignature));
+    check(&Scheme::Github(secrets(&[])), &signed(GITHUB), b"Hello, World!", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn an_empty_secret_matches_nothing() {
+    let empty = Scheme::Github(secrets(&[b""]));
+    let made = empty.sign("1", AT, b"{}");
+    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&empty, &made, b"{}", Err(Refusal::BadSignature));
+    check(&Scheme::Bearer(secrets(&[b""])), &[("authorization", "Bearer ")], b"{}", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn every_other_signature_is_refused_alike() {
+    let hex = &GITHUB[7..];
+    let wrong = [
+        String::new(),
+        "sha256=".into(),
+        hex.into(),
+        format!("sha1={hex}"),
+        format!("SHA256={hex}"),
+        format!("sha256= {hex}"),
+        format!("{GITHUB} "),
+        format!("{GITHUB}00"),
+        GITHUB[..GITHUB.len() - 2].into(),
+        GITHUB[..GITHUB.len() - 1].into(),
+        format!("{GITHUB},{GITHUB}"),
+        format!("sha256={}", "0".repeat(64)),
+        format!("sha256={}", "a".repeat(5000)),
+        "sha256=ünïcode".into(),
+    ];
+    for signature in &wrong {
+        check(&github(), &signed(signature), b"Hello, World!", Err(Refusal::BadSignature));
+    }
+    let twice = [JSON, ("x-hub-signature-256", GITHUB), ("x-hub-signature-256", GITHUB)];
+    check(&github(), &twice, b"Hello, World!", Err(Refusal::BadSignature));
+    check(&github(), &[JSON], b"Hello, World!", Err(Refusal::BadSignature));
+    let sha1 = [JSON, ("x-hub-signature", "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59")];
+    check(&github(), &sha1, b"Hello, World!", Err(Refusal::BadSignature));
+    check(&github(), &signed(GITHUB), b"Hello, World", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn a_form_carries_its_json_as_payload() {
+    let form = "application/x-www-form-urlencoded";
+    let sent = |body: &[u8]| {
+        let mac = secrets(&[GITHUB_SECRET]).sign(Hash::Sha256, &[body]).map(hex::encode).expect("a secret");
+        let signature = format!("sha256={mac}");
+        verify(&github(), &[("content-type", form), ("x-hub-signature-256", &signature)], body, AT).map(|b| b.json)
+    };
+    let documented = "sha256=9e518bab52dd49be0a3cab84bf12fed8157f4905144554e29e99e7d137ca8e5c";
+    let headers = [("content-type", form), ("x-hub-signature-256", documented)];
+    let believed = verify(&github(), &headers, b"payload=%7B%22zen%22%3A%22x%22%7D", AT).expect("the vector");
+    assert_eq!(believed.json, br#"{"zen":"x"}"#);
+    assert_eq!(sent(b"a=1&payload=%7b+%7d"), Ok(b"{ }".to_vec()));
+    for body in [&b""[..], b"a=1", b"payload=1&payload=1", b"payload=%7", b"{}"] {
+        assert!(matches!(sent(body), Err(Refusal::Malformed(_))), "{body:?}");
+    }
+}
+
+#[test]
+fn a_wrong_type_is_only_told_to_those_who_signed() {
+    let sent = |content: &str, signature: &str| {
+        verify(&github(), &[("content-type", content), ("x-hub-signature-256", signature)], b"Hello, World!", AT)
+    };
+    for content in ["text/plain", "application/jsonp", "", "json", "application/x-www-form-urlencoded2", "*/*"] {
+        assert_eq!(sent(content, GITHUB), Err(Refusal::ContentType), "{content}");
+        assert_eq!(sent(content, "sha256=00"), Err(Refusal::BadSignature), "{content}");
+    }
+    for content in ["application/json; charset=utf-8", "Application/JSON ;x=y"] {
+        assert!(sent(content, GITHUB).is_ok(), "{content}");
+    }
+    let signature = ("x-hub-signature-256", GITHUB);
+    check(&github(), &[signature], b"Hello, World!", Err(Refusal::ContentType));
+    check(&github(), &[JSON, JSON, signature], b"Hello, World!", Err(Refusal::ContentType));
+}
+
+#[test]
+fn the_delivery_id_is_there_but_not_signed() {
+    let with_id = [JSON, ("x-hub-signature-256", GITHUB), ("x-github-delivery", "72d3162e")];
+    let believed = verify(&github(), &with_id, b"Hello, World!", AT).expect("signed");
+    assert_eq!(believed.delivery_id.as_deref(), Some("72d3162e"));
+    assert_eq!(github().delivery_id().map(|id| id.signed), Some(false));
+    let twice = [with_id[0], with_id[1], with_id[2], with_id[2]];
+    assert!(matches!(verify(&github(), &twice, b"Hello, World!", AT), Err(Refusal::Malformed(_))));
+    let empty = [with_id[0], with_id[1], ("x-github-delivery", "")];
+    assert_eq!(verify(&github(), &empty, b"Hello, World!", AT).expect("signed").delivery_id, None);
+}
+
+#[test]
+fn of_four_thousand_mutants_none_is_believed() {
+    let mut tried = 0;
+    for (at, original) in GITHUB.bytes().enumerate() {
+        for replacement in 0x20..0x7f_u8 {
+            let mut mutant = GITHUB.to_owned().into_bytes();
+            mutant[at] = replacement;
+            let mutant = String::from_utf8(mutant).expect("ASCII");
+            let same = at >= 7 && replacement.eq_ignore_ascii_case(&original) || replacement == original;
+            if !same {
+                check(&github(), &signed(&mutant), b"Hello, World!", Err(Refusal::BadSignature));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 4000, "{tried}");
+}

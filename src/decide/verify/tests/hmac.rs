@@ -1,0 +1,170 @@
+use super::*;
+
+const SLACK_BODY: &[u8] = b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
+
+fn hmac(secret: &[u8], header: &str, prefix: &str, hash: Hash, encoding: Encoding, over: &str) -> Hmac {
+    Hmac {
+        secrets: secrets(&[secret]),
+        header: header.into(),
+        prefix: prefix.into(),
+        hash,
+        encoding,
+        over: parse_over(over).expect("a template"),
+        timestamp: None,
+        id: None,
+        tolerance: FIVE_MINUTES,
+    }
+}
+
+fn boxed(hmac: Hmac) -> Scheme {
+    Scheme::Hmac(Box::new(hmac))
+}
+
+fn place(text: &str) -> Place {
+    Place::parse(text).expect("a place")
+}
+
+fn slack() -> Hmac {
+    let timestamp = Some(place("header.x-slack-request-timestamp"));
+    let over = "v0:{timestamp}:{body}";
+    let secret = b"8f742231b10e8888abcd99yyyzzz85a5";
+    Hmac { timestamp, ..hmac(secret, "x-slack-signature", "v0=", Hash::Sha256, Encoding::Hex, over) }
+}
+
+fn check_over(text: &str, expected: Result<&[Piece], &str>) {
+    match (parse_over(text), expected) {
+        (Ok(pieces), Ok(expected)) => assert_eq!(pieces, expected, "{text}"),
+        (Err(error), Err(expected)) => assert!(error.contains(expected), "{text}: {error}"),
+        (read, _) => panic!("{text}: {read:?}"),
+    }
+}
+
+#[test]
+fn what_is_signed_is_read_or_told_why() {
+    let literal = |text: &str| Piece::Literal(text.into());
+    check_over("{body}", Ok(&[Piece::Body]));
+    check_over("v0:{timestamp}:{body}", Ok(&[literal("v0:"), Piece::Timestamp, literal(":"), Piece::Body]));
+    check_over("{id}{timestamp}{body}}", Ok(&[Piece::Id, Piece::Timestamp, Piece::Body, literal("}")]));
+    check_over("", Err("without `{body}`"));
+    check_over("{timestamp}", Err("without `{body}`"));
+    check_over("{body}{body}", Err("only once"));
+    check_over("{bdy}", Err("did you mean `{body}`?"));
+    check_over("{url}{body}", Err("`{url}` is not one of"));
+    check_over("{body}.{id", Err("has no `}`"));
+}
+
+#[test]
+fn the_providers_vectors_are_believed() {
+    let hex = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+    let generic = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
+    let shopify = "dXEH6g6yUJ/CESIczphLijdXC211hsIsRvQ3nIsEPhc=";
+    let sha1 = "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59";
+    let hello = b"Hello, World!";
+    let of = |secret: &[u8], prefix, hash, encoding| boxed(hmac(secret, "x-sig", prefix, hash, encoding, "{body}"));
+    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Hex), &[("x-sig", hex)], hello, Ok(0));
+    check(&of(b"secret", "", Hash::Sha256, Encoding::Hex), &[("x-sig", generic)], hello, Ok(0));
+    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Base64), &[("x-sig", shopify)], hello, Ok(0));
+    check(&of(GITHUB_SECRET, "sha1=", Hash::Sha1, Encoding::Hex), &[("x-sig", sha1)], hello, Ok(0));
+    // Gitea signs the JSON that its form carries.
+    let gitea = "eb1372a523dc74783f89c0f177a5ab15fc608b4720b33e697cee863f8b0d0d51";
+    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Hex), &[("x-sig", gitea)], br#"{"zen":"x"}"#, Ok(0));
+}
+
+#[test]
+fn slacks_vector_is_believed_in_its_time() {
+    let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
+    let headers = [("x-slack-request-timestamp", "1531420618"), ("x-slack-signature", signature)];
+    let at = |seconds: i64| {
+        verify(&boxed(slack()), &headers, SLACK_BODY, Timestamp(seconds * 1_000_000)).map(|believed| believed.secret)
+    };
+    assert_eq!([at(1_531_420_618), at(1_531_420_918)], [Ok(0), Ok(0)]);
+    assert_eq!([at(1_531_420_919), at(1_531_420_317)], [Err(Refusal::BadSignature), Err(Refusal::BadSignature)]);
+    check(&boxed(slack()), &headers[1..], SLACK_BODY, Err(Refusal::BadSignature));
+}
+
+#[test]
+fn one_header_may_hold_a_few_signatures() {
+    let good = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
+    let pagerduty = hmac(b"secret", "x-pagerduty-signature", "v1=", Hash::Sha256, Encoding::Hex, "{body}");
+    let pagerduty = boxed(pagerduty);
+    let believed = |list: &str| verify(&pagerduty, &[("x-pagerduty-signature", list)], b"Hello, World!", AT).is_ok();
+    assert!(believed(&format!("v1={good}")));
+    assert!(believed(&format!("v1=00,v1={good}")));
+    assert!(believed(&format!("v0=00, v1={good}, v1=xyz")));
+    assert!(believed(&format!("{}v1={good}", "v1=00,".repeat(7))));
+    assert!(!believed(&format!("{}v1={good}", "v1=00,".repeat(8))));
+    assert!(!believed(&format!("v0={good}")));
+    assert!(!believed(good));
+    assert!(!believed(&format!("v1={}", &good[..62])));
+    assert!(!believed(""));
+    assert!(!believed("v1="));
+    assert!(!believed(","));
+}
+
+#[test]
+fn a_prefix_with_a_comma_is_not_cut_at_it() {
+    let odd = boxed(hmac(b"secret", "x-sig", "v1,", Hash::Sha512, Encoding::Base64, "{body}"));
+    let made = odd.sign("", AT, b"{}");
+    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&odd, &made, b"{}", Ok(0));
+}
+
+#[test]
+fn a_time_may_be_written_in_three_ways() {
+    let timed = Hmac {
+        timestamp: Some(place("header.x-time")),
+        ..hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{body}")
+    };
+    let signature = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
+    let timed = boxed(timed);
+    let at = |time: &str| {
+        let headers = [("x-time", time), ("x-sig", signature)];
+        verify(&timed, &headers, b"Hello, World!", AT).map(|believed| believed.secret)
+    };
+    for time in ["1614265330", "1614265330000", "1614265330999", "2021-02-25T15:02:10Z", "2021-02-25T16:02:10.5+01:00"]
+    {
+        assert_eq!(at(time), Ok(0), "{time}");
+    }
+    for time in ["", "-1614265330", "1614265029", "1614265631000", "16142653300000", "99999999999999999999", "x"] {
+        assert_eq!(at(time), Err(Refusal::BadSignature), "{time}");
+    }
+}
+
+#[test]
+fn an_id_is_taken_from_where_it_stands() {
+    let over = "{id}.{timestamp}.{body}";
+    let with = |id: &str, timestamp: &str| {
+        let plain = hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, over);
+        boxed(Hmac { id: Some(place(id)), timestamp: Some(place(timestamp)), ..plain })
+    };
+    let body = br#"{"id":"e1","sent":1614265330,"n":7,"late":true}"#;
+    for scheme in [with("header.x-id", "header.x-time"), with("body.id", "body.sent"), with("body.n", "header.x-time")]
+    {
+        let made = scheme.sign("1", AT, body);
+        let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        check(&scheme, &made, body, Ok(0));
+        check(&scheme, &made[1..made.len() - 1], body, Err(Refusal::BadSignature));
+    }
+    for scheme in [with("body.late", "body.sent"), with("body.none", "body.sent"), with("query.id", "body.sent")] {
+        check(&scheme, &[("x-sig", &"0".repeat(64))], body, Err(Refusal::BadSignature));
+        check(&scheme, &[("x-sig", &"0".repeat(64))], b"not json", Err(Refusal::BadSignature));
+    }
+}
+
+#[test]
+fn a_byte_cannot_move_from_the_id_to_the_body() {
+    let scheme = Hmac {
+        id: Some(place("header.x-id")),
+        ..hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}.{body}")
+    };
+    let mac = scheme.secrets.sign(Hash::Sha256, &[b"a.b.{}"]).map(hex::encode).expect("a secret");
+    check(&boxed(scheme.clone()), &[("x-id", "a"), ("x-sig", &mac)], b"b.{}", Ok(0));
+    check(&boxed(scheme), &[("x-id", "a.b"), ("x-sig", &mac)], b"{}", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn a_template_without_its_places_believes_nothing() {
+    let scheme = boxed(hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}{timestamp}{body}"));
+    let mac = secrets(&[b"secret"]).sign(Hash::Sha256, &[b"{}"]).map(hex::encode).expect("a secret");
+    check(&scheme, &[("x-sig", &mac)], b"{}", Err(Refusal::BadSignature));
+}

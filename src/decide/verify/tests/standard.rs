@@ -1,0 +1,122 @@
+use super::*;
+
+const SIGNED: [Sent<'_>; 3] =
+    [("webhook-id", STANDARD_ID), ("webhook-timestamp", "1614265330"), ("webhook-signature", STANDARD)];
+
+fn with(name: &str, value: &str) -> Vec<(String, String)> {
+    let one = |(n, v): Sent<'_>| (n.to_owned(), if n == name { value } else { v }.to_owned());
+    SIGNED.map(one).to_vec()
+}
+
+fn check_with(name: &str, value: &str, expected: Result<usize, Refusal>) {
+    let headers = with(name, value);
+    let headers: Vec<Sent<'_>> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&standard(), &headers, STANDARD_BODY, expected);
+}
+
+#[test]
+fn the_documented_vector_is_believed_under_both_names() {
+    let believed = verify(&standard(), &SIGNED, STANDARD_BODY, AT).expect("the vector");
+    assert_eq!(believed.delivery_id.as_deref(), Some(STANDARD_ID));
+    let svix = SIGNED.map(|(name, value)| (name.replace("webhook", "svix"), value));
+    let svix: Vec<Sent<'_>> = svix.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    let believed = verify(&standard(), &svix, STANDARD_BODY, AT).expect("the vector");
+    assert_eq!(believed.delivery_id.as_deref(), Some(STANDARD_ID));
+    assert_eq!(standard().delivery_id().map(|id| id.signed), Some(true));
+}
+
+#[test]
+fn the_two_names_are_not_mixed() {
+    let extra = |name| [SIGNED[0], SIGNED[1], SIGNED[2], (name, STANDARD_ID)];
+    for name in ["svix-id", "svix-timestamp", "svix-signature", "webhook-id", "webhook-timestamp"] {
+        check(&standard(), &extra(name), STANDARD_BODY, Err(Refusal::BadSignature));
+    }
+    for missing in 0..3 {
+        let rest: Vec<_> = (0..3).filter(|n| *n != missing).map(|n| SIGNED[n]).collect();
+        check(&standard(), &rest, STANDARD_BODY, Err(Refusal::BadSignature));
+    }
+    check(&standard(), &[], STANDARD_BODY, Err(Refusal::BadSignature));
+}
+
+#[test]
+fn any_of_a_few_signatures_is_enough() {
+    let bad = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    for list in [
+        format!("{bad} {STANDARD}"),
+        format!("{STANDARD} {bad}"),
+        format!("v1a,xyz v2,{} {STANDARD}", &STANDARD[3..]),
+        format!("{bad} {bad} {bad} {bad} {bad} {bad} {bad} {STANDARD}"),
+    ] {
+        check_with("webhook-signature", &list, Ok(0));
+    }
+    for list in [
+        format!("{bad} {bad} {bad} {bad} {bad} {bad} {bad} {bad} {STANDARD}"),
+        format!("v0,{}", &STANDARD[3..]),
+        format!("v2,{}", &STANDARD[3..]),
+        STANDARD[3..].into(),
+        format!("V1,{}", &STANDARD[3..]),
+        format!("{bad},{STANDARD}"),
+        STANDARD.trim_end_matches('=').into(),
+        "v1,".into(),
+        String::new(),
+        bad.into(),
+    ] {
+        check_with("webhook-signature", &list, Err(Refusal::BadSignature));
+    }
+}
+
+#[test]
+fn old_and_future_times_are_refused() {
+    let at = |seconds: i64| {
+        verify(&standard(), &SIGNED, STANDARD_BODY, Timestamp(AT.0 + seconds * 1_000_000)).map(|b| b.secret)
+    };
+    assert_eq!([at(-300), at(300)], [Ok(0), Ok(0)]);
+    assert_eq!([at(-301), at(301)], [Err(Refusal::BadSignature), Err(Refusal::BadSignature)]);
+    for stamp in [
+        "",
+        "-1614265330",
+        "+1614265330",
+        "1614265330.0",
+        " 1614265330",
+        "99999999999999999999",
+        "9223372036854775807",
+        "x",
+    ] {
+        check_with("webhook-timestamp", stamp, Err(Refusal::BadSignature));
+    }
+}
+
+#[test]
+fn a_dot_in_the_id_is_refused_even_if_it_was_signed() {
+    let made = standard().sign("a.b", AT, STANDARD_BODY);
+    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&standard(), &made, STANDARD_BODY, Err(Refusal::BadSignature));
+    check_with("webhook-id", "", Err(Refusal::BadSignature));
+    check_with("webhook-id", "other", Err(Refusal::BadSignature));
+}
+
+#[test]
+fn a_secret_that_cannot_be_decoded_is_refused_and_not_shown() {
+    for secret in ["whsec_", "", "whsec_not base64", "hunter2!", "whsk_MfKQ9r8G", "whpk_MfKQ9r8G"] {
+        let error = Scheme::standard_webhooks(&[secret.into()], FIVE_MINUTES).expect_err(secret);
+        assert!(!error.contains("hunter2") && !error.contains("MfKQ"), "{error}");
+    }
+    let bare = Scheme::standard_webhooks(&[STANDARD_SECRET[6..].to_vec()], FIVE_MINUTES).expect("base64");
+    check(&bare, &SIGNED, STANDARD_BODY, Ok(0));
+}
+
+#[test]
+fn of_four_thousand_mutants_none_is_believed() {
+    let mut tried = 0;
+    for (name, value) in SIGNED {
+        for (at, original) in value.bytes().enumerate() {
+            for replacement in (0x20..0x7f_u8).filter(|replacement| *replacement != original) {
+                let mut mutant = value.to_owned().into_bytes();
+                mutant[at] = replacement;
+                check_with(name, &String::from_utf8(mutant).expect("ASCII"), Err(Refusal::BadSignature));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 4000, "{tried}");
+}
