@@ -1,1 +1,152 @@
+//! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
 
+use super::claim::Same;
+use super::event::{Cause, Event, Receipt, State};
+use super::id::EventId;
+use super::refusal::Refusal;
+use serde_json::{Map, Value as Json, json};
+
+/// An answer, ready to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// Headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The status word, for the log.
+    pub word: &'static str,
+}
+
+/// When to come again, in seconds.
+const RETRY_AFTER: &str = "5";
+
+impl Reply {
+    fn json(status: u16, word: &'static str, rest: Json) -> Self {
+        let mut body = Map::from_iter([("status".to_owned(), Json::from(word))]);
+        if let Json::Object(rest) = rest {
+            body.extend(rest);
+        }
+        let body = Json::Object(body).to_string().into_bytes();
+        Self { status, headers: vec![("content-type".into(), "application/json".into())], body, word }
+    }
+
+    fn of(mut self, event: EventId) -> Self {
+        self.headers.push(("hookonce-event".into(), event.to_string()));
+        self
+    }
+
+    fn retry_after(mut self) -> Self {
+        self.headers.push(("retry-after".into(), RETRY_AFTER.into()));
+        self
+    }
+
+    fn kept(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
+        Self { status: receipt.status, headers: receipt.headers.clone(), body: receipt.body.clone(), word }.of(event.id)
+    }
+}
+
+/// It is not believed, or cannot be read.
+pub fn refused(refusal: &Refusal) -> Reply {
+    let refused = |status, reason: &str| Reply::json(status, "refused", json!({ "reason": reason }));
+    let field = |reason: &str, field: &str| Reply::json(422, "refused", json!({ "reason": reason, "field": field }));
+    match refusal {
+        Refusal::BadSignature => refused(401, "bad_signature"),
+        Refusal::Forbidden => refused(403, "forbidden"),
+        Refusal::Malformed(what) => Reply::json(400, "refused", json!({ "reason": "malformed", "detail": what })),
+        Refusal::ContentType => refused(415, "content_type"),
+        Refusal::MissingField(name) => field("missing_field", name),
+        Refusal::FieldTooLong(name) => field("field_too_long", name),
+        Refusal::BadOrder(name) => field("bad_order", name),
+        Refusal::KindMismatch => refused(422, "kind_mismatch"),
+    }
+}
+
+/// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
+pub fn turned_away(status: u16, reason: &str) -> Reply {
+    Reply::json(status, "refused", json!({ "reason": reason }))
+}
+
+/// The store is down, too much is under way, or the node is about to stop.
+pub fn unavailable() -> Reply {
+    Reply::json(503, "unavailable", Json::Null).retry_after()
+}
+
+/// It is believed, and not for us.
+pub fn ignored(reason: &str) -> Reply {
+    Reply::json(200, "ignored", json!({ "reason": reason }))
+}
+
+/// Its subject has been changed by something newer.
+pub fn stale(of: EventId) -> Reply {
+    Reply::json(200, "stale", json!({ "event": of })).of(of)
+}
+
+/// It is durable.
+pub fn accepted(event: EventId) -> Reply {
+    Reply::json(202, "accepted", json!({ "event": event })).of(event)
+}
+
+/// It was to be answered when done, and is over.
+pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
+    match (&event.state, receipt) {
+        (State::Done { .. }, Some(receipt)) => Reply::kept("done", event, receipt),
+        (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) => {
+            Reply::kept("dead", event, receipt)
+        }
+        (State::Dead { cause, .. }, _) => {
+            let status = if *cause == Cause::InDoubt { 504 } else { 502 };
+            Reply::json(status, "dead", json!({ "event": event.id, "cause": cause.word() })).of(event.id)
+        }
+        (State::Done { how, .. }, None) => {
+            Reply::json(200, "done", json!({ "event": event.id, "how": how.word() })).of(event.id)
+        }
+        (State::Waiting { .. } | State::Running { .. }, _) => unfinished(event),
+    }
+}
+
+/// It was to be answered when done, and time is up.
+pub fn unfinished(event: &Event) -> Reply {
+    Reply::json(202, "accepted", json!({ "event": event.id, "state": event.state.word() })).of(event.id).retry_after()
+}
+
+/// A repeat, told how its event stands.
+pub fn duplicate(event: &Event, same: &Same) -> Reply {
+    let status = if event.state.ended().is_some() { 200 } else { 202 };
+    Reply::json(status, "duplicate", standing(event, same)).of(event.id)
+}
+
+/// A repeat that waited for its event, and time is up.
+pub fn outstanding(event: &Event, same: &Same) -> Reply {
+    Reply::json(409, "duplicate", standing(event, same)).of(event.id).retry_after()
+}
+
+/// A repeat of something done, answered with the first answer.
+pub fn replayed(event: &Event, receipt: &Receipt) -> Reply {
+    let mut reply = Reply::kept("duplicate", event, receipt);
+    reply.headers.push(("idempotent-replayed".into(), "true".into()));
+    reply
+}
+
+fn standing(event: &Event, same: &Same) -> Json {
+    let mut body = json!({ "event": event.id, "state": event.state.word(), "same": same.word(), "isDuplicate": true });
+    if let State::Dead { cause, .. } = &event.state {
+        body["cause"] = cause.word().into();
+    }
+    body
+}
+
+/// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
+pub fn together(mut replies: Vec<Reply>, events: &[EventId]) -> Reply {
+    if replies.len() == 1 {
+        return replies.remove(0);
+    }
+    let wrong = replies.iter().position(|reply| reply.status >= 400);
+    let new = replies.iter().any(|reply| reply.word == "accepted");
+    match wrong {
+        Some(at) => replies.swap_remove(at),
+        None if new => Reply::json(202, "accepted", json!({ "events": events })),
+        None => Reply::json(200, "duplicate", json!({ "events": events, "isDuplicate": true })),
+    }
+}

@@ -1,1 +1,231 @@
+//! From a delivery to a verdict: verify, parse, fields, filter, route, keys. The order never changes.
+//!
+//! Nothing is looked at before it is verified, and nothing is looked up: what the store knows comes later.
 
+use super::claim::{IdentityKey, New, Payload, Same};
+use super::delivery::Delivery;
+use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
+use super::field::{FieldIx, Found, Place, Slot, Value};
+use super::id::{Digest, EventId, Key, Revision, Turn};
+use super::key::{self, Part};
+use super::limits;
+use super::refusal::Refusal;
+use super::source::{Group, Identity, Makes, Route, Source};
+use super::time::Timestamp;
+use super::verify::Verified;
+use std::sync::Arc;
+
+/// What is to be done with a delivery.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is not believed, or cannot be read.
+    Refused(Refusal),
+    /// It is believed, and is not for us. Why, in one line.
+    Ignored(String),
+    /// These are to be claimed; all on the same route.
+    Events(Vec<New>),
+}
+
+/// Judges one delivery to one source.
+pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
+    walk(source, delivery, ids).unwrap_or_else(Verdict::Refused)
+}
+
+fn walk(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Result<Verdict, Refusal> {
+    let verified = source.verify.verify(delivery)?;
+    if let Some(other) = other_kind(source, delivery) {
+        return Ok(Verdict::Ignored(other));
+    }
+    let found = source.fields.read(&verified)?;
+    if source.kind.is_some() && !found.has_shape() {
+        return Err(Refusal::KindMismatch);
+    }
+    if source.require.as_ref().is_some_and(|require| !require.matches(&found)) {
+        return Err(Refusal::Forbidden);
+    }
+    if let Some(when) = source.when.as_ref().filter(|when| !when.matches(&found)) {
+        return Ok(Verdict::Ignored(when.explain(&found, &source.fields)));
+    }
+    let through = |route: &&Arc<Route>| route.when.as_ref().is_none_or(|when| when.matches(&found));
+    let Some(route) = source.routes.iter().find(through) else {
+        return Ok(Verdict::Ignored(no_route(source, &found)));
+    };
+    let made = Made { source, route, verified: &verified, found: &found };
+    made.events(ids).map(Verdict::Events)
+}
+
+/// The sender names another kind of event than the one this source is for.
+fn other_kind(source: &Source, delivery: &Delivery<'_>) -> Option<String> {
+    let kind = source.kind.as_ref()?;
+    let named = delivery.text(&kind.header).unwrap_or("");
+    (named != kind.is).then(|| format!("{} was {named:?}, wanted {:?}", kind.header, kind.is))
+}
+
+fn no_route(source: &Source, found: &Found) -> String {
+    let whys = source.routes.iter().filter_map(|route| {
+        let when = route.when.as_ref()?;
+        Some(format!("{}: {}", route.name, when.explain(found, &source.fields)))
+    });
+    let whys: Vec<_> = whys.collect();
+    if whys.is_empty() { "the source has no route".into() } else { format!("no route: {}", whys.join("; ")) }
+}
+
+/// A delivery on its route: what its events are made of.
+struct Made<'a> {
+    source: &'a Source,
+    route: &'a Route,
+    verified: &'a Verified<'a>,
+    found: &'a Found,
+}
+
+impl Made<'_> {
+    fn events(&self, ids: &mut dyn FnMut() -> EventId) -> Result<Vec<New>, Refusal> {
+        for ix in &self.route.needs {
+            self.value(*ix)?;
+        }
+        let delivery = self.verified.delivery();
+        let digest = Digest::of(delivery.body);
+        let delivery_id = self.delivery_id()?;
+        let payload = Payload { headers: self.kept_headers(), body: delivery.body.clone() };
+        let (count, state) = match self.route.makes {
+            Makes::Record => (1, State::Done { how: How::Recorded, at: delivery.at }),
+            Makes::Actions(count) => (count, State::Waiting { due: Some(delivery.at) }),
+        };
+        (0..count)
+            .map(|part| self.event(part, ids(), delivery_id.clone(), digest, state.clone(), payload.clone()))
+            .collect()
+    }
+
+    fn event(
+        &self,
+        part: u16,
+        id: EventId,
+        delivery_id: Option<Arc<str>>,
+        body_digest: Digest,
+        state: State,
+        payload: Payload,
+    ) -> Result<New, Refusal> {
+        let keys = self.keys(part, delivery_id.as_deref(), &body_digest)?;
+        let mut event = Event {
+            id,
+            revision: Revision::FIRST,
+            source: self.source.name.clone(),
+            route: self.route.name.clone(),
+            part,
+            delivery_id,
+            fields: self.found.keep(&self.source.fields),
+            received_at: self.verified.delivery().at,
+            state,
+            life: 1,
+            attempt: 0,
+            doubts: 0,
+            blocks: Blocks::default(),
+            passed: Passed::No,
+            group: self.group(part)?,
+            turn: Turn::default(),
+            change: self.change(part)?,
+            body_digest,
+            digest: body_digest,
+        };
+        event.digest = event.seal();
+        Ok(New { event, keys, payload, kept: self.source.once.kept() })
+    }
+
+    /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
+    /// adding one does not make the first one's events new.
+    fn key(&self, kind: &str, part: u16, parts: Vec<Part<'_>>) -> Key {
+        let receiver = part.to_be_bytes();
+        let receiver = (part > 0).then(|| Part::bytes("receiver", &receiver));
+        let parts: Vec<_> = parts.into_iter().chain(receiver).collect();
+        key::key(&self.source.scope, kind, &parts)
+    }
+
+    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Vec<IdentityKey>, Refusal> {
+        let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
+        let one = |identity: &Identity| {
+            let (same, kind, parts) = match identity {
+                Identity::Delivery => {
+                    let id = delivery_id.ok_or_else(|| Refusal::MissingField("delivery".into()))?;
+                    let mut parts = vec![Part::text("id", id)];
+                    if !signed {
+                        parts.push(Part::bytes("body", &digest.0));
+                    }
+                    (Same::Delivery, "delivery", parts)
+                }
+                Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
+                Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
+            };
+            Ok(IdentityKey { same, key: self.key(kind, part, parts) })
+        };
+        self.source.once.per.iter().map(one).collect()
+    }
+
+    fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
+        let Some(change) = &self.source.once.change else { return Ok(None) };
+        let order = change.order.map(|ix| self.order(ix)).transpose()?;
+        let subject = self.key("register", part, self.parts(&change.of)?);
+        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(&change.to)?), order }))
+    }
+
+    fn group(&self, part: u16) -> Result<Option<Key>, Refusal> {
+        Ok(match &self.route.group {
+            None => None,
+            Some(Group::Fixed(name)) => Some(key::key("", "group", &[Part::text("name", name)])),
+            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(fields)?)),
+        })
+    }
+
+    /// These fields, all there, and not all of them defaults: what everybody shares identifies nobody.
+    fn parts(&self, fields: &[FieldIx]) -> Result<Vec<Part<'_>>, Refusal> {
+        let defaults = fields.iter().all(|ix| matches!(self.found.slot(*ix), Slot::Defaulted(_)));
+        if let (true, Some(first)) = (defaults, fields.first()) {
+            return Err(Refusal::MissingField(self.name(*first)));
+        }
+        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(*ix)?))).collect()
+    }
+
+    fn value(&self, ix: FieldIx) -> Result<&Value, Refusal> {
+        self.found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
+    }
+
+    fn name(&self, ix: FieldIx) -> Arc<str> {
+        self.source.fields.get(ix).name.clone()
+    }
+
+    fn names(&self, fields: &[FieldIx]) -> String {
+        let names: Vec<_> = fields.iter().map(|ix| &*self.source.fields.get(*ix).name).collect();
+        names.join("+")
+    }
+
+    fn order(&self, ix: FieldIx) -> Result<i64, Refusal> {
+        let bad = || Refusal::BadOrder(self.name(ix));
+        match self.value(ix)? {
+            Value::Number(raw) => raw.parse().map_err(|_| bad()),
+            Value::Text(text) => match (text.parse(), Timestamp::parse(text)) {
+                (Ok(number), _) => Ok(number),
+                (_, Some(time)) if time <= self.verified.delivery().at + limits::ORDER_AHEAD_MAX => Ok(time.0),
+                _ => Err(bad()),
+            },
+            Value::Bool(_) => Err(bad()),
+        }
+    }
+
+    fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
+        let Some(at) = &self.source.delivery else { return Ok(None) };
+        let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
+        if id.len() > limits::DELIVERY_ID_BYTES_MAX {
+            return Err(Refusal::FieldTooLong("delivery".into()));
+        }
+        Ok(Some(id))
+    }
+
+    /// What a receiver needs to read the body, and what fields were read from.
+    fn kept_headers(&self) -> Vec<(String, String)> {
+        let used = |name: &str| {
+            name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
+        };
+        let delivery = self.verified.delivery();
+        let kept = delivery.headers.iter().filter(|(name, _)| used(name));
+        kept.filter_map(|(name, value)| Some((name.clone(), String::from_utf8(value.clone()).ok()?))).collect()
+    }
+}

@@ -197,6 +197,8 @@ pub struct Route {
     pub at_once: usize,
     /// How many events one delivery makes.
     pub makes: Makes,
+    /// Fields its action uses as parameters.
+    pub needs: Vec<FieldIx>,
 }
 
 /// How many events one delivery makes on a route.
@@ -256,6 +258,7 @@ impl Default for Route {
             lease: Duration::from_secs(30),
             at_once: 64,
             makes: Makes::Record,
+            needs: Vec::new(),
         }
     }
 }
