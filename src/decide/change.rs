@@ -3,7 +3,7 @@
 //! The store knows keys, registers and slots but no policy. So the policy is worked out here, for both cases: what
 //! to write, and what to write instead if another event has changed the subject meanwhile.
 
-use super::claim::Payload;
+use super::claim::{New, Payload};
 use super::event::{Event, Impossible, Outcome, Receipt, State, Step};
 use super::id::EventId;
 use super::source::Route;
@@ -86,6 +86,21 @@ impl Event {
             _ => None,
         };
         Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None })
+    }
+
+    /// A repeat's re-arming, with the body that has just arrived, if that changes the same thing to the same: under a
+    /// signed id a sender may send anything, and an event never runs another change's body. Overtaken, it ends with
+    /// the body it had.
+    pub fn rearm(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+        let mut change = self.change(Step::Rearm, route, now)?;
+        let what = |event: &Self| event.change.map(|change| (change.subject, change.value));
+        if what(self) == what(&arriving.event) {
+            change.event.fields = arriving.event.fields.clone();
+            change.event.body_digest = arriving.event.body_digest;
+            change.event.digest = change.event.seal();
+            change.payload = Some(arriving.payload.clone());
+        }
+        Ok(change)
     }
 }
 
