@@ -128,7 +128,8 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
     write_new(ledger, new, now)
 }
 
-/// The event that holds one of these keys: the first, in their order, that is not dead, else the first.
+/// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
+/// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
 /// What has expired is forgotten on the way, by the store's clock.
 fn matching<L: Ledger>(
     ledger: &mut L,
@@ -136,7 +137,7 @@ fn matching<L: Ledger>(
     keep: Keep,
     now: Timestamp,
 ) -> Result<Option<(Row, Same)>, L::Error> {
-    let mut dead = None;
+    let mut dead: Option<(Row, Same)> = None;
     for IdentityKey { same, key } in keys {
         let Some(held) = ledger.held(key)? else { continue };
         let Some(row) = ledger.row(held.event)? else { continue };
@@ -144,7 +145,7 @@ fn matching<L: Ledger>(
             ledger.remove(row.event.id)?;
         } else if !matches!(row.event.state, State::Dead { .. }) {
             return Ok(Some((row, same.clone())));
-        } else if dead.is_none() {
+        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && *same == Same::Delivery) {
             dead = Some((row, same.clone()));
         }
     }
