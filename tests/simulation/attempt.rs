@@ -1,0 +1,189 @@
+//! One attempt on one node: start, act, renew, settle, and what to make of an answer that was lost.
+
+use crate::bug::Bug;
+use crate::command::Comes;
+use crate::node::runs_by;
+use crate::oracle::{Broken, Kind};
+use crate::plan::{LEASE, seconds};
+use crate::world::World;
+use hookonce::decide::event::{Blocks, Event, State, Step};
+use hookonce::decide::id::Node as Name;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::Timestamp;
+use hookonce::store::{Advance, StoreError};
+use std::sync::Arc;
+
+pub(crate) struct Attempt {
+    pub(crate) event: Event,
+    /// As it was when the attempt began: what runs ends by the rules it began with.
+    route: Arc<Route>,
+    /// When the write that made it this node's, or renewed it, was first sent: the lease counts from there.
+    sent: Timestamp,
+    pub(crate) phase: Phase,
+    /// The store did not say whether it wrote.
+    unsure: bool,
+    /// It once did not say: a late write of this attempt may still come.
+    was_unsure: bool,
+}
+
+pub(crate) enum Phase {
+    Start,
+    Begin,
+    Act { command: usize, renew_at: Timestamp },
+    HandBack,
+    Settle(Comes),
+}
+
+impl Attempt {
+    pub(crate) fn new(event: Event, route: Arc<Route>, sent: Timestamp, phase: Phase) -> Self {
+        Self { event, route, sent, phase, unsure: false, was_unsure: false }
+    }
+}
+
+impl World {
+    pub(crate) fn attempt(&mut self, node: usize, mut attempt: Box<Attempt>) -> Result<Option<Box<Attempt>>, Broken> {
+        let now = self.now();
+        match attempt.phase {
+            Phase::Start => self.start(node, attempt),
+            // Before its first step nothing has happened: a node that stops, or is too late, hands it back.
+            Phase::Begin if now >= attempt.sent + LEASE || (self.rough && self.rng.chance(3)) => {
+                attempt.phase = Phase::HandBack;
+                Ok(Some(attempt))
+            }
+            Phase::Begin => {
+                let name = self.nodes[node].name.clone();
+                let command = self.begin(name, &attempt.event, attempt.sent)?;
+                attempt.phase = Phase::Act { command, renew_at: attempt.sent + LEASE / 3 };
+                Ok(Some(attempt))
+            }
+            Phase::Act { command, renew_at } => self.act(node, attempt, command, renew_at),
+            Phase::HandBack => self.hand_back(node, attempt),
+            Phase::Settle(comes) => self.settle(node, attempt, comes),
+        }
+    }
+
+    fn start(&mut self, node: usize, mut attempt: Box<Attempt>) -> Result<Option<Box<Attempt>>, Broken> {
+        let by = self.nodes[node].name.clone();
+        let now = self.now();
+        if attempt.unsure {
+            return Ok(self.started_after_all(&by, attempt));
+        }
+        if attempt.sent == Timestamp::default() || self.bug == Some(Bug::LeaseFromAnswer) {
+            attempt.sent = now;
+        }
+        let lasts = match self.bug {
+            Some(Bug::NodeClockInLease) => {
+                let skew = u64::try_from(self.nodes[node].skew.max(-25) + 30).expect("positive");
+                seconds(skew)
+            }
+            _ => LEASE,
+        };
+        let step = Step::Start { lasts, by: by.clone() };
+        match self.advance_by(&attempt.event, step, &attempt.route, Kind::Start)? {
+            Some(Ok(Advance::Written { event, .. })) if runs_by(&event, &by) => {
+                attempt.event = *event;
+                attempt.phase = Phase::Begin;
+                Ok(Some(attempt))
+            }
+            Some(Err(StoreError::Unsure(_))) => {
+                (attempt.unsure, attempt.was_unsure) = (true, true);
+                Ok(Some(attempt))
+            }
+            // It may be this attempt's own start that came late; another's would have another lease.
+            Some(Ok(Advance::Lost)) if attempt.was_unsure => Ok(self.started_after_all(&by, attempt)),
+            _ => Ok(None),
+        }
+    }
+
+    /// After an unsure answer: state, node and attempt tell whether it was written, not the revision alone.
+    fn started_after_all(&mut self, by: &Name, mut attempt: Box<Attempt>) -> Option<Box<Attempt>> {
+        let stands = self.get(attempt.event.id)?;
+        let expected = (attempt.event.life, attempt.event.attempt + 1);
+        if runs_by(&stands, by) && (stands.life, stands.attempt) == expected {
+            if self.bug == Some(Bug::LeaseFromAnswer) {
+                attempt.sent = self.now();
+            }
+            attempt.event = stands;
+            (attempt.phase, attempt.unsure) = (Phase::Begin, false);
+            return Some(attempt);
+        }
+        let again = attempt.unsure && stands.revision == attempt.event.revision && self.rng.chance(50);
+        attempt.unsure = false;
+        again.then_some(attempt)
+    }
+
+    fn act(
+        &mut self,
+        node: usize,
+        mut attempt: Box<Attempt>,
+        command: usize,
+        renew_at: Timestamp,
+    ) -> Result<Option<Box<Attempt>>, Broken> {
+        let now = self.now();
+        if let Some(comes) = self.commands[command].end {
+            attempt.phase = Phase::Settle(comes);
+            return Ok(Some(attempt));
+        }
+        if self.bug == Some(Bug::HalfRunHandedBack) && self.rough && self.rng.chance(10) {
+            self.commands[command].kill();
+            attempt.phase = Phase::HandBack;
+            return Ok(Some(attempt));
+        }
+        if now < renew_at {
+            return Ok(Some(attempt));
+        }
+        let step = Step::Renew { lasts: LEASE, blocks: Blocks::default() };
+        match self.advance_by(&attempt.event, step, &attempt.route, Kind::Renew)? {
+            Some(Ok(Advance::Written { event, .. })) => {
+                (attempt.event, attempt.sent) = (*event, now);
+                self.commands[command].deadline = now + LEASE;
+                attempt.phase = Phase::Act { command, renew_at: now + LEASE / 3 };
+                Ok(Some(attempt))
+            }
+            Some(Ok(Advance::Lost) | Err(StoreError::Unsure(_))) => {
+                if self.is_still_ours(node, &mut attempt) {
+                    return Ok(Some(attempt));
+                }
+                self.commands[command].kill();
+                Ok(None)
+            }
+            _ => Ok(Some(attempt)),
+        }
+    }
+
+    /// Is the event still this node's, in this attempt? If so, it is taken as it stands.
+    fn is_still_ours(&mut self, node: usize, attempt: &mut Attempt) -> bool {
+        let Some(stands) = self.get(attempt.event.id) else { return false };
+        let same = (stands.life, stands.attempt) == (attempt.event.life, attempt.event.attempt);
+        let ours = same && runs_by(&stands, &self.nodes[node].name);
+        if ours {
+            attempt.event = stands;
+        }
+        ours
+    }
+
+    fn hand_back(&mut self, node: usize, mut attempt: Box<Attempt>) -> Result<Option<Box<Attempt>>, Broken> {
+        match self.advance_by(&attempt.event, Step::HandBack, &attempt.route, Kind::HandBack)? {
+            Some(Ok(Advance::Written { .. })) | None => Ok(None),
+            _ => Ok(self.is_still_ours(node, &mut attempt).then_some(attempt)),
+        }
+    }
+
+    /// What an attempt came to is written until it is, or until somebody else has written.
+    fn settle(&mut self, node: usize, mut attempt: Box<Attempt>, comes: Comes) -> Result<Option<Box<Attempt>>, Broken> {
+        let jitter = self.jitter();
+        let step = Step::Settle { outcome: comes.outcome(), blocks: Blocks::default(), jitter };
+        let kind = if comes.is_harmless() { Kind::SettleHarmless } else { Kind::Settle };
+        match self.advance_by(&attempt.event, step, &attempt.route, kind)? {
+            Some(Ok(Advance::Written { event, .. })) => {
+                if let (Some(Bug::SlotFreedOnRetry), State::Waiting { due: Some(due) }) = (self.bug, &event.state) {
+                    let step = Step::SetAside { lasts: due.since(self.now()) };
+                    self.advance_by(&event, step, &attempt.route, kind)?;
+                }
+                Ok(None)
+            }
+            None => Ok(None),
+            _ => Ok(self.is_still_ours(node, &mut attempt).then_some(attempt)),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What chance does: who gets further, what is sent, what goes wrong, and what people do.
+
+use crate::bug::Bug;
+use crate::node::{Node, Task};
+use crate::oracle::{Broken, Kind};
+use crate::plan::seconds;
+use crate::tap::Write;
+use crate::world::World;
+use hookonce::decide::event::{Event, State};
+use hookonce::decide::time::Timestamp;
+
+impl World {
+    /// One thing happens.
+    pub(crate) fn step(&mut self) -> Result<(), Broken> {
+        let now = self.now();
+        match self.rng.below(100) {
+            roll if roll < self.plan.blows => self.blow(now),
+            0..38 => return self.work_somewhere(now),
+            38..52 => {
+                if let Some(node) = self.awake() {
+                    self.look(node);
+                }
+            }
+            52..70 => {
+                let by = if self.rng.chance(5) { self.rng.range(30, 200) } else { self.rng.range(1, 7) };
+                return self.pass(seconds(by));
+            }
+            70..78 => self.sender.acts(&mut self.rng, now),
+            78..81 => self.person(),
+            81..83 => return self.write(Write::Forget).map(|_| ()),
+            83 => self.reload(),
+            _ => return self.arrive(),
+        }
+        Ok(())
+    }
+
+    /// The config is read again: a route is gone, or is back.
+    fn reload(&mut self) {
+        let gone = self.there == [true, true] && self.rng.chance(40);
+        self.there = [true, true];
+        if gone {
+            self.there[self.rng.index(2)] = false;
+        }
+        let there = self.there;
+        self.say(|| format!("routes even, odd: {there:?}"));
+    }
+
+    /// A node dies, starts again, or sleeps.
+    fn blow(&mut self, now: Timestamp) {
+        let at = self.rng.index(self.nodes.len());
+        if self.rng.chance(50) {
+            let until = now + seconds(self.rng.range(5, 120));
+            self.nodes[at].sleeps_until = until;
+            self.oracle.tally.pauses += 1;
+            self.say(|| format!("node {at} sleeps until {}", until.0 / 1_000_000 - 1_000));
+            return;
+        }
+        self.oracle.tally.crashes += 1;
+        self.restarts += 1;
+        let fresh = Node::new(at, self.restarts, &mut self.rng);
+        let dead = std::mem::replace(&mut self.nodes[at], fresh);
+        self.nodes[at].sleeps_until = now + seconds(self.rng.below(40));
+        self.say(|| format!("node {} dies", dead.name));
+        for task in dead.tasks {
+            if let Task::Receive(receive) = task {
+                self.unanswered(receive.sent);
+            }
+        }
+        if self.bug != Some(Bug::NoGuard) {
+            for command in self.commands.iter_mut().filter(|command| command.node == dead.name) {
+                command.kill();
+            }
+        }
+    }
+
+    fn work_somewhere(&mut self, now: Timestamp) -> Result<(), Broken> {
+        let awake = self.nodes.iter().enumerate().filter(|(_, node)| node.sleeps_until <= now);
+        let tasks = awake.flat_map(|(at, node)| (0..node.tasks.len()).map(move |task| (at, task)));
+        let tasks: Vec<_> = tasks.collect();
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let (node, task) = self.rng.pick(&tasks);
+        self.work(node, task)
+    }
+
+    /// Somebody replays something that is over, or cancels something that waits.
+    fn person(&mut self) {
+        let rows = self.rows();
+        let Some(node) = self.awake() else { return };
+        if rows.is_empty() {
+            return;
+        }
+        let event = self.rng.pick(&rows);
+        let kind = match event.state {
+            State::Dead { .. } if self.rng.chance(70) => {
+                self.redeliver(&event);
+                return;
+            }
+            State::Done { .. } | State::Dead { .. } => Kind::Replay,
+            State::Waiting { .. } if self.rng.chance(8) => Kind::Cancel,
+            _ => return,
+        };
+        self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
+    }
+
+    /// Somebody sees at the sender's that it was of no use, and presses Redeliver.
+    fn redeliver(&mut self, event: &Event) {
+        let of = |id: u32| event.delivery_id.as_deref() == Some(&*format!("d{id}"));
+        if let Some(sent) = self.sender.sent.iter().position(|sent| of(sent.id)) {
+            let (now, late) = (self.now(), self.rng.below(80));
+            self.sender.send(sent, now, late);
+        }
+    }
+}

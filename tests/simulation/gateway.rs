@@ -1,0 +1,161 @@
+//! What a node does with a request: judge, claim, answer; and a repeat's re-arming.
+
+use crate::attempt::{Attempt, Phase};
+use crate::bug::Bug;
+use crate::node::{Receive, Task, runs_by};
+use crate::oracle::{Broken, Kind, broken, name};
+use crate::plan::LEASE;
+use crate::tap::{Write, Wrote};
+use crate::world::World;
+use hookonce::decide::claim::{self, Claim, Repeat, Same};
+use hookonce::decide::delivery::Delivery;
+use hookonce::decide::event::{Cause, Event, State};
+use hookonce::decide::id::{EventId, Revision};
+use hookonce::decide::judge::{Verdict, judge};
+use hookonce::decide::source::{InDoubt, Redelivery};
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::store::{Advance, StoreError};
+
+impl World {
+    /// A request arrives: it is judged at once, and claimed when the node gets to it.
+    pub(crate) fn receive(&mut self, node: usize, sent: usize) -> Result<(), Broken> {
+        self.oracle.tally.deliveries += 1;
+        let now = self.now();
+        let clock = now.0 / 1_000 + self.nodes[node].skew * 1_000;
+        let random = self.rng.next();
+        self.ids += 1;
+        let id = self.new_id(clock, random);
+        let one = &self.sender.sent[sent];
+        let delivery = Delivery { path: "/in", query: "", headers: &one.headers, body: &one.body, at: now };
+        let verdict = judge(self.source(), &delivery, &mut || id);
+        let mut new = match verdict {
+            Verdict::Events(mut events) => events.pop().expect("one receiver"),
+            Verdict::Ignored(_) => return Ok(()),
+            Verdict::Refused(why) => panic!("every delivery is genuine: {why:?}"),
+        };
+        let name = self.nodes[node].name.clone();
+        let (subject, value) = (one.subject, one.value);
+        self.say(|| format!("{name} receives delivery {sent}: s{subject} becomes v{value}"));
+        if self.bug == Some(Bug::FollowerAnsweredBeforeLeader) {
+            let leader = self.nodes[node].tasks.iter().find_map(|task| match task {
+                Task::Receive(leader) if self.sender.sent[leader.sent].bytes == self.sender.sent[sent].bytes => {
+                    Some(leader.new.event.id)
+                }
+                _ => None,
+            });
+            if let Some(leader) = leader {
+                return self.answer("I10", leader);
+            }
+        }
+        let permit = self.plan.in_doubt == InDoubt::Retry && self.nodes[node].permits() > 0;
+        if permit {
+            new.event.attempt = 1;
+            new.event.state = State::Running { until: new.event.received_at + LEASE, by: name };
+        }
+        let route = self.route(&new.event).expect("it was judged to be there");
+        let receive = Receive { sent, new, route, first: None, permit, tries: 0, rearm: None };
+        self.nodes[node].tasks.push(Task::Receive(Box::new(receive)));
+        Ok(())
+    }
+
+    fn new_id(&self, clock: i64, random: u64) -> EventId {
+        let mut id = [0; 16];
+        id[..6].copy_from_slice(&clock.to_be_bytes()[2..]);
+        id[6..12].copy_from_slice(&random.to_be_bytes()[2..]);
+        id[12..].copy_from_slice(&self.ids.to_be_bytes());
+        EventId(id)
+    }
+
+    /// The sender hears of this event: it must be there.
+    fn answer(&mut self, law: &'static str, id: EventId) -> Result<(), Broken> {
+        match self.get(id) {
+            Some(_) => Ok(()),
+            None => broken(law, format!("the sender was told of {}, which is not stored", name(id))),
+        }
+    }
+
+    pub(crate) fn claim_one(&mut self, node: usize, mut receive: Box<Receive>) -> Result<Option<Task>, Broken> {
+        if let Some((event, now)) = receive.rearm.take() {
+            return self.rearm(receive, &event, now);
+        }
+        let first = *receive.first.get_or_insert(self.now());
+        let write = Write::Claim(Box::new(receive.new.clone()), receive.sent);
+        match self.write(write)? {
+            Ok(Wrote::Claim(Claim::New { event, .. })) => {
+                self.answer("I1", event.id)?;
+                let ours = event.revision == Revision::FIRST && runs_by(&event, &self.nodes[node].name);
+                let ours = ours || (self.bug == Some(Bug::ActsOnAnyClaim) && receive.permit);
+                let sent = if self.bug == Some(Bug::LeaseFromAnswer) { self.now() } else { first };
+                let route = receive.route;
+                let attempt = || Box::new(Attempt::new(*event, route, sent, Phase::Begin));
+                let ours = ours && receive.permit;
+                Ok(ours.then(attempt).map(Task::Attempt))
+            }
+            Ok(Wrote::Claim(Claim::Duplicate { event, same, instead, now })) => {
+                receive.permit = false;
+                match self.repeat(&event, &same, instead, now)? {
+                    Repeat::Hears => self.answer("I10", event.id).map(|()| None),
+                    Repeat::Rearms => {
+                        receive.rearm = Some((*event, now));
+                        Ok(Some(Task::Receive(receive)))
+                    }
+                }
+            }
+            Ok(Wrote::Claim(Claim::Stale { of })) => self.answer("I10", of).map(|()| None),
+            Ok(_) => panic!("a claim is answered with a claim"),
+            Err(_) if self.bug == Some(Bug::AcknowledgedBeforeCommit) => {
+                self.answer("I1", receive.new.event.id).map(|()| None)
+            }
+            Err(StoreError::Unsure(_)) => Ok(self.again(receive)),
+            Err(_) => {
+                self.unanswered(receive.sent);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The same claim is made again, but not for ever.
+    fn again(&mut self, mut receive: Box<Receive>) -> Option<Task> {
+        receive.tries += 1;
+        if receive.tries <= 3 {
+            return Some(Task::Receive(receive));
+        }
+        self.unanswered(receive.sent);
+        None
+    }
+
+    fn repeat(&mut self, of: &Event, same: &Same, instead: bool, now: Timestamp) -> Result<Repeat, Broken> {
+        let mut redelivery = self.plan.redelivery;
+        let mut stands = of.clone();
+        let mut in_place = instead;
+        match (self.bug, &mut stands.state) {
+            (Some(Bug::RearmAfterIgnored), _) if redelivery != Redelivery::Ignore => {
+                redelivery = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+            }
+            (Some(Bug::RearmedByPredecessor), _) => in_place = false,
+            (Some(Bug::DoubtRearmed), State::Dead { cause, .. }) => *cause = Cause::Failed,
+            _ => {}
+        }
+        let does = claim::repeat(&stands, same, in_place, redelivery, now);
+        self.oracle.repeats(of, instead, does, now)?;
+        Ok(does)
+    }
+
+    fn rearm(&mut self, receive: Box<Receive>, event: &Event, now: Timestamp) -> Result<Option<Task>, Broken> {
+        let Ok(mut change) = event.rearm(&receive.new, &receive.route, now) else { return Ok(self.again(receive)) };
+        if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.overtaken) {
+            overtaken.fields = change.event.fields.clone();
+            (overtaken.body_digest, overtaken.digest) = (change.event.body_digest, change.event.digest);
+        }
+        match self.write(Write::Advance(Box::new(change), Kind::Rearm))? {
+            Ok(Wrote::Advance(Advance::Written { event, .. })) if event.state.ended().is_none() => {
+                self.answer("I1", event.id).map(|()| None)
+            }
+            Ok(_) | Err(StoreError::Unsure(_)) => Ok(self.again(receive)),
+            Err(_) => {
+                self.unanswered(receive.sent);
+                Ok(None)
+            }
+        }
+    }
+}

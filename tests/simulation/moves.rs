@@ -1,0 +1,170 @@
+//! The laws about what moves: every event that is not as it was after a write, every command, and the end.
+
+use crate::oracle::{Broken, Kind, Oracle, Wanted, broken, name};
+use crate::plan::Changes;
+use hookonce::decide::event::{Cause, Event, How, Passed, State};
+use hookonce::decide::id::EventId;
+use hookonce::decide::time::Timestamp;
+
+impl Oracle {
+    /// Takes in a write other than a claim.
+    pub(crate) fn written(&mut self, id: EventId, kind: Kind, event: &Event, now: Timestamp) {
+        let waits = event.state.ended().is_none();
+        if kind == Kind::SettleHarmless
+            && let Some(known) = self.events.get_mut(&id)
+        {
+            known.may_have_acted = false;
+        }
+        if waits && matches!(kind, Kind::Rearm | Kind::Replay) {
+            self.turns += 1;
+            let turn = self.turns;
+            let known = self.events.get_mut(&id).expect("it was written");
+            known.turn = turn;
+        }
+        if waits && kind == Kind::Replay && self.plan.changes != Changes::No {
+            let known = &self.events[&id];
+            let order = self.wanted[&known.subject].order.max(known.order);
+            let wanted = Wanted { value: known.value, order, by_person: true, event: id };
+            self.wants(known.subject, wanted, now);
+        }
+    }
+
+    /// Checks every event that is not as it was.
+    pub(crate) fn moved(&mut self, rows: &[Event], kind: Kind, now: Timestamp) -> Result<(), Broken> {
+        let mut moves = Vec::new();
+        for row in rows {
+            let Some(known) = self.events.get_mut(&row.id) else {
+                return broken("I2", format!("{} came from nowhere", name(row.id)));
+            };
+            if known.event.revision == row.revision {
+                known.event.change = row.change;
+                continue;
+            }
+            moves.push((std::mem::replace(&mut known.event, row.clone()), row));
+        }
+        for (was, is) in &moves {
+            self.moves(was, is, kind, now)?;
+        }
+        let begun = |(was, is): &&(Event, &Event)| {
+            matches!(is.state, State::Running { .. }) && (was.life, was.attempt) != (is.life, is.attempt)
+        };
+        moves.iter().filter(begun).try_for_each(|(_, is)| self.started(is.id))
+    }
+
+    fn moves(&mut self, was: &Event, is: &Event, kind: Kind, now: Timestamp) -> Result<(), Broken> {
+        let known = self.events.get_mut(&is.id).expect("it moved");
+        known.passed_over |= kind == Kind::SetAside && is.passed == Passed::Aside;
+        if is.life != was.life {
+            (known.starts, known.may_have_acted, known.passed_over) = (0, false, false);
+            self.tally.replays += 1;
+        }
+        match (was.state.ended(), is.state.ended()) {
+            (Some(_), None) => {
+                (known.ended_at, known.passed_over) = (None, false);
+                match (kind, &was.state) {
+                    (Kind::Replay, _) => {}
+                    (Kind::Rearm, State::Dead { cause: Cause::Failed | Cause::Rejected, .. }) => self.tally.rearms += 1,
+                    (Kind::Rearm, _) => {
+                        return broken("I4", format!("{} was re-armed from {:?}", name(is.id), was.state));
+                    }
+                    _ => return broken("I13", format!("{} had ended, and {kind:?} brought it back", name(is.id))),
+                }
+            }
+            (None, Some(_)) => known.ended_at = Some(now),
+            _ => {}
+        }
+        if let (State::Running { until, .. }, Kind::Expire { .. }, true) =
+            (&was.state, kind, !matches!(is.state, State::Running { .. }))
+            && *until > now
+        {
+            return broken("I3", format!("{} was taken from its node before its lease ended", name(is.id)));
+        }
+        if let (State::Dead { .. }, None) = (&is.state, was.state.ended()) {
+            self.tally.died += 1;
+        }
+        match &is.state {
+            State::Dead { cause: Cause::InDoubt, .. } if kind != (Kind::Expire { route_gone: true }) => {
+                let starts = known.starts;
+                if is.doubts < self.plan.doubts_max() || starts < self.plan.doubts_max() {
+                    return broken("P1", format!("{} was given up after {starts} attempts", name(is.id)));
+                }
+            }
+            State::Dead { cause: Cause::Damaged, .. } => return broken("I12", "what is stored is not what came"),
+            State::Done { how: How::Superseded { by }, .. } => {
+                self.tally.superseded += 1;
+                let owed = known.starts == 0 && !known.passed_over;
+                let current = self.wanted.get(&known.subject).map(|wanted| wanted.event);
+                if owed {
+                    return broken("I9", format!("{} never had its first attempt", name(is.id)));
+                }
+                if current != Some(*by) || *by == is.id {
+                    return broken("I5", format!("{} was superseded by {}", name(is.id), name(*by)));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An attempt begins: in its group nobody runs, and nobody who came earlier still waits.
+    fn started(&mut self, id: EventId) -> Result<(), Broken> {
+        self.tally.attempts += 1;
+        let known = self.events.get_mut(&id).expect("it started");
+        known.starts += 1;
+        let (group, turn) = (known.event.group, known.turn);
+        let Some(group) = group else { return Ok(()) };
+        for other in self.events.values().filter(|other| other.event.group == Some(group) && other.event.id != id) {
+            let waits = other.event.state.ended().is_none() && !other.passed_over;
+            if matches!(other.event.state, State::Running { .. }) {
+                return broken("I14", format!("{} started while {} ran", name(id), name(other.event.id)));
+            }
+            if waits && other.turn < turn {
+                return broken("I14", format!("{} started before {}", name(id), name(other.event.id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A command begins, with this body.
+    pub(crate) fn begins(&mut self, event: &Event, body: (u8, u8), hold: bool) -> Result<(), Broken> {
+        let Some(known) = self.events.get_mut(&event.id) else {
+            return broken("I1", "a command runs for an event that does not exist");
+        };
+        if (known.subject, known.value) != body {
+            return broken("I12", format!("{} runs the body of another change", name(event.id)));
+        }
+        if hold && known.may_have_acted {
+            return broken("I4", format!("{} acts a second time under hold", name(event.id)));
+        }
+        known.may_have_acted = true;
+        Ok(())
+    }
+
+    pub(crate) fn deploys(&mut self, subject: u8, value: u8) {
+        self.tally.effects += 1;
+        self.deployed.insert(subject, value);
+    }
+
+    /// Nothing more will happen: is everything over, and the newest change deployed?
+    pub(crate) fn at_rest(&self, route_is_there: impl Fn(&Event) -> bool) -> Result<(), Broken> {
+        for (id, known) in &self.events {
+            if known.event.state.ended().is_none() && route_is_there(&known.event) {
+                return broken("I9", format!("{} is {:?} for ever", name(*id), known.event.state));
+            }
+        }
+        for (subject, wanted) in &self.wanted {
+            let Some(known) = self.events.get(&wanted.event) else {
+                return broken("I11", format!("the newest change of s{subject} was forgotten"));
+            };
+            let acted = matches!(known.event.state, State::Done { how: How::Acted, .. });
+            let deployed = self.deployed.get(subject);
+            if acted && deployed != Some(&wanted.value) {
+                return broken("I5", format!("s{subject} is {deployed:?}, and should be {}", wanted.value));
+            }
+            if let State::Done { how: How::Superseded { .. }, .. } = known.event.state {
+                return broken("I5", format!("the newest change of s{subject} is superseded"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! A node: what the gateway and the dispatcher do, one call of the store at a time, so that anything may come between.
+
+use crate::attempt::{Attempt, Phase};
+use crate::oracle::{Broken, Kind};
+use crate::plan::Plan;
+use crate::rng::Rng;
+use crate::tap::{Write, Wrote};
+use crate::world::World;
+use hookonce::decide::claim::New;
+use hookonce::decide::event::{Event, Passed, State, Step};
+use hookonce::decide::id::{EventId, Node as Name};
+use hookonce::decide::limits;
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::Timestamp;
+use hookonce::store::{Advance, StoreError};
+use std::sync::Arc;
+
+pub(crate) struct Node {
+    pub(crate) name: Name,
+    pub(crate) sleeps_until: Timestamp,
+    /// How far its clock is off, in seconds. It reaches nothing but ids.
+    pub(crate) skew: i64,
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// Something a node is at.
+pub(crate) enum Task {
+    Receive(Box<Receive>),
+    Attempt(Box<Attempt>),
+    /// One step for an event that this node does not run.
+    Touch(Box<(Event, Kind)>),
+}
+
+pub(crate) struct Receive {
+    pub(crate) sent: usize,
+    pub(crate) new: New,
+    pub(crate) route: Arc<Route>,
+    /// When its claim was first sent.
+    pub(crate) first: Option<Timestamp>,
+    pub(crate) permit: bool,
+    pub(crate) tries: u32,
+    /// Dead, and to be re-armed: as it stood then.
+    pub(crate) rearm: Option<(Event, Timestamp)>,
+}
+
+impl Node {
+    pub(crate) fn new(at: usize, restart: u32, rng: &mut Rng) -> Self {
+        let skew = i64::try_from(rng.below(121)).expect("small") - 60;
+        let name = Name(format!("n{at}.{restart}").into());
+        Self { name, sleeps_until: Timestamp::default(), skew, tasks: Vec::new() }
+    }
+
+    pub(crate) fn permits(&self) -> usize {
+        let taken = self.tasks.iter().filter(|task| match task {
+            Task::Receive(receive) => receive.permit,
+            Task::Attempt(_) => true,
+            Task::Touch(_) => false,
+        });
+        2_usize.saturating_sub(taken.count())
+    }
+}
+
+impl Task {
+    fn event(&self) -> EventId {
+        match self {
+            Self::Receive(receive) => receive.new.event.id,
+            Self::Attempt(attempt) => attempt.event.id,
+            Self::Touch(touch) => touch.0.id,
+        }
+    }
+
+    /// It has something to do before time passes.
+    pub(crate) fn is_busy(&self) -> bool {
+        !matches!(self, Self::Attempt(attempt) if matches!(attempt.phase, Phase::Act { .. }))
+    }
+}
+
+pub(crate) fn runs_by(event: &Event, node: &Name) -> bool {
+    matches!(&event.state, State::Running { by, .. } if by == node)
+}
+
+impl World {
+    /// One task of a node gets one step further.
+    pub(crate) fn work(&mut self, node: usize, task: usize) -> Result<(), Broken> {
+        let task = self.nodes[node].tasks.swap_remove(task);
+        let next = match task {
+            Task::Receive(receive) => self.claim_one(node, receive)?,
+            Task::Attempt(attempt) => self.attempt(node, attempt)?.map(Task::Attempt),
+            Task::Touch(touch) => {
+                self.touch(&touch.0, touch.1)?;
+                None
+            }
+        };
+        self.nodes[node].tasks.extend(next);
+        Ok(())
+    }
+
+    /// Looks for what is due, and takes on what it has a permit for.
+    pub(crate) fn look(&mut self, node: usize) {
+        for event in self.due().events {
+            if self.nodes[node].tasks.iter().any(|task| task.event() == event.id) {
+                continue;
+            }
+            let route = self.route(&event);
+            let kind = match (&event.state, event.passed, route) {
+                (State::Running { .. }, _, route) => Kind::Expire { route_gone: route.is_none() },
+                (_, Passed::Aside, Some(_)) => Kind::Rejoin,
+                (_, _, None) => Kind::SetAside,
+                (_, _, Some(route)) => {
+                    if self.nodes[node].permits() > 0 {
+                        let attempt = Box::new(Attempt::new(event, route, Timestamp::default(), Phase::Start));
+                        self.nodes[node].tasks.push(Task::Attempt(attempt));
+                    }
+                    continue;
+                }
+            };
+            self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
+        }
+    }
+
+    pub(crate) fn jitter(&mut self) -> Jitter {
+        Jitter(u32::try_from(self.rng.next() >> 32).expect("half of it"))
+    }
+
+    fn touch(&mut self, event: &Event, kind: Kind) -> Result<(), Broken> {
+        let jitter = self.jitter();
+        let route = self.route(event);
+        let step = match kind {
+            Kind::Expire { .. } => Step::Expire { jitter },
+            Kind::SetAside => Step::SetAside { lasts: limits::ROUTE_GONE_LOOK },
+            Kind::Rejoin => Step::Rejoin,
+            Kind::Replay => Step::Replay,
+            Kind::Cancel => Step::Cancel,
+            _ => panic!("{kind:?} needs a lease"),
+        };
+        let kind = if let Kind::Expire { .. } = kind { Kind::Expire { route_gone: route.is_none() } } else { kind };
+        if kind == Kind::SetAside {
+            self.oracle.tally.set_aside += 1;
+        }
+        let gone = Plan::gone();
+        self.advance_by(event, step, route.as_deref().unwrap_or(&gone), kind).map(|_| ())
+    }
+
+    /// Writes one step of an event. `None`: its state does not allow it.
+    pub(crate) fn advance_by(
+        &mut self,
+        event: &Event,
+        step: Step,
+        route: &Route,
+        kind: Kind,
+    ) -> Result<Option<Result<Advance, StoreError>>, Broken> {
+        let now = self.now();
+        let Ok(change) = event.change(step, route, now) else { return Ok(None) };
+        Ok(Some(match self.write(Write::Advance(Box::new(change), kind))? {
+            Ok(Wrote::Advance(advance)) => Ok(advance),
+            Ok(_) => panic!("a change is answered with an advance"),
+            Err(error) => Err(error),
+        }))
+    }
+}

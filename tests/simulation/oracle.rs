@@ -1,0 +1,337 @@
+//! What must be true, worked out from what was sent and what was written, without looking at keys, registers or slots.
+//!
+//! The laws, by the names the report uses:
+//! I1 what was acknowledged is stored and ends · I2 every key belongs to a living event, a loser leaves none ·
+//! I3 never two attempts of one event, nor two commands of one group, at once · I4 under `hold` at most one act a
+//! life, and a doubt is never re-armed · I5 at rest the newest change is deployed · I7 no delivery is suppressed by
+//! what it is not · I8 a storm of siblings is no loop of retries, and Redeliver works · I9 nobody starves ·
+//! I10 every duplicate is answered with an event that exists · I11 only what has ended is forgotten, and not early ·
+//! I12 an event never runs another change's body · I13 what a living event has answered is never new · I14 a group's
+//! events start in their turn · P1 under `retry` a doubt is followed by another attempt.
+
+use crate::plan::{Changes, Per, Plan};
+use crate::sender::Sent;
+use crate::tally::Tally;
+use hookonce::decide::claim::{Claim, Repeat};
+use hookonce::decide::event::{Cause, Event, How, State};
+use hookonce::decide::id::{EventId, Revision};
+use hookonce::decide::source::{Keep, Redelivery};
+use hookonce::decide::time::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+
+/// A law that was broken, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) law: &'static str,
+    pub(crate) how: String,
+}
+
+pub(crate) fn broken<T>(law: &'static str, how: impl Into<String>) -> Result<T, Broken> {
+    Err(Broken { law, how: how.into() })
+}
+
+/// What two deliveries can have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Ident {
+    Id(u32),
+    IdAndBytes(u32, u32),
+    Bytes(u32),
+    Named(u8, u8),
+}
+
+/// An event as far as it has been seen from outside.
+pub(crate) struct Known {
+    pub(crate) event: Event,
+    pub(crate) subject: u8,
+    pub(crate) value: u8,
+    pub(super) order: Option<i64>,
+    pub(super) turn: u64,
+    pub(super) ended_at: Option<Timestamp>,
+    /// When it stopped being what its subject was last changed to.
+    pub(super) replaced_at: Option<Timestamp>,
+    /// Attempts begun in this life.
+    pub(super) starts: u32,
+    pub(super) passed_over: bool,
+    /// A command of this life was begun and has not said that it did nothing.
+    pub(super) may_have_acted: bool,
+}
+
+pub(super) struct Wanted {
+    pub(super) value: u8,
+    pub(super) order: Option<i64>,
+    pub(super) by_person: bool,
+    pub(super) event: EventId,
+}
+
+/// What a claim should come to.
+#[derive(Debug)]
+pub(crate) enum Expect {
+    Again,
+    New,
+    Duplicate { of: EventId, instead: bool },
+    Stale,
+}
+
+/// What was written, as the writer meant it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Claim,
+    Start,
+    Renew,
+    HandBack,
+    SettleHarmless,
+    Settle,
+    Expire { route_gone: bool },
+    Rearm,
+    Replay,
+    Cancel,
+    SetAside,
+    Rejoin,
+    Forget,
+}
+
+pub(crate) struct Oracle {
+    pub(super) plan: Plan,
+    keys: HashMap<Ident, EventId>,
+    pub(crate) events: BTreeMap<EventId, Known>,
+    pub(super) wanted: BTreeMap<u8, Wanted>,
+    pub(super) deployed: BTreeMap<u8, u8>,
+    pub(super) turns: u64,
+    /// Who had the id of the delivery that was last claimed, before it was.
+    had_id: Option<EventId>,
+    pub(crate) tally: Tally,
+}
+
+impl Oracle {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            keys: HashMap::new(),
+            events: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            deployed: BTreeMap::new(),
+            turns: 0,
+            had_id: None,
+            tally: Tally::default(),
+        }
+    }
+
+    fn ident(&self, per: Per, sent: &Sent) -> Ident {
+        match per {
+            Per::Delivery if self.plan.signed => Ident::Id(sent.id),
+            Per::Delivery => Ident::IdAndBytes(sent.id, sent.bytes),
+            Per::Body => Ident::Bytes(sent.bytes),
+            Per::Named => Ident::Named(sent.subject, sent.value),
+        }
+    }
+
+    /// Who should hold this identity of a delivery, if anybody.
+    pub(crate) fn holder(&self, per: Per, sent: &Sent) -> Option<EventId> {
+        self.keys.get(&self.ident(per, sent)).copied()
+    }
+
+    /// What a claim of this delivery must come to now.
+    pub(crate) fn predict(&mut self, id: EventId, sent: &Sent, now: Timestamp) -> Expect {
+        let by_id = self.plan.per.contains(&Per::Delivery);
+        self.had_id = self.holder(Per::Delivery, sent).filter(|_| by_id);
+        if self.events.contains_key(&id) {
+            return Expect::Again;
+        }
+        let mut dead = None;
+        for per in &self.plan.per {
+            let Some(of) = self.holder(*per, sent) else { continue };
+            let known = &self.events[&of];
+            match known.event.state {
+                _ if self.may_be_forgotten(known, now) => {}
+                State::Dead { .. } => dead = dead.or(Some(of)),
+                _ => {
+                    let stands = self.stands_for(of);
+                    return Expect::Duplicate { of: stands, instead: stands != of };
+                }
+            }
+        }
+        if let Some(of) = dead {
+            return Expect::Duplicate { of, instead: false };
+        }
+        match self.wanted.get(&sent.subject) {
+            Some(wanted) if wanted.value == sent.value => Expect::Duplicate { of: wanted.event, instead: false },
+            Some(wanted) if wanted.is_newer_than(sent.order) => Expect::Stale,
+            _ => Expect::New,
+        }
+    }
+
+    /// The event itself, or, where it was superseded, its subject's newest.
+    pub(crate) fn stands_for(&self, id: EventId) -> EventId {
+        let known = &self.events[&id];
+        match known.event.state {
+            State::Done { how: How::Superseded { .. }, .. } => self.wanted[&known.subject].event,
+            _ => id,
+        }
+    }
+
+    /// Only what has ended, has not been its subject's newest for `keep`, and could not come back as an equal order.
+    fn may_be_forgotten(&self, known: &Known, now: Timestamp) -> bool {
+        let (Some(ended), Keep::For(keep)) = (known.ended_at, self.plan.keep) else { return false };
+        let from = known.replaced_at.map_or(ended, |replaced| replaced.max(ended));
+        let wanted = self.wanted.get(&known.subject);
+        let newest = wanted.is_some_and(|wanted| {
+            wanted.event == known.event.id || (known.order.is_some() && wanted.order == known.order)
+        });
+        from + keep <= now && !newest
+    }
+
+    /// Checks that what is no longer there was allowed to go, and forgets it too.
+    pub(crate) fn vanished(&mut self, rows: &[Event], now: Timestamp) -> Result<(), Broken> {
+        let gone: Vec<_> = self.events.keys().filter(|id| !rows.iter().any(|row| row.id == **id)).copied().collect();
+        for id in gone {
+            let known = &self.events[&id];
+            if known.event.state.ended().is_none() {
+                return broken("I11", format!("{} was forgotten while {}", name(id), known.event.state.word()));
+            }
+            if !self.may_be_forgotten(known, now) {
+                return broken("I11", format!("{} was forgotten too early", name(id)));
+            }
+            self.events.remove(&id);
+            self.keys.retain(|_, of| *of != id);
+            self.tally.forgotten += 1;
+        }
+        Ok(())
+    }
+
+    /// Checks a claim's answer and takes in what it wrote.
+    pub(crate) fn claimed(
+        &mut self,
+        sent: &Sent,
+        expect: &Expect,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
+        match (expect, claim) {
+            (Expect::Again, Claim::New { .. }) => Ok(()),
+            (Expect::New, Claim::New { event, .. }) => {
+                self.is_new(sent, event, now);
+                Ok(())
+            }
+            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, instead: was_instead, .. }) => {
+                self.tally.duplicates += 1;
+                if !self.events.contains_key(&event.id) {
+                    return broken("I10", format!("a duplicate of {}, which does not exist", name(event.id)));
+                }
+                if (event.id, was_instead) != (*of, instead) {
+                    return broken("I10", format!("a duplicate of {}, not of {}", name(event.id), name(*of)));
+                }
+                self.is_repeat(sent, *of);
+                Ok(())
+            }
+            (Expect::Stale, Claim::Stale { of }) => {
+                self.tally.stale += 1;
+                if self.events.contains_key(of) {
+                    Ok(())
+                } else {
+                    broken("I10", "stale by an event that does not exist")
+                }
+            }
+            (Expect::Duplicate { of, .. }, Claim::New { event, .. }) => {
+                broken("I13", format!("{} is new, and {} has its delivery", name(event.id), name(*of)))
+            }
+            (Expect::New, Claim::Duplicate { event, same, .. }) => {
+                broken("I7", format!("suppressed by {} through {same:?}", name(event.id)))
+            }
+            (Expect::Duplicate { of, .. }, Claim::Stale { .. }) => {
+                broken("I13", format!("stale, and {} has its delivery", name(*of)))
+            }
+            (expect, claim) => broken("I5", format!("expected {expect:?}, got {claim:?}")),
+        }
+    }
+
+    fn is_new(&mut self, sent: &Sent, event: &Event, now: Timestamp) {
+        self.tally.events += 1;
+        self.turns += 1;
+        // As it was before it was written, so that what it is now counts as a move.
+        let state = State::Waiting { due: None };
+        let event = Event { revision: Revision(0), attempt: 0, state, ..event.clone() };
+        let id = event.id;
+        let known = Known {
+            event,
+            subject: sent.subject,
+            value: sent.value,
+            order: sent.order,
+            turn: self.turns,
+            ended_at: None,
+            replaced_at: None,
+            starts: 0,
+            passed_over: false,
+            may_have_acted: false,
+        };
+        self.events.insert(id, known);
+        for per in self.plan.per.clone() {
+            self.keys.insert(self.ident(per, sent), id);
+        }
+        if self.plan.changes != Changes::No {
+            let wanted = Wanted { value: sent.value, order: sent.order, by_person: false, event: id };
+            self.wants(sent.subject, wanted, now);
+        }
+    }
+
+    pub(super) fn wants(&mut self, subject: u8, wanted: Wanted, now: Timestamp) {
+        let id = wanted.event;
+        if let Some(was) = self.wanted.insert(subject, wanted)
+            && was.event != id
+            && let Some(known) = self.events.get_mut(&was.event)
+        {
+            known.replaced_at = Some(now);
+        }
+    }
+
+    /// A delivery matched by what it changes leaves its id and bytes with the event.
+    fn is_repeat(&mut self, sent: &Sent, of: EventId) {
+        let through_key = self.plan.per.iter().any(|per| self.holder(*per, sent).is_some());
+        if through_key || self.plan.changes == Changes::No {
+            return;
+        }
+        for per in [Per::Delivery, Per::Body] {
+            if self.plan.per.contains(&per) {
+                self.keys.entry(self.ident(per, sent)).or_insert(of);
+            }
+        }
+        let wanted = self.wanted.get_mut(&sent.subject).expect("it was matched by its subject");
+        if sent.order > wanted.order {
+            (wanted.order, wanted.by_person) = (sent.order, false);
+            self.events.get_mut(&of).expect("it exists").order = sent.order;
+        }
+    }
+
+    /// Checks what a repeat does to the event it repeats.
+    pub(crate) fn repeats(&self, of: &Event, instead: bool, does: Repeat, now: Timestamp) -> Result<(), Broken> {
+        let State::Dead { cause, at } = of.state else {
+            return if does == Repeat::Hears { Ok(()) } else { broken("I8", "re-armed what is not dead") };
+        };
+        let same_id = self.had_id == Some(of.id);
+        let after = match self.plan.redelivery {
+            Redelivery::Ignore => None,
+            Redelivery::Retry { .. } if instead => None,
+            Redelivery::Retry { same_after, other_after } => Some(if same_id { same_after } else { other_after }),
+        };
+        let may = after.is_some_and(|after| at + after <= now);
+        match (cause, may, does) {
+            (Cause::Failed | Cause::Rejected, true, Repeat::Hears) => broken("I8", "Redeliver did nothing"),
+            (Cause::Failed | Cause::Rejected, true, Repeat::Rearms) | (_, _, Repeat::Hears) => Ok(()),
+            (Cause::Failed | Cause::Rejected, false, _) if instead => broken("I12", "a repeat re-arms the successor"),
+            (Cause::Failed | Cause::Rejected, false, _) => broken("I8", "re-armed too soon"),
+            (cause, ..) => broken("I4", format!("re-armed from {}", cause.word())),
+        }
+    }
+}
+
+impl Wanted {
+    fn is_newer_than(&self, order: Option<i64>) -> bool {
+        match (self.order, order) {
+            (Some(seen), Some(arriving)) => arriving < seen || (self.by_person && arriving == seen),
+            _ => false,
+        }
+    }
+}
+
+pub(crate) fn name(id: EventId) -> String {
+    format!("e{}", id.short().trim_start_matches('0'))
+}

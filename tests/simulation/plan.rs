@@ -1,0 +1,215 @@
+//! What one history is configured to do: drawn once per seed, and then built as the config would build it.
+
+use crate::rng::Rng;
+use hookonce::decide::field::{Field, FieldIx, FieldSet, Place};
+use hookonce::decide::filter::Filter;
+use hookonce::decide::limits;
+use hookonce::decide::retry::Retry;
+use hookonce::decide::source::{
+    Change, DeliveryId, Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source,
+};
+use hookonce::decide::time::Duration;
+use hookonce::decide::verify::{Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use std::sync::Arc;
+
+/// One identity of `per`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Per {
+    Delivery,
+    Body,
+    /// Subject and value, as named fields.
+    Named,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Changes {
+    No,
+    Unordered,
+    Ordered,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Grouped {
+    No,
+    BySubject,
+    Together,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) changes: Changes,
+    /// The signature covers the delivery id.
+    pub(crate) signed: bool,
+    pub(crate) per: Vec<Per>,
+    pub(crate) grouped: Grouped,
+    pub(crate) redelivery: Redelivery,
+    pub(crate) attempts: u32,
+    pub(crate) in_doubt: InDoubt,
+    pub(crate) keep: Keep,
+    /// Of a hundred commands, so many fail, are rejected, end unknown.
+    pub(crate) fails: u64,
+    pub(crate) rejects: u64,
+    pub(crate) unknown: u64,
+    /// Of a hundred writes, so many are answered badly.
+    pub(crate) faults: u64,
+    /// Crashes and pauses among a hundred steps.
+    pub(crate) blows: u64,
+    pub(crate) route_stays_gone: bool,
+    /// How many subjects there are, and how many things they become.
+    pub(crate) subjects: u64,
+    pub(crate) values: u64,
+    /// Of a hundred things that are sent, so many are something new.
+    pub(crate) news: u64,
+}
+
+pub(crate) const LEASE: Duration = seconds(30);
+/// Where an id stands that a signature covers.
+const SIGNED_ID: &str = "x-id";
+
+pub(crate) const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+impl Plan {
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        use Per::{Body, Delivery, Named};
+        let changes =
+            rng.pick(&[Changes::No, Changes::Unordered, Changes::Unordered, Changes::Ordered, Changes::Ordered]);
+        let signed = rng.chance(40);
+        let per: &[&[Per]] = match (changes, signed) {
+            (Changes::No, _) => {
+                &[&[Delivery], &[Body], &[Delivery, Body], &[Body, Delivery], &[Named], &[Delivery, Named]]
+            }
+            // Where only the body is signed, `change` implies the identity `body`.
+            (_, false) => &[&[Delivery, Body], &[Body, Delivery], &[Body]],
+            (_, true) => &[&[Delivery], &[Delivery, Body], &[Body, Delivery]],
+        };
+        let grouped: &[Grouped] = match changes {
+            Changes::No => &[Grouped::No, Grouped::BySubject, Grouped::Together],
+            _ => &[Grouped::BySubject, Grouped::BySubject, Grouped::Together],
+        };
+        let keep = match (changes, signed) {
+            // A capture replayed later would look like a roll-back.
+            (Changes::Unordered, false) => Keep::Forever,
+            _ => Keep::For(seconds(rng.pick(&[60, 150, 600]))),
+        };
+        let redelivery = match rng.below(8) {
+            0 | 1 => Redelivery::Ignore,
+            2 => Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            _ => Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(rng.pick(&[25, 60])) },
+        };
+        Self {
+            changes,
+            signed,
+            per: rng.pick(per).to_vec(),
+            grouped: rng.pick(grouped),
+            redelivery,
+            attempts: u32::try_from(rng.range(1, 3)).expect("small"),
+            in_doubt: rng.pick(&[InDoubt::Retry, InDoubt::Retry, InDoubt::Hold]),
+            keep,
+            fails: rng.pick(&[5, 25, 60]),
+            rejects: rng.pick(&[0, 5, 20]),
+            unknown: rng.pick(&[0, 5, 20]),
+            faults: rng.pick(&[0, 10, 25]),
+            blows: rng.pick(&[0, 1, 4]),
+            route_stays_gone: rng.chance(10),
+            subjects: rng.range(1, 3),
+            values: rng.range(1, 3),
+            news: rng.pick(&[10, 25, 50]),
+        }
+    }
+
+    pub(crate) fn doubts_max(&self) -> u32 {
+        match self.in_doubt {
+            InDoubt::Hold => 1,
+            InDoubt::Retry => self.attempts.max(3),
+        }
+    }
+
+    pub(crate) fn scheme(&self) -> Scheme {
+        let secrets = Secrets::new(vec![b"a secret that everybody here knows".to_vec()]);
+        if !self.signed {
+            return Scheme::Github(secrets);
+        }
+        Scheme::Hmac(Box::new(Hmac {
+            secrets,
+            header: "x-signature".into(),
+            prefix: String::new(),
+            hash: Hash::Sha256,
+            encoding: Encoding::Hex,
+            over: vec![Piece::Id, Piece::Literal(".".into()), Piece::Body],
+            timestamp: None,
+            id: Some(Place::Header(SIGNED_ID.into())),
+            tolerance: Duration::ZERO,
+        }))
+    }
+
+    /// The source with its routes `even` and `odd`, for subjects of even and odd number, as far as they are there.
+    pub(crate) fn source(&self, there: [bool; 2]) -> Source {
+        let field = |name: &str| Field {
+            name: name.into(),
+            at: Place::Body(vec![name.into()]),
+            trim: false,
+            after: None,
+            default: None,
+        };
+        let fields = FieldSet::new(["subject", "to", "order", "n"].map(field).into(), None);
+        let [subject, to, order] = [FieldIx(0), FieldIx(1), FieldIx(2)];
+        let per = self.per.iter().map(|per| match per {
+            Per::Delivery => Identity::Delivery,
+            Per::Body => Identity::Body,
+            Per::Named => Identity::Named(vec![subject, to]),
+        });
+        let change = (self.changes != Changes::No).then(|| Change {
+            of: vec![subject],
+            to: vec![to],
+            order: (self.changes == Changes::Ordered).then_some(order),
+        });
+        let once = Once { per: per.collect(), change, keep: self.keep, keep_body: seconds(1_000_000) };
+        let verify = self.scheme();
+        let delivery = verify.delivery_id().unwrap_or(DeliveryId { at: Place::Header(SIGNED_ID.into()), signed: true });
+        let routes = [("even", r#"subject in ["s0", "s2"]"#), ("odd", r#"subject == "s1""#)];
+        let routes = routes.into_iter().zip(there).filter(|(_, there)| *there).map(|((name, when), _)| {
+            let when = Filter::parse(when, &fields).expect("a filter over these fields");
+            Arc::new(Route { when: Some(when), ..self.route(name) })
+        });
+        Source {
+            name: "sim".into(),
+            scope: "sim".into(),
+            path: "/in".into(),
+            verify,
+            kind: None,
+            delivery: Some(delivery),
+            routes: routes.collect(),
+            fields,
+            require: None,
+            when: None,
+            once,
+            respond: Respond::Accepted,
+            body_max: limits::BODY_BYTES_MAX,
+        }
+    }
+
+    fn route(&self, name: &str) -> Route {
+        Route {
+            name: name.into(),
+            group: match self.grouped {
+                Grouped::No => None,
+                Grouped::BySubject => Some(Group::Fields(vec![FieldIx(0)])),
+                Grouped::Together => Some(Group::Fixed("all".into())),
+            },
+            retry: Retry { attempts: self.attempts, first: seconds(10), longest: seconds(40) },
+            in_doubt: self.in_doubt,
+            redelivery: self.redelivery,
+            lease: LEASE,
+            at_once: 2,
+            makes: Makes::Actions(1),
+            ..Route::default()
+        }
+    }
+
+    /// What holds for events of a route that is gone: nobody can say whether they may act twice.
+    pub(crate) fn gone() -> Route {
+        Route { in_doubt: InDoubt::Hold, ..Route::default() }
+    }
+}
