@@ -1,0 +1,477 @@
+//! The states of an event, against a table of arrows that was written down by itself.
+
+use hookonce::decide::change::PlaceInLine;
+use hookonce::decide::event::{Blocks, Cause, ChangeOf, Event, How, Impossible, Outcome, Passed, Receipt, State, Step};
+use hookonce::decide::field::{Fields, Value};
+use hookonce::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
+use hookonce::decide::limits;
+use hookonce::decide::retry::{Jitter, Retry};
+use hookonce::decide::source::{InDoubt, Route};
+use hookonce::decide::time::{Duration, Timestamp};
+use proptest::prelude::*;
+
+const NOW: Timestamp = Timestamp(1_000_000_000);
+const LEASE: Duration = Duration::from_secs(30);
+
+/// What each step may do, by the states' words.
+const ARROWS: [(&str, &[&str], &[&str]); 12] = [
+    ("start", &["waiting"], &["running"]),
+    ("renew", &["running"], &["running"]),
+    ("hand back", &["running"], &["waiting"]),
+    ("settle", &["running"], &["waiting", "done", "dead"]),
+    ("expire", &["running"], &["waiting", "dead"]),
+    ("supersede", &["waiting", "running", "dead"], &["done"]),
+    ("rearm", &["dead"], &["waiting"]),
+    ("replay", &["done", "dead"], &["waiting"]),
+    ("cancel", &["waiting", "running"], &["dead"]),
+    ("damage", &["waiting", "running"], &["dead"]),
+    ("set aside", &["waiting"], &["waiting"]),
+    ("rejoin", &["waiting"], &["waiting"]),
+];
+
+fn word(step: &Step) -> &'static str {
+    match step {
+        Step::Start { .. } => "start",
+        Step::Renew { .. } => "renew",
+        Step::HandBack => "hand back",
+        Step::Settle { .. } => "settle",
+        Step::Expire { .. } => "expire",
+        Step::Supersede { .. } => "supersede",
+        Step::Rearm => "rearm",
+        Step::Replay => "replay",
+        Step::Cancel => "cancel",
+        Step::Damage => "damage",
+        Step::SetAside { .. } => "set aside",
+        Step::Rejoin => "rejoin",
+    }
+}
+
+fn event() -> Event {
+    let mut event = Event {
+        id: EventId([7; 16]),
+        revision: Revision::FIRST,
+        source: "ghcr".into(),
+        route: "deploy".into(),
+        part: 0,
+        delivery_id: Some("d1".into()),
+        fields: [("tag".into(), Value::Text("latest".into()))].into_iter().collect(),
+        received_at: NOW,
+        state: State::Waiting { due: Some(NOW) },
+        life: 1,
+        attempt: 0,
+        doubts: 0,
+        blocks: Blocks::default(),
+        passed: Passed::No,
+        group: Some(Key([1; 32])),
+        turn: Turn(1),
+        change: Some(ChangeOf { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
+        body_digest: Digest([5; 32]),
+        digest: Digest([0; 32]),
+    };
+    event.digest = event.seal();
+    event
+}
+
+fn route(attempts: u32, in_doubt: InDoubt) -> Route {
+    let retry = Retry { attempts, first: Duration::from_secs(10), longest: Duration::from_mins(1) };
+    Route { name: "deploy".into(), retry, in_doubt, ..Route::default() }
+}
+
+fn start() -> Step {
+    Step::Start { lasts: LEASE, by: Node("n1".into()) }
+}
+
+fn settle(outcome: Outcome) -> Step {
+    Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(u32::MAX) }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { why: "exit code 1".into(), retry_after: None, receipt: None }
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown { why: "timed out".into() }
+}
+
+fn rejected() -> Outcome {
+    Outcome::Rejected { why: "exit code 127".into(), receipt: None }
+}
+
+/// Starts the event once for each outcome and settles it so; every try must be allowed.
+fn tried(event: Event, outcomes: impl IntoIterator<Item = Outcome>, route: &Route) -> Event {
+    outcomes.into_iter().fold(event, |event, outcome| {
+        let running = event.after(start(), route, NOW).expect("it waits and is due");
+        running.after(settle(outcome), route, NOW).expect("it runs")
+    })
+}
+
+fn check(outcomes: &[Outcome], attempts: u32, in_doubt: InDoubt, expected: &str) {
+    let after = tried(event(), outcomes.iter().cloned(), &route(attempts, in_doubt));
+    let state = match &after.state {
+        State::Dead { cause, .. } => cause.word(),
+        state => state.word(),
+    };
+    assert_eq!(state, expected, "{outcomes:?} of {attempts} {in_doubt:?}");
+}
+
+#[test]
+fn what_failed_ends_when_its_attempts_are_used_up() {
+    for attempts in 1..=5 {
+        let failures = vec![failed(); attempts as usize];
+        check(&failures, attempts, InDoubt::Retry, "failed");
+        check(&failures[1..], attempts, InDoubt::Retry, "waiting");
+        check(&failures, attempts, InDoubt::Hold, "failed");
+    }
+}
+
+#[test]
+fn what_is_rejected_ends_at_once() {
+    for attempts in 1..=5 {
+        check(&[rejected()], attempts, InDoubt::Retry, "rejected");
+    }
+    check(&[failed(), rejected()], 5, InDoubt::Hold, "rejected");
+}
+
+#[test]
+fn hold_ends_at_the_first_doubt() {
+    for attempts in 1..=5 {
+        check(&[unknown()], attempts, InDoubt::Hold, "in_doubt");
+    }
+    check(&[failed(), unknown()], 5, InDoubt::Hold, "in_doubt");
+}
+
+#[test]
+fn retry_ends_at_three_doubts_or_as_many_as_there_are_attempts() {
+    for attempts in 1..=6_u32 {
+        let doubts = vec![unknown(); attempts.max(3) as usize];
+        check(&doubts, attempts, InDoubt::Retry, "in_doubt");
+        check(&doubts[1..], attempts, InDoubt::Retry, "waiting");
+    }
+}
+
+#[test]
+fn a_crash_is_followed_by_another_attempt_even_with_one() {
+    let route = route(1, InDoubt::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    let ended = running.after(Step::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).expect("its lease ended");
+    let again = ended.after(start(), &route, NOW + LEASE).expect("it is tried again");
+    assert_eq!((again.attempt, again.doubts), (2, 1));
+}
+
+#[test]
+fn doubts_use_up_no_attempts_and_failures_no_doubts() {
+    check(&[unknown(), unknown(), failed()], 2, InDoubt::Retry, "waiting");
+    check(&[unknown(), unknown(), failed(), failed()], 2, InDoubt::Retry, "failed");
+    check(&[failed(), unknown(), unknown()], 2, InDoubt::Retry, "waiting");
+    check(&[failed(), unknown(), unknown(), unknown()], 2, InDoubt::Retry, "in_doubt");
+}
+
+#[test]
+fn what_is_handed_back_was_no_attempt() {
+    let route = route(1, InDoubt::Hold);
+    let mut event = event();
+    for _ in 0..5 {
+        event =
+            event.after(start(), &route, NOW).expect("it is due").after(Step::HandBack, &route, NOW).expect("it runs");
+        assert_eq!((event.attempt, event.doubts), (0, 0));
+        assert!(event.owed_first_attempt());
+    }
+    assert_eq!(tried(event, [Outcome::Delivered(None)], &route).state, State::Done { how: How::Acted, at: NOW });
+}
+
+#[test]
+fn a_lease_that_has_not_ended_does_not_expire() {
+    let route = route(1, InDoubt::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    let early = NOW + LEASE - Duration::from_micros(1);
+    assert_eq!(running.after(Step::Expire { jitter: Jitter(0) }, &route, early), Err(Impossible));
+    assert!(running.after(Step::Expire { jitter: Jitter(0) }, &route, NOW + LEASE).is_ok());
+}
+
+#[test]
+fn a_re_arm_past_its_attempts_gives_one_and_a_replay_gives_all() {
+    let route = route(2, InDoubt::Retry);
+    let dead = tried(event(), [failed(), failed()], &route);
+    let armed = dead.after(Step::Rearm, &route, NOW).expect("it is dead of failed");
+    assert_eq!((armed.attempt, armed.life), (2, 1));
+    assert_eq!(tried(armed, [failed()], &route).state, State::Dead { cause: Cause::Failed, at: NOW });
+    let replayed = dead.after(Step::Replay, &route, NOW).expect("it is over");
+    assert_eq!((replayed.attempt, replayed.life), (0, 2));
+    assert_eq!(tried(replayed, [failed()], &route).state.word(), "waiting");
+}
+
+#[test]
+fn only_what_failed_or_was_rejected_is_re_armed() {
+    for cause in [Cause::Failed, Cause::Rejected, Cause::InDoubt, Cause::Damaged, Cause::Cancelled] {
+        let dead = Event { state: State::Dead { cause, at: NOW }, ..event() };
+        let rearmed = dead.after(Step::Rearm, &route(1, InDoubt::Retry), NOW).is_ok();
+        assert_eq!(rearmed, matches!(cause, Cause::Failed | Cause::Rejected), "{cause:?}");
+    }
+}
+
+#[test]
+fn what_is_parked_or_set_aside_does_not_start() {
+    let route = route(1, InDoubt::Retry);
+    assert_eq!(event().parked().after(start(), &route, NOW), Err(Impossible));
+    let aside = event().after(Step::SetAside { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert_eq!((aside.passed, aside.wants_slot()), (Passed::Aside, false));
+    assert_eq!(aside.after(start(), &route, NOW), Err(Impossible));
+    let back = aside.after(Step::Rejoin, &route, NOW).expect("it is aside");
+    assert!(back.wants_slot() && !back.owed_first_attempt());
+    assert!(back.after(start(), &route, NOW).is_ok());
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    assert_eq!((running.attempt, running.parked().attempt), (1, 0));
+}
+
+#[test]
+fn the_next_attempt_waits_for_what_the_receiver_asked_up_to_a_day() {
+    let asked = |seconds| Outcome::Failed {
+        why: String::new(),
+        retry_after: Some(Duration::from_secs(seconds)),
+        receipt: None,
+    };
+    for (seconds, expected) in [(500, 500), (1, 10), (10_000_000, 86_400)] {
+        let waiting = tried(event(), [asked(seconds)], &route(2, InDoubt::Retry));
+        let wait = waiting.state.wake_at().expect("it is due some time").since(NOW);
+        assert!(wait.abs_diff(Duration::from_secs(expected)) < Duration::from_millis(1), "{seconds}: {wait:?}");
+    }
+}
+
+#[test]
+fn sinks_get_another_idempotency_key_for_each_life() {
+    let route = route(1, InDoubt::Retry);
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    let second = done.after(Step::Replay, &route, NOW).expect("it is done");
+    let third = tried(second.clone(), [failed()], &route).after(Step::Replay, &route, NOW).expect("it is dead");
+    let id = event().id.to_string();
+    assert_eq!(event().idempotency_key(), id);
+    assert_eq!(second.idempotency_key(), format!("{id}.2"));
+    assert_eq!(third.idempotency_key(), format!("{id}.3"));
+}
+
+#[test]
+fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
+    let other = ChangeOf { subject: Key([9; 32]), ..event().change.expect("it is a change") };
+    let another = ChangeOf { value: Digest([9; 32]), ..other };
+    let fields: Fields = [("tag".into(), Value::Text("main".into()))].into_iter().collect();
+    let typed: Fields = [("tag".into(), Value::Number("1".into()))].into_iter().collect();
+    let texted: Fields = [("tag".into(), Value::Text("1".into()))].into_iter().collect();
+    let sealed = [
+        Event { id: EventId([8; 16]), ..event() },
+        Event { source: "other".into(), ..event() },
+        Event { route: "other".into(), ..event() },
+        Event { part: 1, ..event() },
+        Event { fields, ..event() },
+        Event { fields: typed, ..event() },
+        Event { fields: texted, ..event() },
+        Event { fields: Fields::default(), ..event() },
+        Event { received_at: NOW + LEASE, ..event() },
+        Event { group: Some(Key([9; 32])), ..event() },
+        Event { group: None, ..event() },
+        Event { change: Some(other), ..event() },
+        Event { change: Some(another), ..event() },
+        Event { change: None, ..event() },
+        Event { body_digest: Digest([9; 32]), ..event() },
+    ];
+    let mut seals: Vec<_> = sealed.iter().map(Event::seal).collect();
+    seals.push(event().seal());
+    seals.sort();
+    seals.dedup();
+    assert_eq!(seals.len(), sealed.len() + 1, "each of these has a seal of its own");
+    let moved_forward = ChangeOf { order: Some(99), ..event().change.expect("it is a change") };
+    let free = [
+        Event { revision: Revision(9), ..event() },
+        Event { state: State::Dead { cause: Cause::Failed, at: NOW }, ..event() },
+        Event { life: 9, attempt: 9, doubts: 9, blocks: Blocks(9), ..event() },
+        Event { passed: Passed::Yes, turn: Turn(9), ..event() },
+        Event { change: Some(moved_forward), ..event() },
+    ];
+    assert!(free.iter().all(|event| event.seal() == event.digest));
+}
+
+#[test]
+fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
+    let route = route(3, InDoubt::Retry);
+    let asks =
+        |event: &Event, step: Step, now| event.change(step, &route, now).expect("it is possible").overtaken.is_some();
+    let fresh = event();
+    let running = fresh.after(start(), &route, NOW).expect("it is due");
+    let waiting = running.after(settle(failed()), &route, NOW).expect("it runs");
+    let dead = tried(fresh.clone(), [rejected()], &route);
+    let aside = fresh.after(Step::SetAside { lasts: LEASE }, &route, NOW).expect("it waits");
+    assert!(!asks(&fresh, start(), NOW), "the first attempt always runs");
+    assert!(!asks(&running, settle(Outcome::Delivered(None)), NOW), "what acted has acted");
+    assert!(!asks(&dead, Step::Replay, NOW), "a replay makes it the newest");
+    assert!(asks(&waiting, start(), NOW));
+    assert!(asks(&running, settle(failed()), NOW));
+    assert!(asks(&running, settle(unknown()), NOW));
+    assert!(asks(&running, Step::Expire { jitter: Jitter(0) }, NOW + LEASE));
+    assert!(asks(&dead, Step::Rearm, NOW));
+    assert!(asks(&aside, Step::Rejoin, NOW));
+    let plain = Event { change: None, ..waiting };
+    assert!(!asks(&plain, start(), NOW), "it stands for no change");
+}
+
+#[test]
+fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
+    let route = route(3, InDoubt::Retry);
+    let waiting = tried(event(), [failed()], &route);
+    let change = waiting.change(start(), &route, NOW).expect("it is due");
+    let theirs = NOW + Duration::from_hours(1);
+    let by = EventId([9; 16]);
+    let current = change.resolve(Some(waiting.id), theirs);
+    assert_eq!(current.state, State::Running { until: theirs + LEASE, by: Node("n1".into()) });
+    assert_eq!(change.resolve(None, theirs), current);
+    let overtaken = change.resolve(Some(by), theirs);
+    assert_eq!(overtaken.state, State::Done { how: How::Superseded { by }, at: theirs });
+    assert_eq!((overtaken.revision, overtaken.attempt), (current.revision, waiting.attempt));
+}
+
+#[test]
+fn only_a_re_arm_and_a_replay_change_an_events_place() {
+    let route = route(1, InDoubt::Retry);
+    let dead = tried(event(), [failed()], &route);
+    let place = |event: &Event, step| event.change(step, &route, NOW).expect("it is possible").place;
+    assert_eq!(place(&dead, Step::Rearm), PlaceInLine::LinesUp);
+    assert_eq!(place(&dead, Step::Replay), PlaceInLine::Leads);
+    assert_eq!(place(&event(), start()), PlaceInLine::Keeps);
+    assert_eq!(place(&event(), Step::Cancel), PlaceInLine::Keeps);
+}
+
+#[test]
+fn an_answer_is_kept_whatever_it_says() {
+    let receipt = Receipt { status: 410, headers: Vec::new(), body: b"gone".to_vec(), cut: false };
+    let route = route(1, InDoubt::Retry);
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    for outcome in [
+        Outcome::Delivered(Some(receipt.clone())),
+        Outcome::Failed { why: String::new(), retry_after: None, receipt: Some(receipt.clone()) },
+        Outcome::Rejected { why: String::new(), receipt: Some(receipt.clone()) },
+    ] {
+        let change = running.change(settle(outcome), &route, NOW).expect("it runs");
+        assert_eq!(change.receipt.as_ref(), Some(&receipt));
+    }
+    assert_eq!(running.change(settle(unknown()), &route, NOW).expect("it runs").receipt, None);
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let outcome = prop_oneof![
+        Just(Outcome::Delivered(None)),
+        Just(failed()),
+        Just(failed()),
+        Just(rejected()),
+        Just(unknown()),
+        Just(unknown()),
+    ];
+    prop_oneof![
+        6 => Just(start()),
+        1 => any::<u64>().prop_map(|blocks| Step::Renew { lasts: LEASE, blocks: Blocks(blocks) }),
+        1 => Just(Step::HandBack),
+        4 => (outcome, any::<u32>()).prop_map(|(outcome, jitter)| Step::Settle {
+            outcome,
+            blocks: Blocks::default(),
+            jitter: Jitter(jitter),
+        }),
+        2 => any::<u32>().prop_map(|jitter| Step::Expire { jitter: Jitter(jitter) }),
+        1 => Just(Step::Supersede { by: EventId([9; 16]) }),
+        2 => Just(Step::Rearm),
+        1 => Just(Step::Replay),
+        1 => Just(Step::Cancel),
+        1 => Just(Step::Damage),
+        1 => Just(Step::SetAside { lasts: LEASE }),
+        2 => Just(Step::Rejoin),
+    ]
+}
+
+fn routes() -> impl Strategy<Value = Route> {
+    (1..5_u32, prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold)])
+        .prop_map(|(attempts, doubt)| route(attempts, doubt))
+}
+
+/// Checks one step that was taken.
+fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
+    let (name, from, to) = ARROWS.iter().find(|(name, ..)| *name == word(step)).expect("every step is in the table");
+    assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
+    assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
+    assert_eq!(is.revision, was.revision.next());
+    assert_eq!(is.seal(), was.digest, "{name} touched what never changes");
+    assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
+    assert_eq!(is.life, was.life + u32::from(*name == "replay"));
+    if was.state.ended().is_some() {
+        assert!(matches!(*name, "rearm" | "replay" | "supersede"), "{name} from {:?}", was.state);
+    }
+    let doubted = match step {
+        Step::Expire { .. } => true,
+        Step::Settle { outcome, .. } => matches!(outcome, Outcome::Unknown { .. }),
+        _ => false,
+    };
+    let counted = match *name {
+        "start" => (was.attempt + 1, was.doubts),
+        "hand back" => (was.attempt - 1, was.doubts),
+        "replay" => (0, 0),
+        _ => (was.attempt, was.doubts + u32::from(doubted)),
+    };
+    assert_eq!((is.attempt, is.doubts), counted, "{name}");
+    let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { route.retry.attempts.max(limits::DOUBTS_MIN) };
+    let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
+    if doubted {
+        assert_eq!(dead == Some(Cause::InDoubt), is.doubts >= doubts_max, "{name} at {} doubts", is.doubts);
+    }
+    if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
+        assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= route.retry.attempts);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_steps_leaves_the_arrows(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {
+        let (mut event, mut now) = (event(), NOW);
+        for (step, seconds) in steps {
+            now = now + Duration::from_secs(seconds);
+            let before = event.clone();
+            match event.after(step.clone(), &route, now) {
+                Ok(next) => {
+                    check_arrow(&event, &step, &next, &route);
+                    event = next;
+                }
+                Err(Impossible) => {
+                    prop_assert_eq!(&event, &before);
+                    prop_assert!(event.change(step, &route, now).is_err(), "what is impossible is not written");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_table_does_not_allow_is_impossible(route in routes(), steps in prop::collection::vec(steps(), 1..40), last in steps()) {
+        let event = steps.into_iter().fold(event(), |event, step| event.after(step, &route, NOW + LEASE).unwrap_or(event));
+        let (_, from, _) = ARROWS.iter().find(|(name, ..)| *name == word(&last)).expect("every step is in the table");
+        if !from.contains(&event.state.word()) {
+            prop_assert_eq!(event.after(last, &route, NOW + LEASE), Err(Impossible));
+        }
+    }
+
+    #[test]
+    fn the_same_history_an_hour_later_is_the_same_an_hour_later(
+        route in routes(),
+        steps in prop::collection::vec((steps(), 0..45_u64), 1..40),
+        later in 0..1_000_000_000_i64,
+    ) {
+        let (mut now, mut then) = (NOW, Timestamp(NOW.0 + later));
+        let mut first = event();
+        let mut second = Event { state: first.state.clone().shifted(now, then), ..event() };
+        for (step, seconds) in steps {
+            let by = Duration::from_secs(seconds);
+            (now, then) = (now + by, then + by);
+            match (first.after(step.clone(), &route, now), second.after(step, &route, then)) {
+                (Ok(a), Ok(b)) => {
+                    prop_assert_eq!(Event { state: a.state.clone().shifted(now, then), ..a.clone() }, b.clone());
+                    (first, second) = (a, b);
+                }
+                (a, b) => prop_assert!(a.is_err() && b.is_err()),
+            }
+        }
+    }
+}
