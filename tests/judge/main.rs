@@ -1,0 +1,6 @@
+//! The walk as a sender would recognise it: real payloads in, a verdict out, and the words of the answer.
+
+mod answers;
+mod identities;
+mod sources;
+mod storm;
