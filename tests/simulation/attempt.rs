@@ -95,14 +95,18 @@ impl World {
         }
     }
 
-    /// After an unsure answer: state, node and attempt tell whether it was written, not the revision alone.
+    /// After an unsure answer: state, node and attempt tell whether it was written, not the revision alone. The lease
+    /// ends by the store's word if that is sooner: an earlier start of this node, given up and written late, looks
+    /// just like this one.
     fn started_after_all(&mut self, by: &Name, mut attempt: Box<Attempt>) -> Option<Box<Attempt>> {
         let stands = self.get(attempt.event.id)?;
         let expected = (attempt.event.life, attempt.event.attempt + 1);
         if runs_by(&stands, by) && (stands.life, stands.attempt) == expected {
-            if self.bug == Some(Bug::LeaseFromAnswer) {
-                attempt.sent = self.now();
-            }
+            attempt.sent = match stands.state.wake_at() {
+                _ if self.bug == Some(Bug::LeaseFromAnswer) => self.now(),
+                Some(until) => attempt.sent.min(until - LEASE),
+                None => attempt.sent,
+            };
             attempt.event = stands;
             (attempt.phase, attempt.unsure) = (Phase::Begin, false);
             return Some(attempt);
