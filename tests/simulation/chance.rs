@@ -84,7 +84,7 @@ impl World {
         self.work(node, task)
     }
 
-    /// Somebody replays something that is over, or cancels something that waits.
+    /// Somebody replays something that is over, cancels something that waits, or is in too much of a hurry.
     fn person(&mut self) {
         let rows = self.rows();
         let Some(node) = self.awake() else { return };
@@ -99,7 +99,9 @@ impl World {
             }
             State::Done { .. } | State::Dead { .. } => Kind::Replay,
             State::Waiting { .. } if self.rng.chance(8) => Kind::Cancel,
-            _ => return,
+            // A node whose clock is ahead takes a lease for ended that is not.
+            State::Running { .. } => Kind::Expire { route_gone: false },
+            State::Waiting { .. } => return,
         };
         self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
     }

@@ -44,11 +44,36 @@ impl Oracle {
         }
         for (was, is) in &moves {
             self.moves(was, is, kind, now)?;
+            let again = match kind {
+                Kind::SettleHarmless | Kind::Settle | Kind::Expire { .. } => matches!(was.state, State::Running { .. }),
+                Kind::Rearm => was.state.ended().is_some(),
+                Kind::Rejoin => was.passed == Passed::Aside,
+                _ => false,
+            };
+            if again {
+                self.is_not_kept_waiting(is.id)?;
+            }
+        }
+        if let Some(replaced) = self.just_replaced.take() {
+            self.is_not_kept_waiting(replaced)?;
         }
         let begun = |(was, is): &&(Event, &Event)| {
             matches!(is.state, State::Running { .. }) && (was.life, was.attempt) != (is.life, is.attempt)
         };
         moves.iter().filter(begun).try_for_each(|(_, is)| self.started(is.id))
+    }
+
+    /// An event that was overtaken, and is owed nothing, does not wait for another attempt: others wait behind it.
+    fn is_not_kept_waiting(&self, id: EventId) -> Result<(), Broken> {
+        let Some(known) = self.events.get(&id) else { return Ok(()) };
+        let overtaken = self.wanted.get(&known.subject).is_some_and(|wanted| wanted.event != id);
+        let owed = known.event.attempt == 0 && !known.passed_over;
+        match known.event.state {
+            State::Waiting { .. } if overtaken && !owed => {
+                broken("I15", format!("{} waits though overtaken", name(id)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn moves(&mut self, was: &Event, is: &Event, kind: Kind, now: Timestamp) -> Result<(), Broken> {

@@ -7,7 +7,8 @@
 //! what it is not · I8 a storm of siblings is no loop of retries, and Redeliver works · I9 nobody starves ·
 //! I10 every duplicate is answered with an event that exists · I11 only what has ended is forgotten, and not early ·
 //! I12 an event never runs another change's body · I13 what a living event has answered is never new · I14 a group's
-//! events start in their turn · P1 under `retry` a doubt is followed by another attempt.
+//! events start in their turn · I15 what was overtaken does not wait for another attempt · P1 under `retry` a doubt is
+//! followed by another attempt. (I6, a roll-back acts again, is directed.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
@@ -97,6 +98,8 @@ pub(crate) struct Oracle {
     pub(super) wanted: BTreeMap<u8, Wanted>,
     pub(super) deployed: BTreeMap<u8, u8>,
     pub(super) turns: u64,
+    /// What was its subject's newest change until the last write.
+    pub(super) just_replaced: Option<EventId>,
     /// Who had the id of the delivery that was last claimed, before it was.
     had_id: Option<EventId>,
     pub(crate) tally: Tally,
@@ -111,6 +114,7 @@ impl Oracle {
             wanted: BTreeMap::new(),
             deployed: BTreeMap::new(),
             turns: 0,
+            just_replaced: None,
             had_id: None,
             tally: Tally::default(),
         }
@@ -280,6 +284,7 @@ impl Oracle {
             && let Some(known) = self.events.get_mut(&was.event)
         {
             known.replaced_at = Some(now);
+            self.just_replaced = Some(was.event);
         }
     }
 
