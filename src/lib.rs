@@ -28,6 +28,8 @@
 //! bytes ─▶ Delivery ─judge─▶ Verdict ─claim─▶ Claim ─act─▶ Outcome ─after─▶ State ─advance─▶ answer
 //! ```
 
+#[cfg(feature = "node")]
+pub mod action;
 pub mod decide;
 #[cfg(feature = "node")]
 pub mod store;
