@@ -8,18 +8,28 @@
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
 
+mod command;
+pub mod guard;
+mod guarded;
 mod lease;
+mod lifeline;
 mod output;
 pub mod plan;
+mod step;
 
+pub use guarded::GuardProgram;
 pub use lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
 pub use output::{Chunk, Output};
+pub use step::Variables;
 
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Event, Outcome};
 use crate::decide::time::Duration;
+use plan::ActionPlan;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
@@ -74,6 +84,35 @@ impl BlocksDone {
     /// Waits for the next success, or returns at once if there was one since the last call. For one waiter.
     pub async fn changed(&self) {
         self.told.notified().await;
+    }
+}
+
+/// What actions need of the node they run on.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// What commands may see of the node's own variables.
+    pub variables: Variables,
+    /// What is started as their guard.
+    pub guard: GuardProgram,
+}
+
+/// Why there can be no such action on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CannotAct(pub String);
+
+impl fmt::Display for CannotAct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotAct {}
+
+/// The action of this plan.
+pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Action>, CannotAct> {
+    match plan {
+        ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
+        ActionPlan::Forward(_) => Err(CannotAct("`forward` is not built yet".into())),
     }
 }
 
