@@ -11,6 +11,7 @@
 mod command;
 pub mod guard;
 mod guarded;
+mod http;
 mod lease;
 mod lifeline;
 mod output;
@@ -112,7 +113,7 @@ impl std::error::Error for CannotAct {}
 pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Action>, CannotAct> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
-        ActionPlan::Forward(_) => Err(CannotAct("`forward` is not built yet".into())),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers)?)),
     }
 }
 

@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "what a test needs and does not get fails the test")]
 
 mod command;
+mod forward;
 mod guard;
 mod lifetime;
+mod receiver;
 
 use bytes::Bytes;
 use hookonce::action::plan::{ActionPlan, Block, CommandLine, Piece, Template};
