@@ -32,4 +32,10 @@
 pub mod action;
 pub mod decide;
 #[cfg(feature = "node")]
+pub mod dispatcher;
+#[cfg(feature = "node")]
+pub mod gateway;
+#[cfg(feature = "node")]
 pub mod store;
+#[cfg(feature = "node")]
+pub mod telemetry;

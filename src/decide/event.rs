@@ -464,6 +464,19 @@ impl Event {
         };
     }
 
+    /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
+    #[must_use]
+    pub fn begun(mut self, lasts: Duration, by: Node) -> Self {
+        self.attempt = 1;
+        self.state = State::Running { until: self.received_at + lasts, by };
+        self
+    }
+
+    /// Its node, while it runs.
+    pub fn runs_by(&self, node: &Node) -> bool {
+        matches!(&self.state, State::Running { by, .. } if by == node)
+    }
+
     /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
     #[must_use]
     pub fn parked(mut self) -> Self {

@@ -3,7 +3,7 @@
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row};
-use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Note, Sighting, Store, StoreError, Stored, Story};
+use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Sighting, Store, StoreError, Stored, Story};
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Passed, Receipt, State};
@@ -87,12 +87,16 @@ impl Store for Memory {
         answer(Ok(self.books().receipts.get(&id).cloned()))
     }
 
-    fn due(&self, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         answer(self.with(|books, now| {
-            let due = books.wakes.iter().take_while(|(at, _)| *at <= now).take(limit);
-            let events: Vec<_> = due.map(|(_, id)| books.rows[id].event.clone()).collect();
-            let next = books.wakes.iter().nth(events.len()).map(|(at, _)| *at);
-            Ok(Due { events, next })
+            let wakes = books.wakes.iter().map(|(at, id)| (*at, &books.rows[id].event));
+            let mut wakes = wakes.filter(|(_, event)| look.finds(event)).peekable();
+            let mut due = Due::default();
+            while let Some((_, event)) = wakes.next_if(|(at, _)| *at <= now && due.events.len() < limit) {
+                due.events.push(event.clone());
+            }
+            due.next = wakes.peek().map(|(at, _)| *at);
+            Ok(due)
         }))
     }
 

@@ -4,13 +4,14 @@
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`].
 
+pub mod batch;
 pub mod clock;
 pub mod ledger;
 pub mod memory;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::EventId;
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
@@ -41,8 +42,8 @@ pub trait Store: Send + Sync + 'static {
     /// The kept answer.
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
 
-    /// What must be looked at now: due, or with a lease that has ended. Oldest first.
-    fn due(&self, limit: usize) -> Answer<'_, Due>;
+    /// What must be looked at now, oldest first. One route's backlog never hides another's.
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
 
     /// Events for people, newest first.
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -109,6 +110,29 @@ pub enum Stored<T> {
     Damaged,
     /// No longer kept.
     Forgotten,
+}
+
+/// Where to look for what is due.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// Among the waiting events of this source and route.
+    Route(Arc<str>, Arc<str>),
+    /// Among the running ones, for leases that have ended.
+    Leases,
+    /// Among the waiting ones of any other source and route than these.
+    Strays(Arc<[(Arc<str>, Arc<str>)]>),
+}
+
+impl Look {
+    /// Is this event looked for here?
+    pub fn finds(&self, event: &Event) -> bool {
+        let waits = matches!(event.state, State::Waiting { .. });
+        match self {
+            Self::Route(source, route) => waits && event.source == *source && event.route == *route,
+            Self::Leases => matches!(event.state, State::Running { .. }),
+            Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
+        }
+    }
 }
 
 /// What must be looked at now.
