@@ -36,6 +36,8 @@ pub mod dispatcher;
 #[cfg(feature = "node")]
 pub mod gateway;
 #[cfg(feature = "node")]
+pub mod http;
+#[cfg(feature = "node")]
 pub mod store;
 #[cfg(feature = "node")]
 pub mod telemetry;

@@ -14,8 +14,18 @@ pub const HEADERS_MAX: usize = 128;
 pub const HEADER_TIME: Duration = Duration::from_secs(10);
 /// A body that comes slower than this, counted after a first second of grace, is given up.
 pub const BODY_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
+/// How far a body may fall behind that rate: the first second, and two more for packets that were lost. A body that
+/// stalls is given up after this.
+pub const BODY_BEHIND_MAX: Duration = Duration::from_secs(3);
 /// Connections to one port at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// A connection that is kept open between two requests, or that takes nothing of its answer, is closed after this.
+pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
+/// After an answer that was given before its request was read to the end: how long the rest is read and thrown away,
+/// so that the sender sees the answer and not a reset.
+pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
+/// The time in which requests under way may finish when a node stops.
+pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// Objects and arrays inside each other.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// One field's value.
