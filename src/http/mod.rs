@@ -8,4 +8,5 @@
 //! ```
 
 pub mod accept;
+pub mod body;
 mod watch;
