@@ -9,4 +9,5 @@
 
 pub mod accept;
 pub mod body;
+pub mod reply;
 mod watch;
