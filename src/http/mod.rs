@@ -8,6 +8,7 @@
 //! ```
 
 pub mod accept;
+pub mod bare;
 pub mod body;
 pub mod reply;
 mod watch;
