@@ -5,6 +5,7 @@ use bytes::Bytes;
 use hookonce::http::accept::Limits;
 use hookonce::http::bare::bare;
 use hookonce::http::body::{BodiesInFlight, BodyError, BodyLimits, read};
+use hookonce::http::reply::Reply;
 use http_body_util::Full;
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,6 +255,19 @@ async fn a_length_that_lies_never_makes_a_body() {
     let seen = Arc::clone(&port.seen);
     port.close().await;
     assert_eq!(*seen.requests.lock().unwrap(), ["POST / 5"]);
+}
+
+#[test]
+fn every_reason_has_its_words_and_its_answer() {
+    let check = |error: BodyError, words: &str, status: u16| {
+        let reply = Reply::from(error);
+        assert_eq!((error.to_string().as_str(), reply.status), (words, status));
+        assert!(reply.headers.contains(&("connection".to_owned(), "close".to_owned())), "{error}");
+    };
+    check(BodyError::TooLarge, "the body is too large", 413);
+    check(BodyError::TooSlow, "the body came too slowly", 408);
+    check(BodyError::Busy, "too many bodies at once", 503);
+    check(BodyError::Broken, "the body broke off", 400);
 }
 
 #[tokio::test]
