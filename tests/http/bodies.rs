@@ -9,6 +9,7 @@ use hookonce::http::reply::Reply;
 use http_body_util::Full;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -60,9 +61,12 @@ async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
     let limits = Limits { linger_time: LONG, ..Limits::default() };
     let port = Port::open(Setting { limits, ..small() }).await;
     let mut client = port.connect().await;
-    client.send(post("/", 8 << 20)).await;
+    // Whoever closes over unread bytes resets the connection, and most clients then report the reset, not the answer.
+    client.stream.write_all(&post("/", 8 << 20)).await.expect("no reset while it sends");
     assert_eq!(client.answer().await.map(|a| a.status), Some(413));
-    assert!(client.ended().await < LONG);
+    let mut rest = Vec::new();
+    client.stream.read_to_end(&mut rest).await.expect("an end, not a reset");
+    assert_eq!(rest, b"");
 }
 
 #[tokio::test]
@@ -210,7 +214,8 @@ async fn a_client_that_asks_before_sending_is_told_to_go_on_or_not_to() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
-    let limits = Limits { connections: 2, ..Limits::default() };
+    // One place: each connection is served only when the one before has left nothing behind.
+    let limits = Limits { connections: 1, ..Limits::default() };
     let port = Port::open(Setting { limits, in_flight: Some(500), ..Setting::default() }).await;
     let whole = post("/", 400);
     let chunks = chunked("/", &format!("c8\r\n{0}\r\nc8\r\n{0}\r\n0\r\n\r\n", "b".repeat(200))).into_bytes();
@@ -221,9 +226,8 @@ async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
             drop(client);
         }
     }
-    eventually("all room is free again", || port.seen.flight.used() == 0).await;
-    assert_eq!(port.requests(), Vec::<String>::new());
     assert_eq!(port.ask(post("/", 500)).await.map(|a| a.status), Some(200));
+    assert_eq!(port.requests(), ["POST / 500"]);
     assert!(port.close().await < LONG, "a connection was left over");
 }
 
