@@ -1,148 +1,187 @@
-//! What a route does, as resolved from the config: data, with the places where fields go.
+//! What a route does, as resolved from the config: which commands, which receivers. Data; the doing is elsewhere.
 
 use crate::decide::field::{Fields, Value};
 use crate::decide::time::Duration;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is done with an event.
+/// What a route does.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ActionPlan {
-    /// Commands: blocks that do not depend on each other, one after another.
+    /// Runs these blocks, independent of each other.
     Run(Vec<Block>),
-    /// HTTP: one event for each receiver.
+    /// Sends to these receivers, one event for each.
     Forward(Vec<Receiver>),
 }
 
-/// Steps that do: each runs only if the one before succeeded.
+/// Steps that run one after the other, each only if the one before succeeded.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Block {
-    /// Where they run. A field in it is one segment of the path.
-    pub dir: Template,
-    /// In this order.
+    /// Where.
+    pub dir: Dir,
+    /// What.
     pub steps: Vec<CommandLine>,
-    /// For all of them together.
+    /// How long the block may take.
     pub timeout: Duration,
-    /// What their environment gets beside the usual.
+    /// What its environment has beyond the usual, later entries winning.
     pub env: Vec<EnvEntry>,
 }
 
+/// The folder a block runs in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Dir {
+    /// This one.
+    Fixed(PathBuf),
+    /// One that depends on the event: each field is a whole segment.
+    Named(Vec<Piece>),
+}
+
 /// One step.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CommandLine {
-    /// Text for a shell. It is the config's own: no field is ever put into it.
+    /// A text for the shell. Fields reach it through its environment only.
     Shell {
         /// The shell, such as `["sh", "-c"]`.
         shell: Vec<String>,
-        /// What it gets as its last argument.
+        /// What it runs.
         text: String,
     },
-    /// A program and its arguments.
+    /// A program and its arguments, never seen by a shell.
     Argv(Vec<Template>),
 }
 
-impl fmt::Display for CommandLine {
-    /// As the config has it: a field shows its name and never its value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shell { text, .. } => f.write_str(text),
-            Self::Argv(argv) => argv.iter().enumerate().try_for_each(|(i, argument)| {
-                let space = if i == 0 { "" } else { " " };
-                write!(f, "{space}{argument}")
-            }),
-        }
-    }
-}
-
-/// One variable of a step's environment.
+/// A variable of a block's environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EnvEntry {
-    /// The node's own value of this name, unless it holds a secret.
+    /// Hookonce's own variable of this name, if it is set.
     Pass(String),
-    /// This name and value.
+    /// This name, set to this value.
     Set(String, String),
 }
 
-/// Where an event is sent.
+/// One receiver.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Receiver {
-    /// Never shown: it may carry a secret.
+    /// Where to send. May hold a secret: people see `shown`.
     pub url: String,
-    /// From the first byte of the connection to the last of the answer.
+    /// The receiver as it may be shown and logged.
+    pub shown: String,
+    /// How long it may take.
     pub timeout: Duration,
 }
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Receiver({:?})", self.timeout)
+        f.debug_struct("Receiver").field("url", &self.shown).field("timeout", &self.timeout).finish()
     }
 }
 
-/// Text with places for fields.
+/// Text with fields in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template(pub Vec<Piece>);
 
-/// A part of a template.
+/// A piece of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
-    /// Itself.
-    Literal(String),
-    /// The value of this field.
+    /// As it stands.
+    Text(String),
+    /// The value of the field of this name.
     Field(Arc<str>),
 }
 
+/// Why a template could not be filled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unfilled {
+    /// The event has no such field.
+    Missing(Arc<str>),
+    /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
+    NotASegment(Arc<str>),
+}
+
+impl fmt::Display for Unfilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name) => write!(f, "the event has no field `{name}`"),
+            Self::NotASegment(name) => write!(f, "the value of `{name}` is not the name of one folder"),
+        }
+    }
+}
+
 impl Template {
-    /// The text with its fields filled in, or the name of the first that is missing.
-    pub fn render(&self, fields: &Fields) -> Result<String, Arc<str>> {
-        let mut out = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Literal(text) => out.push_str(text),
-                Piece::Field(name) => match fields.get(name) {
-                    Some(Value::Text(text) | Value::Number(text)) => out.push_str(text),
-                    Some(Value::Bool(truth)) => out.push_str(if *truth { "true" } else { "false" }),
-                    None => return Err(name.clone()),
-                },
+    /// With the values of an event's fields.
+    pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
+        self.0.iter().map(|piece| piece.text(fields)).collect()
+    }
+}
+
+impl Piece {
+    fn text(&self, fields: &Fields) -> Result<String, Unfilled> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Field(name) => match fields.get(name) {
+                None => Err(Unfilled::Missing(name.clone())),
+                Some(Value::Text(text) | Value::Number(text)) => Ok(text.to_string()),
+                Some(Value::Bool(flag)) => Ok(flag.to_string()),
+            },
+        }
+    }
+}
+
+impl Dir {
+    /// With the values of an event's fields. Whether the folder exists is for whoever goes there.
+    pub fn fill(&self, fields: &Fields) -> Result<PathBuf, Unfilled> {
+        let pieces = match self {
+            Self::Fixed(path) => return Ok(path.clone()),
+            Self::Named(pieces) => pieces,
+        };
+        let mut path = String::new();
+        for piece in pieces {
+            let text = piece.text(fields)?;
+            if let Piece::Field(name) = piece
+                && (matches!(text.as_str(), "" | "." | "..") || text.contains(['/', '\\', '\0']))
+            {
+                return Err(Unfilled::NotASegment(name.clone()));
+            }
+            path += &text;
+        }
+        Ok(path.into())
+    }
+}
+
+/// As it would be written in the config.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| fmt::Display::fmt(piece, f))
+    }
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Field(name) => write!(f, "{{{name}}}"),
+        }
+    }
+}
+
+impl fmt::Display for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(path) => write!(f, "{}", path.display()),
+            Self::Named(pieces) => pieces.iter().try_for_each(|piece| fmt::Display::fmt(piece, f)),
+        }
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shell { text, .. } => f.write_str(text),
+            Self::Argv(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("{:?}", word.to_string())).collect();
+                write!(f, "[{}]", words.join(", "))
             }
         }
-        Ok(out)
-    }
-}
-
-impl From<&str> for Template {
-    /// Text without fields.
-    fn from(text: &str) -> Self {
-        Self(vec![Piece::Literal(text.to_owned())])
-    }
-}
-
-impl fmt::Display for Template {
-    /// As the config has it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|piece| match piece {
-            Piece::Literal(text) => f.write_str(text),
-            Piece::Field(name) => write!(f, "{{{name}}}"),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_template_takes_values_as_they_were_written_and_names_what_is_missing() {
-        let fields: Fields = [
-            ("tag".into(), Value::Text("a b".into())),
-            ("n".into(), Value::Number("9007199254740993".into())),
-            ("ok".into(), Value::Bool(true)),
-        ]
-        .into_iter()
-        .collect();
-        let field = |name: &str| Piece::Field(name.into());
-        let whole = Template(vec![field("tag"), Piece::Literal("-".into()), field("n"), field("ok")]);
-        assert_eq!(whole.render(&fields).as_deref(), Ok("a b-9007199254740993true"));
-        assert_eq!(whole.to_string(), "{tag}-{n}{ok}");
-        assert_eq!(Template(vec![field("tag"), field("sha")]).render(&fields), Err("sha".into()));
     }
 }
