@@ -30,6 +30,10 @@
 
 #[cfg(feature = "node")]
 pub mod action;
+#[cfg(feature = "node")]
+pub mod cli;
+#[cfg(feature = "node")]
+pub mod config;
 pub mod decide;
 #[cfg(feature = "node")]
 pub mod dispatcher;
