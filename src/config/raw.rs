@@ -99,7 +99,8 @@ impl Node {
             Value::Text(_) => "a string",
             Value::Integer(_) => "an integer",
             Value::Float => "a number with a fraction",
-            Value::Flag(_) => "true or false",
+            Value::Flag(true) => "true",
+            Value::Flag(false) => "false",
             Value::Time => "a date",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
@@ -152,41 +153,49 @@ fn node(from: &Spanned<DeValue<'_>>, origin: Origin) -> Node {
 
 /// The place in the file of some bytes inside a string: quotes and escapes lie between the two.
 pub(super) fn inside(file: &str, string: Span, range: &Range<usize>) -> Span {
-    let written = file.get(string.start..string.end).unwrap_or("");
+    let letters = letters(file.get(string.start..string.end).unwrap_or(""));
+    let closing_quote = string.end.saturating_sub(1).max(string.start);
+    let start = letters.iter().find(|letter| letter.read >= range.start);
+    let start = start.map_or(closing_quote, |letter| string.start + letter.written.start);
+    let end = letters.iter().rfind(|letter| letter.read < range.end);
+    let end = end.map_or(start, |letter| string.start + letter.written.end);
+    Span { start, end: end.max(start + 1), ..string }
+}
+
+/// One letter of a string: where it stands in its text, and which bytes it is written with.
+struct Letter {
+    read: usize,
+    written: Range<usize>,
+}
+
+/// The letters of a string as it is written, quotes and all.
+fn letters(written: &str) -> Vec<Letter> {
     let (open, escapes) = opening(written);
+    let mut letters = Vec::new();
     let mut read = 0;
-    let mut start = None;
     let mut rest = written.char_indices().skip_while(|(i, _)| *i < open).peekable();
-    while let Some((i, c)) = rest.next() {
-        if read >= range.start && start.is_none() {
-            start = Some(i);
-        }
-        if read >= range.end {
-            return Span { start: string.start + start.unwrap_or(i), end: string.start + i.max(1), ..string };
-        }
-        if !(escapes && c == '\\') {
-            read += c.len_utf8();
-            continue;
-        }
-        let (_, what) = rest.next().unwrap_or((i, ' '));
-        let digits = match what {
-            'x' => 2,
-            'u' => 4,
-            'U' => 8,
-            _ => 0,
-        };
-        if digits > 0 {
+    while let Some((start, c)) = rest.next() {
+        let mut decoded = c;
+        if escapes && c == '\\' {
+            let (_, escape) = rest.next().unwrap_or((start, ' '));
+            let digits = match escape {
+                'x' => 2,
+                'u' => 4,
+                'U' => 8,
+                _ => 0,
+            };
+            if escape.is_whitespace() {
+                while rest.next_if(|(_, c)| c.is_whitespace()).is_some() {}
+                continue;
+            }
             let code: String = (0..digits).filter_map(|_| rest.next()).map(|(_, digit)| digit).collect();
-            let decoded = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32);
-            read += decoded.map_or(1, char::len_utf8);
-        } else if what.is_whitespace() {
-            while rest.next_if(|(_, c)| c.is_whitespace()).is_some() {}
-        } else {
-            read += 1;
+            decoded = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).unwrap_or(' ');
         }
+        let end = rest.peek().map_or(written.len(), |(i, _)| *i);
+        letters.push(Letter { read, written: start..end });
+        read += decoded.len_utf8();
     }
-    let start = start.unwrap_or_else(|| written.len().saturating_sub(1));
-    Span { start: string.start + start, end: string.end.max(string.start + start + 1), ..string }
+    letters
 }
 
 /// How many bytes stand before a string's text, and whether it has escapes.
