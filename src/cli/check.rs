@@ -36,7 +36,7 @@ pub enum Verdict {
 pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
     let loaded = match config::find(explicit, env) {
         Ok(path) => config::load(&path, env).map(|config| (path.display().to_string(), config)),
-        Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem] }),
+        Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem], more: 0 }),
     };
     match (loaded, form) {
         (Ok((file, config)), Form::Text(ink)) => {

@@ -150,7 +150,8 @@ pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
 
 /// Reads the config in this file.
 pub fn load(path: &Path, env: Env<'_>) -> Result<Config, Problems> {
-    let unread = |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem] };
+    let unread =
+        |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem], more: 0 };
     let text = text(path).map_err(unread)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     parse(&text, &path.display().to_string(), &folder, env)

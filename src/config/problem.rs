@@ -5,8 +5,8 @@ use super::place::show;
 use super::raw::{Origin, Span};
 use std::fmt::{self, Write as _};
 
-/// Problems shown one by one; of the others only their number is told.
-const SHOWN_MAX: usize = 40;
+/// Problems told one by one; of the others only their number is.
+const PROBLEMS_MAX: usize = 40;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,8 @@ pub struct Problems {
     pub nature: Nature,
     /// Each problem, in the order of the file.
     pub list: Vec<Problem>,
+    /// How many more there are, where there are too many to tell.
+    pub more: usize,
 }
 
 /// Whether we found out what the config says.
@@ -101,15 +103,13 @@ impl Problems {
     /// As people see them; the last line counts them.
     pub fn render(&self, ink: Ink) -> String {
         let mut out = String::new();
-        for problem in self.list.iter().take(SHOWN_MAX) {
+        for problem in &self.list {
             out += &problem.render(ink);
             out.push('\n');
         }
-        if self.list.len() > SHOWN_MAX {
-            let _ = writeln!(out, "… and {} more\n", self.list.len() - SHOWN_MAX);
-        }
         if self.nature == Nature::Wrong {
-            let _ = writeln!(out, "{} in {}; nothing was started", count(&self.list), self.file);
+            let more = if self.more > 0 { format!(", and {} more,", self.more) } else { String::new() };
+            let _ = writeln!(out, "{}{more} in {}; nothing was started", count(&self.list), self.file);
         } else {
             out.pop();
         }
@@ -195,24 +195,28 @@ impl Complaints {
         self.drafts.last_mut().expect("it was pushed in the line above")
     }
 
-    /// The problems with their lines, in the order of the file.
-    pub(super) fn finish(mut self, texts: &dyn Fn(Origin) -> (String, String)) -> Vec<Problem> {
-        self.drafts.sort_by_key(|draft| draft.at.map(|span| (span.origin, span.start)));
-        let secrets = self.secrets;
-        let placed = |span: Span, label| {
-            let (file, text) = texts(span.origin);
-            let hidden: Vec<_> = secrets.iter().filter(|s| s.origin == span.origin).map(|s| s.start..s.end).collect();
-            Box::new(show(file, &text, span.start..span.end, &hidden, label))
-        };
-        let mut problems: Vec<Problem> = Vec::new();
-        for draft in self.drafts {
-            let place = draft.at.map(|span| placed(span, draft.label));
-            let problem = Problem { level: draft.level, title: draft.title, place, hint: draft.hint };
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
+    /// The problems with their lines, in the order of the file, and how many more there are.
+    pub(super) fn finish<'t>(mut self, text: &dyn Fn(Origin) -> (String, &'t str)) -> (Vec<Problem>, usize) {
+        let total = self.drafts.len();
+        if total > PROBLEMS_MAX && self.has_errors() {
+            self.drafts.retain(|draft| draft.level == Level::Error);
         }
-        problems
+        self.drafts.sort_by_key(|draft| draft.at.map(|span| (span.origin, span.start)));
+        self.drafts.truncate(PROBLEMS_MAX);
+        let more = if total > PROBLEMS_MAX { total - self.drafts.len() } else { 0 };
+        let secrets = self.secrets;
+        let place = |span: Span, label| {
+            let (file, text) = text(span.origin);
+            let hidden: Vec<_> = secrets.iter().filter(|s| s.origin == span.origin).map(|s| s.start..s.end).collect();
+            Box::new(show(file, text, span.start..span.end, &hidden, label))
+        };
+        let problem = |draft: Draft| Problem {
+            level: draft.level,
+            title: draft.title,
+            place: draft.at.map(|span| place(span, draft.label)),
+            hint: draft.hint,
+        };
+        (self.drafts.into_iter().map(problem).collect(), more)
     }
 }
 
@@ -231,7 +235,7 @@ mod tests {
     fn the_last_line_counts_errors_and_warnings() {
         let error = Problem::error("a", "b");
         let warning = Problem { level: Level::Warning, ..error.clone() };
-        assert_eq!(count(&[error.clone()]), "1 error");
+        assert_eq!(count(std::slice::from_ref(&error)), "1 error");
         assert_eq!(count(&[error.clone(), error, warning]), "2 errors and 1 warning");
     }
 }

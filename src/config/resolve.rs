@@ -37,14 +37,14 @@ pub(super) fn resolve(text: &str, file: &str, base: &Path, env: Env<'_>) -> Resu
     let mut resolver = Resolver { text, base, env, found, env_names, env_passed, secrets_seen };
     let config = resolver.config();
     let failed = resolver.found.has_errors();
-    let texts = |origin| match origin {
-        Origin::Config => (file.to_owned(), text.to_owned()),
-        Origin::Preset(name) => (format!("preset {name}"), text_of(text, origin).to_owned()),
+    let named = |origin| match origin {
+        Origin::Config => (file.to_owned(), text),
+        Origin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
     };
-    let list = resolver.found.finish(&texts);
+    let (list, more) = resolver.found.finish(&named);
     match config {
         Some(config) if !failed => Ok(Config { warnings: list, secret_env_names: resolver.env_names, ..config }),
-        _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list }),
+        _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list, more }),
     }
 }
 

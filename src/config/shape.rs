@@ -47,7 +47,8 @@ fn unknown(entry: &Entry, part: Part, within: &str, found: &mut Complaints) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("keys here: {}", known.join(", ")),
     };
-    found.error(format!("unknown key `{}` in {within}", entry.key)).at(entry.key_at, "").hint(hint);
+    let within = if part == Part::Top { "at the top level".to_owned() } else { format!("in {within}") };
+    found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
 }
 
 /// Text where a secret belongs is a secret: it is never shown.

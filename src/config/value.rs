@@ -94,7 +94,7 @@ mod tests {
         for text in ["1ms", "30s", "90s", "10m", "36h", "30d", "0s"] {
             assert_eq!(duration_text(duration(text).unwrap()), text);
         }
-        assert_eq!(duration_text(Duration::from_secs(120)), "2m");
+        assert_eq!(duration_text(duration("120s").unwrap()), "2m");
         for text in ["25MB", "3KB", "2GB"] {
             assert_eq!(size_text(size(text).unwrap()), text);
         }

@@ -29,7 +29,7 @@ pub(super) fn fine(file: &str, config: &Config) -> Value {
 }
 
 pub(super) fn wrong(all: &Problems) -> Value {
-    json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list) })
+    json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
 }
 
 fn problems(list: &[Problem]) -> Vec<Value> {
