@@ -26,7 +26,7 @@ impl Resolver<'_> {
             self.found
                 .error("a route has one action, and this one has `run` and `forward`")
                 .at(route.key_place("forward"), "")
-                .hint("make two routes, or let the command do both");
+                .hint("keep one of them; a command can also send, and `forward` may be a list");
         }
         if route.has("env") && !route.has("run") {
             self.found.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
@@ -173,7 +173,8 @@ impl Resolver<'_> {
             _ => String::new(),
         };
         let path = self.base.join(&literal);
-        if !path.is_dir() {
+        let whole = pieces.len() == 1 || literal.is_empty() || literal.ends_with('/');
+        if whole && !path.is_dir() {
             self.found
                 .warning(format!("the folder {} does not exist", path.display()))
                 .at(node.at, "the steps will fail until it does");
@@ -247,12 +248,21 @@ impl Resolver<'_> {
     fn receiver(&mut self, node: &Node, timeout: Duration) -> Option<Receiver> {
         let open = self.open("url", node)?;
         let wrong = match reqwest::Url::parse(&open.text) {
+            Err(_) if !open.text.contains("://") => "it must begin with http:// or https://".to_owned(),
             Err(e) => e.to_string(),
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                 format!("`{}` is neither http nor https", url.scheme())
             }
-            Ok(url) => {
-                let shown = open.shown.unwrap_or_else(|| without_password(url));
+            Ok(url) if url.password().is_some() && open.shown.is_none() => {
+                self.found.conceal(node.at);
+                self.found
+                    .error("`url` has a password in it, and stands in the file")
+                    .at(node.at, "a secret is never written into the config")
+                    .hint("put the URL into the environment and write url = { env = \"NAME\" }");
+                return None;
+            }
+            Ok(_) => {
+                let shown = open.shown.unwrap_or_else(|| open.text.clone());
                 return Some(Receiver { url: open.text, shown, timeout });
             }
         };
@@ -262,14 +272,6 @@ impl Resolver<'_> {
             .hint("url = \"http://127.0.0.1:8080/ingest\"");
         None
     }
-}
-
-fn without_password(mut url: reqwest::Url) -> String {
-    if url.password().is_some() {
-        // Only a URL without a host refuses, and that one was refused before.
-        let _ = url.set_password(Some("•••"));
-    }
-    url.to_string()
 }
 
 /// Every `{name}` in a text. A doubled `{{name}}` is somebody else's template and left alone.

@@ -1,6 +1,8 @@
 //! How a source is verified: a scheme by name, or an HMAC as described.
 
-use super::keys::Part;
+use super::Whence;
+use super::keys::{self, Part};
+use super::once::whence;
 use super::raw::{Node, Span};
 use super::resolve::Resolver;
 use super::section::Section;
@@ -55,7 +57,7 @@ impl Resolver<'_> {
         if !keys.has("scheme") {
             self.found
                 .error("`verify` has no `scheme`")
-                .at(node.at, format!("expected {}", super::keys::one_of(super::keys::SCHEMES)));
+                .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
         Some(Written { scheme: keys.text("scheme")?, at: keys.place("scheme"), keys: Some(keys) })
     }
@@ -67,7 +69,7 @@ impl Resolver<'_> {
             _ => &["scheme", "secret"],
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
-            if super::keys::find(Part::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
+            if keys::find(Part::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
                 self.found
                     .error(format!("`{}` means nothing to scheme `{}`", entry.key, written.scheme))
                     .at(entry.key_at, "")
@@ -97,9 +99,11 @@ impl Resolver<'_> {
                 None
             }
             (None, scheme) => {
+                // What a preset says is not what is missing.
+                let at = if whence(written.at) == Whence::Preset { source.at } else { written.at };
                 self.found
                     .error(format!("scheme `{scheme}` needs a secret"))
-                    .at(written.at, "")
+                    .at(at, "")
                     .hint("secret = { env = \"WEBHOOK_SECRET\" }");
                 Some(Vec::new())
             }
