@@ -185,3 +185,33 @@ impl fmt::Display for CommandLine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pieces: &[Piece], json: &str, expected: Result<&str, Unfilled>) {
+        let fields = Fields::from_json(json).expect("the test's own JSON");
+        assert_eq!(Dir::Named(pieces.to_vec()).fill(&fields), expected.map(PathBuf::from), "{json}");
+    }
+
+    #[test]
+    fn a_field_never_leads_out_of_its_folder() {
+        let pieces = [Piece::Text("/opt/".into()), Piece::Field("tag".into()), Piece::Text("/app".into())];
+        check(&pieces, r#"{"tag":"latest"}"#, Ok("/opt/latest/app"));
+        check(&pieces, r#"{"tag":7}"#, Ok("/opt/7/app"));
+        check(&pieces, r#"{"tag":"..."}"#, Ok("/opt/.../app"));
+        for bad in ["", ".", "..", "a/b", "../a", "/etc", "a\\\\b"] {
+            check(&pieces, &format!(r#"{{"tag":"{bad}"}}"#), Err(Unfilled::NotASegment("tag".into())));
+        }
+        check(&pieces, "{}", Err(Unfilled::Missing("tag".into())));
+    }
+
+    #[test]
+    fn a_template_takes_values_as_they_are() {
+        let template = Template(vec![Piece::Text("v".into()), Piece::Field("tag".into())]);
+        let fields = Fields::from_json(r#"{"tag":"a b; rm -rf /"}"#).expect("the test's own JSON");
+        assert_eq!(template.fill(&fields).as_deref(), Ok("va b; rm -rf /"));
+        assert_eq!(template.to_string(), "v{tag}");
+    }
+}
