@@ -250,7 +250,7 @@ verify = "none"
 ver-sion = "body.a"
 body = "body.b"
 id = { trim = true }
-x = "bdy.c"
+x = "$.c"
 [[source.s.route]]
 "#,
         r#"
@@ -276,11 +276,11 @@ error: field `id` does not say where it is
   |
 hint: at = "body.a.b", or header.x, query.x, path
 
-error: `bdy.c` is not a place in a delivery
+error: `$.c` is not a place in a delivery
  --> hookonce.toml:7:5
   |
-7 | x = "bdy.c"
-  |     ^^^^^^^ `bdy.c` must begin with `body.`, `header.` or `query.`, or be `path`
+7 | x = "$.c"
+  |     ^^^^^ `$.c` must begin with `body.`, `header.` or `query.`, or be `path`
   |
 hint: body.a.0.b, body."a.b", header.x, query.x or path
 

@@ -1,7 +1,7 @@
 //! What a config means, and what is left out of it.
 
 use super::{LONG, SHORT, env, fine, route, source};
-use hookonce::action::plan::{ActionPlan, CommandLine, Dir};
+use hookonce::action::plan::{ActionPlan, CommandLine, Dir, EnvEntry, Piece, Template};
 use hookonce::config::problem::{Ink, Nature};
 use hookonce::config::{self, May, StoreAddress};
 use hookonce::decide::source::{Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond};
@@ -209,4 +209,23 @@ fn paths_are_relative_to_the_config_file() {
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
     assert_eq!(blocks[0].dir, Dir::Fixed(folder.path().join("app")));
     assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn a_field_may_stand_in_a_list_and_in_dir() {
+    let config = fine(&route("run = { dir = '/{tag}/app', steps = [['deploy', 'v{sha}', '{{json .}}']] }"));
+    let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
+    let (text, field) = (|text: &str| Piece::Text(text.into()), |name: &str| Piece::Field(name.into()));
+    assert_eq!(blocks[0].dir, Dir::Named(vec![text("/"), field("tag"), text("/app")]));
+    let words = [vec![text("deploy")], vec![text("v"), field("sha")], vec![text("{{json .}}")]];
+    assert_eq!(blocks[0].steps, [CommandLine::Argv(words.into_iter().map(Template).collect())]);
+}
+
+#[test]
+fn what_a_block_sets_comes_after_what_its_route_sets() {
+    let lines = "env = { A1 = 'route', B1 = 'route' }\nrun = { steps = ['true'], env = ['HTTP_PROXY'] }";
+    let config = fine(&route(lines));
+    let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
+    let set = |name: &str| EnvEntry::Set(name.into(), "route".into());
+    assert_eq!(blocks[0].env, [set("A1"), set("B1"), EnvEntry::Pass("HTTP_PROXY".into())]);
 }
