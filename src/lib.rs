@@ -42,6 +42,8 @@ pub mod gateway;
 #[cfg(feature = "node")]
 pub mod http;
 #[cfg(feature = "node")]
+pub mod node;
+#[cfg(feature = "node")]
 pub mod store;
 #[cfg(feature = "node")]
 pub mod telemetry;

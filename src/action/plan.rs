@@ -15,6 +15,26 @@ pub enum ActionPlan {
     Forward(Vec<Receiver>),
 }
 
+impl ActionPlan {
+    /// The fields it needs as parameters.
+    pub fn fields(&self) -> Vec<Arc<str>> {
+        let Self::Run(blocks) = self else { return Vec::new() };
+        let dirs = blocks.iter().filter_map(|block| match &block.dir {
+            Dir::Named(template) => Some(template),
+            Dir::Fixed(_) => None,
+        });
+        let arguments = blocks.iter().flat_map(|block| &block.steps).flat_map(|line| match line {
+            CommandLine::Argv(words) => words.as_slice(),
+            CommandLine::Shell { .. } => &[],
+        });
+        let fields = dirs.chain(arguments).flat_map(|template| &template.0).filter_map(|piece| match piece {
+            Piece::Field(name) => Some(name.clone()),
+            Piece::Text(_) => None,
+        });
+        fields.collect()
+    }
+}
+
 /// Steps that run one after the other, each only if the one before succeeded.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Block {
@@ -34,7 +54,7 @@ pub enum Dir {
     /// This one.
     Fixed(PathBuf),
     /// One that depends on the event: each field is a whole segment.
-    Named(Vec<Piece>),
+    Named(Template),
 }
 
 /// One step.
@@ -102,8 +122,8 @@ pub enum Unfilled {
 impl fmt::Display for Unfilled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(name) => write!(f, "the event has no field `{name}`"),
-            Self::NotASegment(name) => write!(f, "the value of `{name}` is not the name of one folder"),
+            Self::Missing(name) => write!(f, "the field `{name}` is missing"),
+            Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
         }
     }
 }
@@ -112,6 +132,28 @@ impl Template {
     /// With the values of an event's fields.
     pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
         self.0.iter().map(|piece| piece.text(fields)).collect()
+    }
+
+    /// The same as a path: a field goes one step down and never leaves the folder it stands in.
+    pub fn fill_path(&self, fields: &Fields) -> Result<String, Unfilled> {
+        let mut path = String::new();
+        for piece in &self.0 {
+            let text = piece.text(fields)?;
+            if let Piece::Field(name) = piece
+                && (matches!(text.as_str(), "" | "." | "..") || text.contains(['/', '\\', '\0']))
+            {
+                return Err(Unfilled::NotASegment(name.clone()));
+            }
+            path += &text;
+        }
+        Ok(path)
+    }
+}
+
+impl From<&str> for Template {
+    /// Text without fields.
+    fn from(text: &str) -> Self {
+        Self(vec![Piece::Text(text.to_owned())])
     }
 }
 
@@ -131,21 +173,10 @@ impl Piece {
 impl Dir {
     /// With the values of an event's fields. Whether the folder exists is for whoever goes there.
     pub fn fill(&self, fields: &Fields) -> Result<PathBuf, Unfilled> {
-        let pieces = match self {
-            Self::Fixed(path) => return Ok(path.clone()),
-            Self::Named(pieces) => pieces,
-        };
-        let mut path = String::new();
-        for piece in pieces {
-            let text = piece.text(fields)?;
-            if let Piece::Field(name) = piece
-                && (matches!(text.as_str(), "" | "." | "..") || text.contains(['/', '\\', '\0']))
-            {
-                return Err(Unfilled::NotASegment(name.clone()));
-            }
-            path += &text;
+        match self {
+            Self::Fixed(path) => Ok(path.clone()),
+            Self::Named(template) => template.fill_path(fields).map(PathBuf::from),
         }
-        Ok(path.into())
     }
 }
 
@@ -169,7 +200,7 @@ impl fmt::Display for Dir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(path) => write!(f, "{}", path.display()),
-            Self::Named(pieces) => pieces.iter().try_for_each(|piece| fmt::Display::fmt(piece, f)),
+            Self::Named(template) => fmt::Display::fmt(template, f),
         }
     }
 }
@@ -192,7 +223,7 @@ mod tests {
 
     fn check(pieces: &[Piece], json: &str, expected: Result<&str, Unfilled>) {
         let fields = Fields::from_json(json).expect("the test's own JSON");
-        assert_eq!(Dir::Named(pieces.to_vec()).fill(&fields), expected.map(PathBuf::from), "{json}");
+        assert_eq!(Dir::Named(Template(pieces.to_vec())).fill(&fields), expected.map(PathBuf::from), "{json}");
     }
 
     #[test]

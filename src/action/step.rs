@@ -4,12 +4,11 @@
 //! Values of a payload go into arguments of their own and into variables of their own. None ever becomes text of a
 //! shell, a name of a variable, an option, or more than one segment of a path.
 
-use super::plan::{Block, CommandLine, EnvEntry, Piece, Template};
+use super::plan::{Block, CommandLine, Dir, EnvEntry, Piece, Template, Unfilled};
 use crate::decide::event::Event;
 use crate::decide::field::{Fields, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 
 /// What every command gets of the node's own variables.
 const USUAL: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"];
@@ -57,8 +56,8 @@ pub(super) struct Step {
 /// Why an event's fields do not fit its step. It names fields, never their values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unfit {
-    Missing(Arc<str>),
-    NotASegment(Arc<str>),
+    Field(Unfilled),
+    Folder,
     Option(String),
     Nul(String),
 }
@@ -66,8 +65,8 @@ pub(super) enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing(field) => write!(f, "the field `{field}` is missing"),
-            Self::NotASegment(field) => write!(f, "the field `{field}` is not one segment of a path"),
+            Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
+            Self::Folder => f.write_str("the name of its folder is not UTF-8"),
             Self::Option(argument) => write!(f, "`{argument}` would be taken for an option: it begins with `-`"),
             Self::Nul(name) => write!(f, "`{name}` has a NUL byte, which no command can be given"),
         }
@@ -81,7 +80,7 @@ pub(super) fn prepare(block: &Block, line: &CommandLine, event: &Event, own: &Va
             CommandLine::Shell { shell, text } => shell.iter().chain([text]).cloned().collect(),
             CommandLine::Argv(argv) => arguments(argv, &event.fields)?,
         },
-        dir: path(&block.dir, &event.fields)?,
+        dir: folder(&block.dir, &event.fields)?,
         env: environment(&block.env, event, own),
     };
     match step.env.iter().find(|(_, value)| value.contains('\0')) {
@@ -94,9 +93,9 @@ fn arguments(argv: &[Template], fields: &Fields) -> Result<Vec<String>, Unfit> {
     let mut out = Vec::with_capacity(argv.len());
     let mut options_ended = false;
     for (i, template) in argv.iter().enumerate() {
-        let argument =
-            if i == 0 { path(template, fields)? } else { template.render(fields).map_err(Unfit::Missing)? };
-        let ours = matches!(template.0.first(), Some(Piece::Literal(text)) if !text.is_empty());
+        let filled = if i == 0 { template.fill_path(fields) } else { template.fill(fields) };
+        let argument = filled.map_err(Unfit::Field)?;
+        let ours = matches!(template.0.first(), Some(Piece::Text(text)) if !text.is_empty());
         if argument.starts_with('-') && !ours && !options_ended {
             return Err(Unfit::Option(template.to_string()));
         }
@@ -109,17 +108,9 @@ fn arguments(argv: &[Template], fields: &Fields) -> Result<Vec<String>, Unfit> {
     Ok(out)
 }
 
-/// A path may go where its fields say, but only one step down: no field leaves the folder it stands in.
-fn path(template: &Template, fields: &Fields) -> Result<String, Unfit> {
-    for piece in &template.0 {
-        if let Piece::Field(name) = piece {
-            let value = fields.get(name).map(text).ok_or_else(|| Unfit::Missing(name.clone()))?;
-            if matches!(value, "" | "." | "..") || value.contains(['/', '\0']) {
-                return Err(Unfit::NotASegment(name.clone()));
-            }
-        }
-    }
-    template.render(fields).map_err(Unfit::Missing)
+fn folder(dir: &Dir, fields: &Fields) -> Result<String, Unfit> {
+    let dir = dir.fill(fields).map_err(Unfit::Field)?;
+    dir.into_os_string().into_string().map_err(|_| Unfit::Folder)
 }
 
 fn environment(entries: &[EnvEntry], event: &Event, own: &Variables) -> BTreeMap<String, String> {

@@ -48,6 +48,7 @@ impl Resolver<'_> {
             lease: self.lease(section),
             at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             makes,
+            needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
         };
         (route, plan)
     }

@@ -184,7 +184,7 @@ impl Resolver<'_> {
         }
         let mut all = vec![Piece::Text(format!("{}/", path.display().to_string().trim_end_matches('/')))];
         all.extend(pieces.into_iter().skip(usize::from(!literal.is_empty())));
-        Dir::Named(all)
+        Dir::Named(Template(all))
     }
 
     fn environment(&mut self, node: &Node) -> Vec<EnvEntry> {

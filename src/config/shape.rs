@@ -36,7 +36,7 @@ fn lower(doc: &str) -> String {
 
 fn unknown(entry: &Entry, part: Part, within: &str, found: &mut Complaints) {
     let known = keys::names(part);
-    let meant = nearest::nearest(&entry.key, known.iter().copied());
+    let meant = crate::decide::nearest::nearest(&entry.key, known.iter().copied());
     let secret = meant
         .and_then(|name| keys::find(part, name))
         .is_some_and(|key| matches!(key.takes, Takes::Secret | Takes::Secrets));

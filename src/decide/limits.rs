@@ -74,8 +74,6 @@ pub const REDELIVERY_AFTER: Duration = Duration::from_secs(5);
 pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
 /// Claims repeated because the event changed under a re-arm; after that the sender is asked to come again.
 pub const REARM_TRIES: usize = 3;
-/// How long a node that is told to stop lets its attempts go on.
-pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// How often a node looks for work that nobody told it about.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.

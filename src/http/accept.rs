@@ -6,6 +6,7 @@
 
 use super::watch::{Busy, Watch, Watched};
 use crate::decide::limits;
+use crate::telemetry::{self, Level};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -154,12 +155,11 @@ where
             // do in its turn has its deadline before the turn ends.
             biased;
             ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "connection ended");
-                }
+                // A client that breaks off or talks nonsense is its own business.
+                ended.unwrap_or_default();
                 return;
             }
-            () = overdue.as_mut() => return tracing::debug!("connection overdue"),
+            () = overdue.as_mut() => return,
             () = drain.cancelled(), if !draining => {
                 draining = true;
                 watch.end_by(Instant::now() + limits.drain_time);
@@ -222,7 +222,8 @@ impl Complaint {
         let now = Instant::now();
         if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
             self.last = Some(now);
-            tracing::warn!(%error, "cannot accept a connection");
+            let why = format!("cannot accept a connection: {error}");
+            telemetry::say(Level::Error, "accept", &[("why", &why)]);
         }
     }
 }

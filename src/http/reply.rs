@@ -1,6 +1,7 @@
 //! An answer on its way out. What it says is decided elsewhere; here it only becomes HTTP that cannot be misread.
 
 use super::body::BodyError;
+use crate::decide::answer::{self, Reply};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -18,69 +19,42 @@ const HOP_HEADERS: [&str; 9] = [
     "date",
 ];
 
-/// An answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    /// The status, 200 to 599.
-    pub status: u16,
-    /// Headers, names in any case.
-    pub headers: Vec<(String, String)>,
-    /// The body: JSON, unless a `content-type` says otherwise.
-    pub body: Vec<u8>,
+/// An answer as HTTP. A header that cannot be one, or that would change the framing, is left out; of `connection`
+/// only `close` is understood. A status that cannot be an answer's becomes 500.
+pub fn response(reply: Reply) -> Response<Full<Bytes>> {
+    let has_body = !reply.body.is_empty();
+    let mut response = Response::new(Full::new(Bytes::from(reply.body)));
+    *response.status_mut() = match StatusCode::from_u16(reply.status) {
+        Ok(status) if (200..600).contains(&reply.status) => status,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let headers = response.headers_mut();
+    if has_body {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    for (name, value) in reply.headers {
+        let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
+        let dropped = HOP_HEADERS.contains(&name.as_str())
+            || (name == header::CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"close"));
+        if name == header::CONTENT_TYPE {
+            headers.insert(name, value);
+        } else if !dropped {
+            headers.append(name, value);
+        }
+    }
+    response
 }
 
-impl Reply {
-    /// An answer in JSON.
-    pub fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self { status, headers: Vec::new(), body: body.to_string().into_bytes() }
-    }
-
-    /// The same with one more header.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// The same as HTTP. A header that cannot be one, or that would change the framing, is left out; of `connection`
-    /// only `close` is understood. A status that cannot be an answer's becomes 500.
-    pub fn into_response(self) -> Response<Full<Bytes>> {
-        let has_body = !self.body.is_empty();
-        let mut response = Response::new(Full::new(Bytes::from(self.body)));
-        *response.status_mut() = match StatusCode::from_u16(self.status) {
-            Ok(status) if (200..600).contains(&self.status) => status,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        let headers = response.headers_mut();
-        if has_body {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        for (name, value) in self.headers {
-            let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
-            let dropped = HOP_HEADERS.contains(&name.as_str())
-                || (name == header::CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"close"));
-            if name == header::CONTENT_TYPE {
-                headers.insert(name, value);
-            } else if !dropped {
-                headers.append(name, value);
-            }
-        }
-        response
-    }
-}
-
-impl From<BodyError> for Reply {
-    /// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
-    fn from(error: BodyError) -> Self {
-        let refused = |status, reason| Self::json(status, &serde_json::json!({"status": "refused", "reason": reason}));
-        let reply = match error {
-            BodyError::TooLarge => refused(413, "too_large"),
-            BodyError::TooSlow => refused(408, "too_slow"),
-            BodyError::Broken => refused(400, "malformed"),
-            BodyError::Busy => Self::json(503, &serde_json::json!({"status": "unavailable"})).with("retry-after", "1"),
-        };
-        reply.with("connection", "close")
-    }
+/// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
+pub fn no_body(error: BodyError) -> Reply {
+    let mut reply = match error {
+        BodyError::TooLarge => answer::turned_away(413, "too_large"),
+        BodyError::TooSlow => answer::turned_away(408, "too_slow"),
+        BodyError::Broken => answer::turned_away(400, "malformed"),
+        BodyError::Busy => answer::unavailable(),
+    };
+    reply.headers.push(("connection".into(), "close".into()));
+    reply
 }
 
 #[cfg(test)]
@@ -89,7 +63,7 @@ mod tests {
 
     fn check(status: u16, given: &[(&str, &str)], wanted_status: u16, wanted: &[(&str, &str)]) {
         let headers = given.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let response = Reply { status, headers, body: b"{}".to_vec() }.into_response();
+        let response = response(Reply { status, headers, body: b"{}".to_vec(), word: "test" });
         let found: Vec<_> =
             response.headers().iter().map(|(n, v)| (n.as_str(), v.to_str().expect("visible ASCII"))).collect();
         assert_eq!((response.status().as_u16(), found.as_slice()), (wanted_status, wanted), "{status} {given:?}");

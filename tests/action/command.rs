@@ -31,7 +31,7 @@ async fn what_cannot_be_started_is_rejected() {
     check(argv([]), "rejected", "step 1 of block 1 could not be started, there is no program to start: ").await;
 
     let bench = Bench::new();
-    let block = Block { dir: "/no/such/folder".into(), ..bench.block([sh("exit 0")]) };
+    let block = Block { dir: Dir::Fixed("/no/such/folder".into()), ..bench.block([sh("exit 0")]) };
     let outcome = bench.act(&*run(vec![block])).await;
     let why = "step 1 of block 1 could not be started, its `dir` is not a folder: exit 0";
     assert_eq!((outcome.word(), outcome.why()), ("rejected", why));
@@ -203,8 +203,8 @@ async fn a_field_that_does_not_fit_is_rejected_by_name_and_never_shown() {
         let bench = Bench::with(fields.iter().map(|&(name, value)| (name, value.to_owned())));
         std::fs::create_dir(bench.path("app")).unwrap();
         let mut block = bench.block([step]);
-        block.dir.0.push(Piece::Literal("/".into()));
-        block.dir.0.push(if dir.is_empty() { Piece::Literal("app".into()) } else { Piece::Field(dir.into()) });
+        let last = if dir.is_empty() { Piece::Text("app".into()) } else { Piece::Field(dir.into()) };
+        block.dir = Dir::Named(Template(vec![Piece::Text(format!("{}/", block.dir)), last]));
         let outcome = bench.act(&*run(vec![block])).await;
         assert_eq!(bench.shown(), "");
         format!("{}: {}", outcome.word(), outcome.why())

@@ -10,7 +10,7 @@ use hookonce::decide::limits::RECEIPT_BYTES_MAX;
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn forward(url: &str) -> Arc<dyn Action> {
-    let receiver = Receiver { url: url.to_owned(), timeout: TIMEOUT };
+    let receiver = Receiver { url: url.to_owned(), shown: url.to_owned(), timeout: TIMEOUT };
     action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
 }
 
@@ -246,7 +246,7 @@ async fn a_lease_that_is_over_ends_the_waiting() {
 async fn each_part_has_its_receiver_and_one_that_is_gone_is_rejected() {
     let (one, two) = (Fixture::serve(vec![status("200", "")]).await, Fixture::serve(vec![status("410", "")]).await);
     let receivers = [one.url(), two.url(), "not a url, with a secret".to_owned()];
-    let receivers = receivers.map(|url| Receiver { url, timeout: TIMEOUT }).to_vec();
+    let receivers = receivers.map(|url| Receiver { shown: url.clone(), url, timeout: TIMEOUT }).to_vec();
     let action = action(ActionPlan::Forward(receivers), &environment(&[], &[])).unwrap();
     let mut bench = Bench::body("{}");
     for (part, says) in [

@@ -183,7 +183,7 @@ async fn a_guard_that_hangs_is_done_without() {
 async fn a_node_that_is_to_be_killed() {
     let Ok(dir) = std::env::var("NODE_TO_BE_KILLED_IN") else { return };
     let bench = Bench::new();
-    let block = Block { dir: dir.as_str().into(), ..bench.block([sh(IGNORES_TERM)]) };
+    let block = Block { dir: Dir::Fixed(dir.as_str().into()), ..bench.block([sh(IGNORES_TERM)]) };
     bench.act(&*run(vec![block])).await;
 }
 

@@ -8,7 +8,7 @@ mod lifetime;
 mod receiver;
 
 use bytes::Bytes;
-use hookonce::action::plan::{ActionPlan, Block, CommandLine, Piece, Template};
+use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, Piece, Template};
 use hookonce::action::{
     Action, Attempt, BlocksDone, Chunk, Environment, GuardProgram, Lease, Output, Variables, action, boottime,
 };
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     fn block(&self, steps: impl IntoIterator<Item = CommandLine>) -> Block {
-        let dir = self.dir.path().to_str().unwrap().into();
+        let dir = Dir::Fixed(self.dir.path().to_owned());
         Block { dir, steps: steps.into_iter().collect(), timeout: PATIENCE, env: Vec::new() }
     }
 

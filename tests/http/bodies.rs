@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hookonce::http::accept::Limits;
 use hookonce::http::bare::bare;
 use hookonce::http::body::{BodiesInFlight, BodyError, BodyLimits, read};
-use hookonce::http::reply::Reply;
+use hookonce::http::reply::no_body;
 use http_body_util::Full;
 use std::sync::Arc;
 use std::time::Duration;
@@ -264,7 +264,7 @@ async fn a_length_that_lies_never_makes_a_body() {
 #[test]
 fn every_reason_has_its_words_and_its_answer() {
     let check = |error: BodyError, words: &str, status: u16| {
-        let reply = Reply::from(error);
+        let reply = no_body(error);
         assert_eq!((error.to_string().as_str(), reply.status), (words, status));
         assert!(reply.headers.contains(&("connection".to_owned(), "close".to_owned())), "{error}");
     };
