@@ -10,7 +10,7 @@
 use super::{Advance, Forgotten, Keeps};
 use crate::decide::change::{Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
-use crate::decide::event::{ChangeOf, Event, How, Receipt, State};
+use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
@@ -57,7 +57,7 @@ pub trait Ledger {
     fn row(&mut self, id: EventId) -> Result<Option<Row>, Self::Error>;
     /// Writes a new event with its body; `None` where the body is not to be kept.
     fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Self::Error>;
-    /// Writes an event that is already there.
+    /// Writes what changes by itself of an event that is already there.
     fn update(&mut self, row: &Row) -> Result<(), Self::Error>;
     /// Removes an event with its keys, body, attempts, receipt and sightings.
     fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
@@ -77,8 +77,8 @@ pub trait Ledger {
     fn parked(&mut self, group: &Key) -> Result<Option<Row>, Self::Error>;
     /// The next turn.
     fn next_turn(&mut self) -> Turn;
-    /// Replaces an event's body.
-    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Self::Error>;
+    /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer, in place of an earlier one.
     fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
@@ -241,7 +241,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
             lead(ledger, &event, now)?;
         }
         if let Some(payload) = &change.payload {
-            ledger.set_payload(event.id, payload)?;
+            ledger.set_payload(&event, payload)?;
         }
     }
     if let Some(tried) = &change.attempt {
@@ -283,6 +283,14 @@ fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> R
     Ok(event)
 }
 
+/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
+pub fn bury<L: Ledger>(ledger: &mut L, row: Row, now: Timestamp) -> Result<Row, L::Error> {
+    let state = State::Dead { cause: Cause::Damaged, at: now };
+    let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
+    let event = write(ledger, Row { keep_from: None, ..row }, event, now)?;
+    Ok(Row { event, keep_from: None })
+}
+
 /// The subject's current event; `None` where the event stands for no change.
 fn current_of<L: Ledger>(ledger: &mut L, event: &Event) -> Result<Option<EventId>, L::Error> {
     match event.change {
@@ -304,14 +312,16 @@ fn in_slot<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
     }
 }
 
-/// Hands the slot of an event that no longer wants it to the parked one with the lowest turn, and makes that due.
+/// An event that no longer wants its group's slot hands it on.
 fn hand_on<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(group) = event.group else { return Ok(()) };
-    if ledger.slot(&group)? != Some(event.id) {
-        return Ok(());
-    }
-    let next = ledger.parked(&group)?;
-    ledger.set_slot(&group, next.as_ref().map(|row| row.event.id))?;
+    if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
+}
+
+/// Gives a group's slot to the parked event with the lowest turn, and makes that due; with none parked, it is free.
+pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> Result<(), L::Error> {
+    let next = ledger.parked(group)?;
+    ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;
     if let Some(mut row) = next {
         row.event.revision = row.event.revision.next();
         row.event.state = State::Waiting { due: Some(now) };

@@ -116,10 +116,12 @@ impl Store for Memory {
         answer(Ok(books.rows.get(&id).map(|row| {
             let keys = books.keys_of.get(&id).into_iter().flatten();
             let own = keys.filter_map(|key| books.keys.get(key)).filter(|held| !held.alias);
+            let mut identities: Vec<_> = own.map(|held| held.same.clone()).collect();
+            identities.sort();
             let (duplicates, sightings) = books.sightings.get(&id).cloned().unwrap_or_default();
             Story {
                 event: row.event.clone(),
-                identities: own.map(|held| held.same.clone()).collect(),
+                identities,
                 sightings,
                 duplicates,
                 attempts: books.tried.get(&id).cloned().unwrap_or_default(),
@@ -277,8 +279,8 @@ impl Ledger for Books {
         Turn(self.turns)
     }
 
-    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Infallible> {
-        self.payloads.insert(id, payload.clone());
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Infallible> {
+        self.payloads.insert(event.id, payload.clone());
         Ok(())
     }
 
