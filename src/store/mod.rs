@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod contract;
 pub mod ledger;
 pub mod memory;
 
