@@ -9,6 +9,7 @@ pub mod clock;
 pub mod contract;
 pub mod ledger;
 pub mod memory;
+pub mod schema;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
