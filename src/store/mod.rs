@@ -10,6 +10,8 @@ pub mod contract;
 pub mod ledger;
 pub mod memory;
 pub mod schema;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
