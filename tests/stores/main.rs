@@ -1,10 +1,15 @@
-//! Every store against the contract.
+//! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
 
 use hookonce::decide::id::EventId;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{self, Fresh};
 use hookonce::store::memory::Memory;
+
+#[cfg(feature = "sqlite")]
+mod history;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
