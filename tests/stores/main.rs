@@ -9,6 +9,10 @@ use hookonce::store::memory::Memory;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(feature = "sqlite")]
+mod opening;
+#[cfg(feature = "sqlite")]
+mod rot;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);

@@ -186,6 +186,9 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         Access::Read if !path.exists() => return Err(OpenError::new(path, Why::Missing)),
         Access::Read => reader(path)?,
     };
+    if too_short(path)? {
+        return Err(OpenError::new(path, Why::NotADatabase));
+    }
     let ours = is_ours(&db).map_err(|error| OpenError::sqlite(path, error))?;
     if !ours {
         return Err(OpenError::new(path, Why::Foreign));
@@ -240,6 +243,13 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
         },
         _ => OpenError::sqlite(path, error),
     })
+}
+
+/// SQLite would take a file of a few bytes for an empty database, and write over it. Only its length is looked at:
+/// to open and close the file would give back locks that this process holds on it.
+fn too_short(path: &Path) -> Result<bool, OpenError> {
+    let length = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?.len();
+    Ok((1..512).contains(&length))
 }
 
 /// Empty, or made by us: everything else is left alone.

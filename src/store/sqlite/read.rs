@@ -73,15 +73,16 @@ pub(super) fn get(db: &Connection, id: EventId) -> Result<Option<Event>> {
     db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row).event())).optional()
 }
 
+pub(super) const DUE: &str =
+    concat!("select ", columns!(), " from events where wake_at is not null order by wake_at, id limit ?1");
+
 pub(super) fn due(db: &Connection, limit: usize, now: Timestamp) -> Result<Looked> {
-    let sql =
-        concat!("select ", columns!(), ", wake_at from events where wake_at is not null order by wake_at, id limit ?1");
     let mut looked = Looked { due: Due::default(), damaged: Vec::new() };
-    let mut rows = db.prepare_cached(sql)?;
+    let mut rows = db.prepare_cached(DUE)?;
     let mut rows = rows.query([limit_cell(limit.saturating_add(1))])?;
     let mut left = limit;
     while let Some(row) = rows.next()? {
-        let at = Timestamp(row.get("wake_at")?);
+        let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
         if at > now || left == 0 {
             looked.due.next = Some(at);
             break;
@@ -139,23 +140,26 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
     Ok(found.flatten())
 }
 
+macro_rules! listed {
+    ($state:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            " from events where id < ?1 and (?2 is null or source = ?2) and (?3 is null or route = ?3) and ",
+            $state,
+            " order by id desc limit ?5"
+        )
+    };
+}
+pub(super) const LIST_OPEN: &str = listed!("ended_at is null and state = ?4");
+pub(super) const LIST_DEAD: &str = listed!("state = 'dead' and ?4 = 'dead'");
+
 /// The newest first. Each state is found through the index that holds few others.
 pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
-    macro_rules! listed {
-        ($state:literal) => {
-            concat!(
-                "select ",
-                columns!(),
-                " from events where id < ?1 and (?2 is null or source = ?2) and (?3 is null or route = ?3) and ",
-                $state,
-                " order by id desc limit ?5"
-            )
-        };
-    }
     let sql = match listing.state.as_deref() {
         None => listed!("?4 is null"),
-        Some("waiting" | "running") => listed!("ended_at is null and state = ?4"),
-        Some("dead") => listed!("state = 'dead' and ?4 = 'dead'"),
+        Some("waiting" | "running") => LIST_OPEN,
+        Some("dead") => LIST_DEAD,
         Some(_) => listed!("state = ?4"),
     };
     let after_all = [u8::MAX; 17];

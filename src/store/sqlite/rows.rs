@@ -116,6 +116,20 @@ macro_rules! sources {
     };
 }
 
+pub(super) const KEPT_SOURCES: &str = sources!("keep_from is not null");
+pub(super) const BODY_SOURCES: &str = sources!("body = 1");
+/// What carries its register's order is passed over here already: it would stand at the front for ever.
+pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
+    or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
+    order by keep_from limit ?3";
+pub(super) const OLD_BODIES: &str =
+    "select id from events where source = ?1 and body = 1 and ended_at <= ?2 order by ended_at limit ?3";
+pub(super) const PARKED: &str = concat!(
+    "select ",
+    columns!(),
+    " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
+);
+
 fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -284,13 +298,8 @@ impl Ledger for Rows<'_> {
     }
 
     fn parked(&mut self, group: &Key) -> Result<Option<Row>> {
-        let sql = concat!(
-            "select ",
-            columns!(),
-            " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
-        );
         loop {
-            match self.find(sql, [group.0], |row| Ok(cells::read(row)))? {
+            match self.find(PARKED, [group.0], |row| Ok(cells::read(row)))? {
                 Some(Found::Whole(row)) => return Ok(Some(row)),
                 Some(Found::Damaged(row, _)) => self.bury(row)?, // no longer parked
                 None => return Ok(None),
@@ -341,25 +350,16 @@ impl Ledger for Rows<'_> {
 
     fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
         let mut ids = Vec::new();
-        for source in self.sources(of, sources!("keep_from is not null"))? {
-            // What carries its register's order is passed over here: it would stand at the front for ever.
-            ids.extend(self.ids(
-                "select id from events where source = ?1 and keep_from <= ?2 and (ord is null or not exists \
-                 (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
-                 order by keep_from limit ?3",
-                (source, before.0, limit_cell(limit - ids.len())),
-            )?);
+        for source in self.sources(of, KEPT_SOURCES)? {
+            ids.extend(self.ids(FORGETTABLE, (source, before.0, limit_cell(limit - ids.len())))?);
         }
         Ok(ids)
     }
 
     fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64> {
         let mut removed = 0;
-        for source in self.sources(of, sources!("body = 1"))? {
-            let ids = self.ids(
-                "select id from events where source = ?1 and body = 1 and ended_at <= ?2 order by ended_at limit ?3",
-                (source, before.0, limit_cell(limit - removed)),
-            )?;
+        for source in self.sources(of, BODY_SOURCES)? {
+            let ids = self.ids(OLD_BODIES, (source, before.0, limit_cell(limit - removed)))?;
             removed += ids.len();
             for id in ids {
                 for sql in [
