@@ -35,9 +35,13 @@ async fn one_image_push_is_one_deploy() {
 #[tokio::test]
 async fn a_roll_back_is_a_deploy_and_a_late_delivery_is_not() {
     let house = House::new(DEPLOY);
-    for (id, version, second, word) in
-        [("a", 1, 1, "accepted"), ("b", 2, 2, "accepted"), ("c", 1, 3, "accepted"), ("d", 2, 2, "duplicate"), ("e", 9, 1, "stale")]
-    {
+    for (id, version, second, word) in [
+        ("a", 1, 1, "accepted"),
+        ("b", 2, 2, "accepted"),
+        ("c", 1, 3, "accepted"),
+        ("d", 2, 2, "duplicate"),
+        ("e", 9, 1, "stale"),
+    ] {
         let id = format!("{id}-delivery");
         let answer = house.deliver("/version/1", &Sent::package(&id, "latest", version, second)).await;
         assert_eq!(answer.word(), word, "{id}: {answer:?}");

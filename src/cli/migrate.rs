@@ -1,5 +1,6 @@
 //! `hookonce migrate status | up | down`: the schema of an SQLite store, one version at a time.
 
+use crate::config::{self, Env, StoreAddress};
 use crate::store::clock::Clock;
 use crate::store::schema::Migration;
 use crate::store::schema::sqlite::{self as schema, Problem};
@@ -57,6 +58,15 @@ pub enum Consent {
     Given,
     /// Nothing.
     NotGiven,
+}
+
+/// The database that the config names.
+pub fn database(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, String> {
+    let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
+    match config::load(&path, env).map_err(|problems| problems.to_string())?.store {
+        StoreAddress::Sqlite(path) => Ok(path),
+        StoreAddress::Memory => Err("error: the config keeps events in memory, which has no schema".into()),
+    }
 }
 
 /// Prints where every version stands. Reads beside a running node.

@@ -99,5 +99,11 @@ fn line(source: &Source, node: &Node) -> String {
         .collect();
     let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
     let signed = source.verify.words();
-    format!("{}: http://{}{}, signed by {signed}{when}, routes: {}", source.name, node.ingest, source.path, routes.join("; "))
+    format!(
+        "{}: http://{}{}, signed by {signed}{when}, routes: {}",
+        source.name,
+        node.ingest,
+        source.path,
+        routes.join("; ")
+    )
 }

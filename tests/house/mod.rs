@@ -2,7 +2,7 @@
 //!
 //! Every test binary uses a part of it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{Scheme, Secrets};

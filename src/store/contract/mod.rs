@@ -20,7 +20,7 @@ mod registers;
 
 pub use making::{Making, making};
 
-use super::{Advance, Store};
+use super::{Advance, Look, Store};
 use crate::decide::claim::{Claim, New, Same};
 use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
 use crate::decide::id::{EventId, Node};
@@ -192,9 +192,16 @@ impl Fresh {
     }
 
     async fn due(&self) -> Vec<EventId> {
-        let due = self.store.due(100).await.expect("the store reads");
-        due.events.into_iter().map(|event| event.id).collect()
+        let mut due = self.store.due(anywhere(), 100).await.expect("the store reads").events;
+        due.extend(self.store.due(Look::Leases, 100).await.expect("the store reads").events);
+        due.sort_by_key(|event| event.state.wake_at());
+        due.into_iter().map(|event| event.id).collect()
     }
+}
+
+/// Among the waiting events of any route.
+fn anywhere() -> Look {
+    Look::Strays(Arc::new([]))
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Reading: what is due, what an action needs, and what people ask for.
 
-use super::{Fresh, SECOND, delivered, failed, making, rejected, route, start};
+use super::{Fresh, SECOND, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::change::Tried;
 use crate::decide::claim::Same;
 use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
@@ -10,7 +10,7 @@ use crate::decide::retry::Jitter;
 use crate::store::{Listing, Note, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
-    assert_eq!(fresh.store.due(10).await.expect("it reads"), crate::store::Due::default());
+    assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
     let mut events = Vec::new();
     for _ in 0..3 {
         events.push(fresh.new(making()).await.id);
@@ -20,15 +20,15 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
     fresh.new(making().group("g")).await;
     fresh.new(making().group("g")).await; // parked: never due
     fresh.new(making().recorded()).await;
-    let due = fresh.store.due(10).await.expect("it reads");
+    let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
     assert_eq!(due.events.len(), 4);
     assert_eq!(due.events.iter().take(3).map(|event| event.id).collect::<Vec<_>>(), events);
     assert_eq!(due.next, None);
-    let due = fresh.store.due(2).await.expect("it reads");
+    let due = fresh.store.due(anywhere(), 2).await.expect("it reads");
     assert_eq!((due.events.len(), due.next), (2, Some(now - SECOND)), "the next is one that is left over");
     fresh.start(events[0]).await; // a lease of 30 s
     fresh.attempt(events[1], failed()).await; // again in a second
-    let due = fresh.store.due(10).await.expect("it reads");
+    let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
     assert!(due.events.iter().all(|event| event.id != events[0] && event.id != events[1]));
     assert!(due.next.is_some_and(|at| at > now && at <= now + SECOND), "{:?}", due.next);
     fresh.wait(30 * SECOND);

@@ -22,13 +22,14 @@ pub use open::{Access, Lock, OpenError, Opened, open_file};
 use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
-use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Note, Store, StoreError, Stored, Story};
+use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
 use read::Readers;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -72,7 +73,10 @@ impl Sqlite {
         fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
         let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
         if floor > wall + CLOCK_AHEAD && clock.is_none() {
-            tracing::warn!(%floor, %wall, "the store's clock is ahead: it holds times that this machine's has yet to reach");
+            let why = format!(
+                "it holds {floor}, which this machine's clock ({wall}) has yet to reach; it goes on from there"
+            );
+            telemetry::say(Level::Warn, "clock", &[("why", &why)]);
         }
         let clock = clock.unwrap_or_else(|| Clock::wall(floor));
         let failed = Arc::new(watch::Sender::new(None));
@@ -187,7 +191,8 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
     let freed = rows.free_slots()?;
     tx.commit()?;
     if orphans + freed > 0 {
-        tracing::info!(orphans, freed, "took over from a node that did not end by itself");
+        let taken = [("running", &*orphans.to_string()), ("slots", &*freed.to_string())];
+        telemetry::say(Level::Warn, "took over", &taken);
     }
     Ok(())
 }
@@ -220,10 +225,10 @@ impl Store for Sqlite {
         self.look(move |db| read::receipt(db, id))
     }
 
-    fn due(&self, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         let now = self.clock.now();
         Box::pin(async move {
-            let looked = self.look(move |db| read::due(db, limit, now)).await?;
+            let looked = self.look(move |db| read::due(db, &look, limit, now)).await?;
             if !looked.damaged.is_empty() {
                 self.bury(looked.damaged).await?;
             }

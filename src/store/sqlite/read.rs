@@ -9,9 +9,10 @@ use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::time::Timestamp;
-use crate::store::{Due, Listing, Sighting, StoreError, Stored, Story};
+use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
+use crate::telemetry::{self, Level};
 use bytes::Bytes;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
@@ -73,18 +74,60 @@ pub(super) fn get(db: &Connection, id: EventId) -> Result<Option<Event>> {
     db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row).event())).optional()
 }
 
-pub(super) const DUE: &str =
-    concat!("select ", columns!(), " from events where wake_at is not null order by wake_at, id limit ?1");
+macro_rules! due {
+    ($which:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            " from events where wake_at is not null and ",
+            $which,
+            " order by wake_at, id limit ?1"
+        )
+    };
+}
 
-pub(super) fn due(db: &Connection, limit: usize, now: Timestamp) -> Result<Looked> {
+pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
+pub(super) const DUE_LEASES: &str = due!("state = 'running'");
+pub(super) const ROUTES_IN_USE: &str =
+    "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
+
+/// What is due where somebody looks, and what cannot be read there.
+pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) -> Result<Looked> {
     let mut looked = Looked { due: Due::default(), damaged: Vec::new() };
-    let mut rows = db.prepare_cached(DUE)?;
-    let mut rows = rows.query([limit_cell(limit.saturating_add(1))])?;
+    let room = limit_cell(limit.saturating_add(1));
+    match look {
+        Look::Route(source, route) => {
+            let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+            gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
+        }
+        Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
+        Look::Strays(known) => {
+            // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+            let strays = |state: &str, source: &str, route: &str| {
+                state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
+            };
+            let mut routes = db.prepare_cached(ROUTES_IN_USE)?;
+            let routes = routes.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            for (state, source, route) in routes.collect::<Result<Vec<(String, String, String)>>>()? {
+                if strays(&state, &source, &route) {
+                    let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+                    let left = limit.saturating_sub(looked.due.events.len());
+                    gather(rows.query(params![room, state, source, route])?, left, now, &mut looked)?;
+                }
+            }
+            looked.due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
+        }
+    }
+    Ok(looked)
+}
+
+/// Takes what is due from rows in the order of their time, and the time of the first that is not.
+fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut Looked) -> Result<()> {
     let mut left = limit;
     while let Some(row) = rows.next()? {
         let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
         if at > now || left == 0 {
-            looked.due.next = Some(at);
+            looked.due.next = Some(looked.due.next.map_or(at, |next| next.min(at)));
             break;
         }
         left -= 1;
@@ -94,7 +137,7 @@ pub(super) fn due(db: &Connection, limit: usize, now: Timestamp) -> Result<Looke
             Found::Damaged(_, Buried::Yes) => {}
         }
     }
-    Ok(looked)
+    Ok(())
 }
 
 /// A body on a page that cannot be read is a damaged one: the others are still served.
@@ -114,11 +157,15 @@ pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
     match db.prepare_cached(sql)?.query_row([id.0], read).optional() {
         Ok(found) => Ok(found.unwrap_or(Stored::Forgotten)),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
-            tracing::error!(event = %id.short(), %error, "damaged: its body cannot be read");
+            damaged(id, &format!("its body cannot be read: {error}"));
             Ok(Stored::Damaged)
         }
         Err(error) => Err(error),
     }
+}
+
+fn damaged(id: EventId, why: &str) {
+    telemetry::say(Level::Error, "damaged", &[("event", &id.short()), ("why", why)]);
 }
 
 /// An answer that is not as it was kept is none.
@@ -135,7 +182,7 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
     };
     let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;
     if let Some(None) = found {
-        tracing::error!(event = %id.short(), "damaged: its receipt cannot be read");
+        damaged(id, "its receipt cannot be read");
     }
     Ok(found.flatten())
 }

@@ -10,6 +10,7 @@ use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row};
 use crate::store::{Note, Sighting};
+use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
@@ -46,7 +47,8 @@ impl Rows<'_> {
     /// Ends an event that cannot be read any more, on sight. Its group may be what is damaged, so the slot is looked
     /// for by its holder.
     fn bury(&mut self, mut row: Row) -> Result<Row> {
-        tracing::error!(event = %row.event.id.short(), "damaged: its row cannot be read; it ends dead");
+        let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
+        telemetry::say(Level::Error, "damaged", &what);
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::bury(self, row, self.now)

@@ -14,6 +14,7 @@ use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::Clock;
 use crate::store::{Note, StoreError};
+use crate::telemetry::{self, Level};
 use rusqlite::{Connection, ErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -216,7 +217,7 @@ impl Writer {
             Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 stop(&self.failed, &format!("cannot move the log into the database: {error}"));
             }
-            _ => tracing::warn!(%error, "the log stays long: it could not be moved into the database"),
+            _ => telemetry::say(Level::Warn, "log stays long", &[("why", &error.to_string())]),
         }
     }
 }
@@ -226,7 +227,7 @@ fn stop(failed: &Failed, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            tracing::error!(why, "broken: the store writes nothing any more");
+            telemetry::say(Level::Error, "broken", &[("why", why)]);
             *was = Some(why.to_owned());
         }
         first

@@ -30,7 +30,7 @@ create table events (
     digest        blob    not null              -- of all that never changes by itself
 ) strict, without rowid;
 
-create index events_wake on events (wake_at) where wake_at is not null;
+create index events_due on events (state, source, route, wake_at) where wake_at is not null;
 create index events_parked on events (grp, turn) where state = 'waiting' and wake_at is null;
 create index events_ended on events (ended_at);
 create index events_body on events (source, ended_at) where body = 1;
