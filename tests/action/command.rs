@@ -24,11 +24,12 @@ async fn an_exit_code_means_what_a_shell_means_by_it() {
 
 #[tokio::test]
 async fn what_cannot_be_started_is_rejected() {
-    let why = "step 1 of block 1 could not be started, No such file or directory (os error 2): no-such-program x";
+    let why =
+        "step 1 of block 1 could not be started, No such file or directory (os error 2): [\"no-such-program\", \"x\"]";
     check(argv(["no-such-program", "x"]), "rejected", why).await;
-    let why = "step 1 of block 1 could not be started, Permission denied (os error 13): ./not-executable";
+    let why = "step 1 of block 1 could not be started, Permission denied (os error 13): [\"./not-executable\"]";
     check(argv(["./not-executable"]), "rejected", why).await;
-    check(argv([]), "rejected", "step 1 of block 1 could not be started, there is no program to start: ").await;
+    check(argv([]), "rejected", "step 1 of block 1 could not be started, there is no program to start: []").await;
 
     let bench = Bench::new();
     let block = Block { dir: Dir::Fixed("/no/such/folder".into()), ..bench.block([sh("exit 0")]) };
@@ -217,16 +218,15 @@ async fn a_field_that_does_not_fit_is_rejected_by_name_and_never_shown() {
     assert_eq!(says(&[("x", "app")], fine(), "x").await, "delivered: ");
     let why = "rejected: step 1 of block 1 could not be started, its `dir` is not a folder: exit 0";
     assert_eq!(says(&[("x", "other")], fine(), "x").await, why);
-    let why = "rejected: step 1 of block 1 cannot be started, the field `y` is missing: echo {y}";
+    let why = "rejected: step 1 of block 1 cannot be started, the field `y` is missing: [\"echo\", \"{y}\"]";
     assert_eq!(says(&[], argv(["echo", "{y}"]), "").await, why);
-    let why = "rejected: step 1 of block 1 cannot be started, `{y}` would be taken for an option: it begins with `-`: echo {y}";
+    let why = "rejected: step 1 of block 1 cannot be started, `{y}` would be taken for an option: it begins with `-`: [\"echo\", \"{y}\"]";
     assert_eq!(says(&[("y", "-n")], argv(["echo", "{y}"]), "").await, why);
-    let why =
-        "rejected: step 1 of block 1 cannot be started, `{y}` has a NUL byte, which no command can be given: echo {y}";
+    let why = "rejected: step 1 of block 1 cannot be started, `{y}` has a NUL byte, which no command can be given: [\"echo\", \"{y}\"]";
     assert_eq!(says(&[("y", "a\0b")], argv(["echo", "{y}"]), "").await, why);
     let why = "rejected: step 1 of block 1 cannot be started, `HOOKONCE_FIELD_Y` has a NUL byte, which no command can be given: exit 0";
     assert_eq!(says(&[("y", "a\0b")], fine(), "").await, why);
-    let why = "rejected: step 1 of block 1 cannot be started, the field `y` is not one segment of a path: {y}";
+    let why = "rejected: step 1 of block 1 cannot be started, the field `y` is not one segment of a path: [\"{y}\"]";
     assert_eq!(says(&[("y", "/bin/true")], argv(["{y}"]), "").await, why);
 }
 

@@ -216,7 +216,7 @@ fn a_field_may_stand_in_a_list_and_in_dir() {
     let config = fine(&route("run = { dir = '/{tag}/app', steps = [['deploy', 'v{sha}', '{{json .}}']] }"));
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
     let (text, field) = (|text: &str| Piece::Text(text.into()), |name: &str| Piece::Field(name.into()));
-    assert_eq!(blocks[0].dir, Dir::Named(vec![text("/"), field("tag"), text("/app")]));
+    assert_eq!(blocks[0].dir, Dir::Named(Template(vec![text("/"), field("tag"), text("/app")])));
     let words = [vec![text("deploy")], vec![text("v"), field("sha")], vec![text("{{json .}}")]];
     assert_eq!(blocks[0].steps, [CommandLine::Argv(words.into_iter().map(Template).collect())]);
 }

@@ -148,7 +148,7 @@ async fn a_body_without_room_is_answered_503_at_once_and_taken_when_others_are_d
     assert_eq!(port.seen.flight.used(), 900);
     let answer = port.ask(announce("/", 101)).await.expect("an answer");
     assert_eq!((answer.status, answer.body.as_str()), (503, r#"{"status":"unavailable"}"#));
-    assert!(answer.head.contains("retry-after: 1") && answer.head.contains("connection: close"), "{}", answer.head);
+    assert!(answer.head.contains("retry-after: 5") && answer.head.contains("connection: close"), "{}", answer.head);
     let chunks = format!("96\r\n{}\r\n", "b".repeat(150));
     assert_eq!(port.ask(chunked("/", &chunks)).await.map(|a| a.status), Some(503));
     assert_eq!(port.ask(post("/", 100)).await.map(|a| a.status), Some(200));

@@ -2,6 +2,7 @@
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use hookonce::http::accept::{Limits, allow_files, serve};
+use hookonce::telemetry::{Format, Log};
 use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
@@ -220,7 +221,7 @@ fn without_file_descriptors_a_port_goes_on_and_recovers() {
 #[tokio::test]
 #[ignore = "runs in a process of its own, started by the test above"]
 async fn out_of_files() {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    Log::start(Format::Text, Box::new(std::io::stderr()));
     let port = Port::open(Setting::default()).await;
     let mut files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {

@@ -1,6 +1,7 @@
 //! The same random history gives the same answers in memory and in SQLite. Few keys, subjects and groups, so that
 //! everything collides with everything.
 
+use super::due;
 use hookonce::decide::change::Tried;
 use hookonce::decide::claim::{Claim, New, Same};
 use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
@@ -233,9 +234,11 @@ impl Both {
 
     async fn look(&mut self) {
         let limit = self.dice.roll(20);
-        let (ours, theirs) = (self.memory.due(limit).await.unwrap(), self.sqlite().due(limit).await.unwrap());
-        assert_eq!(ours.next, theirs.next);
-        self.same_events(ours.events, theirs.events);
+        let (ours, theirs) = (due(&self.memory, limit).await.unwrap(), due(self.sqlite(), limit).await.unwrap());
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            assert_eq!(ours.next, theirs.next);
+            self.same_events(ours.events, theirs.events);
+        }
         let listing = Listing {
             source: self.dice.one(&[None, Some("a".to_owned())]),
             state: self.dice.one(&[None, Some("waiting"), Some("done"), Some("dead")]).map(str::to_owned),

@@ -5,6 +5,8 @@ use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{self, Fresh};
 use hookonce::store::memory::Memory;
+use hookonce::store::{Due, Look, Store, StoreError};
+use std::sync::Arc;
 
 #[cfg(feature = "sqlite")]
 mod history;
@@ -14,6 +16,11 @@ mod opening;
 mod rot;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+
+/// What is due anywhere: waiting events, then leases.
+async fn due(store: &dyn Store, limit: usize) -> Result<[Due; 2], StoreError> {
+    Ok([store.due(Look::Strays(Arc::new([])), limit).await?, store.due(Look::Leases, limit).await?])
+}
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 

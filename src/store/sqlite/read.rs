@@ -111,11 +111,16 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
             for (state, source, route) in routes.collect::<Result<Vec<(String, String, String)>>>()? {
                 if strays(&state, &source, &route) {
                     let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
-                    let left = limit.saturating_sub(looked.due.events.len());
-                    gather(rows.query(params![room, state, source, route])?, left, now, &mut looked)?;
+                    gather(rows.query(params![room, state, source, route])?, limit, now, &mut looked)?;
                 }
             }
-            looked.due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
+            let Due { events, next } = &mut looked.due;
+            events.sort_by_key(|event| (event.state.wake_at(), event.id));
+            if let Some(left_over) = events.get(limit) {
+                let first = [*next, left_over.state.wake_at()].into_iter().flatten().min();
+                *next = first;
+                events.truncate(limit);
+            }
         }
     }
     Ok(looked)
