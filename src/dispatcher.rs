@@ -60,7 +60,7 @@ struct Inner {
     keeps: Arc<Keeps>,
     news: broadcast::Sender<Event>,
     output: broadcast::Sender<Chunk>,
-    running: Mutex<HashMap<EventId, Arc<Lease>>>,
+    running: Mutex<HashMap<(EventId, u32, u32), Arc<Lease>>>,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
@@ -246,7 +246,7 @@ impl Dispatcher {
         let limit = 1 + lane.permits.available_permits();
         let due = match self.0.store.due(look, limit).await {
             Ok(due) => due,
-            Err(error) => return self.rest(&error),
+            Err(error) => return rest(&error),
         };
         let full = due.events.len() == limit;
         let mut permit = Some(first);
@@ -269,7 +269,7 @@ impl Dispatcher {
             }
             Ok(_) => {}
             Err(error) => {
-                self.rest(&error);
+                rest(&error);
             }
         }
     }
@@ -297,7 +297,7 @@ impl Dispatcher {
                 }
                 self.until(due.next)
             }
-            Err(error) => self.rest(&error),
+            Err(error) => rest(&error),
         }
     }
 
@@ -331,11 +331,6 @@ impl Dispatcher {
         next.map_or(limits::LOOK_EVERY, |next| next.since(self.0.store.now()).min(limits::LOOK_EVERY))
     }
 
-    fn rest(&self, error: &StoreError) -> Duration {
-        telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
-        limits::LOOK_EVERY
-    }
-
     /// Stops: nothing new is started; what runs may go on for `grace`, is then ended, and settles as unknown.
     pub async fn stop(&self, grace: Duration) {
         self.0.stopping.cancel();
@@ -355,9 +350,7 @@ impl Dispatcher {
     /// Ends the attempt at this event, if this node is at it.
     pub fn end(&self, id: EventId) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lease) = running.get(&id) {
-            lease.cancel();
-        }
+        running.iter().filter(|((event, ..), _)| *event == id).for_each(|(_, lease)| lease.cancel());
     }
 }
 
@@ -367,6 +360,12 @@ const JOIN_LOOK: Duration = Duration::from_millis(250);
 const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 /// How long ended attempts may take to be settled.
 const END_TIME: Duration = Duration::from_secs(10);
+
+/// Says why the store did not answer, and how long to leave it alone.
+fn rest(error: &StoreError) -> Duration {
+    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    limits::LOOK_EVERY
+}
 
 /// A random share.
 pub(crate) fn jitter() -> Jitter {

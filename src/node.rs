@@ -4,6 +4,7 @@ use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::{Config, StoreAddress};
 use crate::decide::limits;
 use crate::decide::source::{Identity, Source, Sources};
+use crate::decide::time::Timestamp;
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::gateway::Gateway;
 use crate::http::accept::{self, Limits};
@@ -154,7 +155,7 @@ async fn open(config: &Config) -> Result<Opened, CannotStart> {
     match &config.store {
         StoreAddress::Memory => {
             let never = watch::Sender::new(None).subscribe();
-            Ok((Arc::new(Memory::new(Clock::wall(Default::default()))), never))
+            Ok((Arc::new(Memory::new(Clock::wall(Timestamp::default()))), never))
         }
         #[cfg(feature = "sqlite")]
         StoreAddress::Sqlite(path) => {

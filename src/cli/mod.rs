@@ -56,7 +56,7 @@ enum Command {
 
 #[derive(Args, Debug)]
 struct Which {
-    /// The config; else HOOKONCE_CONFIG, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }

@@ -217,8 +217,9 @@ impl Outcome {
     /// What was answered, if anything was.
     pub fn receipt(&self) -> Option<&Receipt> {
         match self {
-            Self::Delivered(receipt) => receipt.as_ref(),
-            Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => receipt.as_ref(),
+            Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
+                receipt.as_ref()
+            }
             Self::Unknown { .. } => None,
         }
     }

@@ -49,7 +49,7 @@ pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
 /// How far ahead of the store's clock an `order` may be.
-pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Output of one attempt; the head and the tail are kept.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// A kept answer.
@@ -65,7 +65,7 @@ pub const SIGHTINGS_MAX: usize = 16;
 /// `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
 /// How long a receiver's `Retry-After` is believed.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 /// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
 pub const DOUBTS_MIN: u32 = 3;
 /// The earliest a redelivery under the same id re-arms a dead event.
@@ -79,4 +79,4 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.
 pub const FORGET_BATCH: usize = 500;
 /// How often the sweep runs.
-pub const FORGET_EVERY: Duration = Duration::from_secs(60);
+pub const FORGET_EVERY: Duration = Duration::from_mins(1);

@@ -4,11 +4,11 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{Dispatcher, Held, Lane, jitter};
+use super::{Dispatcher, Held, Lane, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Lease, Output, boottime, margin};
 use crate::decide::change::Tried;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Outcome, State, Step};
+use crate::decide::event::{Event, Outcome, Step};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::{Advance, StoreError, Stored};
 use crate::telemetry::{self, Level};
@@ -28,10 +28,10 @@ impl Dispatcher {
         let Held { event, payload, sent, permit } = held;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).insert(event.id, lease.clone());
-        let id = event.id;
+        let this = (event.id, event.life, event.attempt);
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).insert(this, lease.clone());
         self.act_and_settle(&lane, event, payload, &lease).await;
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&this);
         drop(permit);
         lane.wake.notify_one();
     }
@@ -68,7 +68,7 @@ impl Dispatcher {
             match self.0.store.payload(event.id).await {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
-                    self.rest(&error);
+                    rest(&error);
                     if lease.term().over().is_some() {
                         return None;
                     }
@@ -142,7 +142,7 @@ impl Dispatcher {
                     Some(stands) => return Renewal::Renewed(Box::new(stands)),
                     None => return Renewal::Lost,
                 },
-                Err(error) => self.rest(&error),
+                Err(error) => rest(&error),
             };
             if lease.term().over().is_some() {
                 return Renewal::Renewed(Box::new(event.clone()));
@@ -190,9 +190,8 @@ impl Dispatcher {
         change.attempt = Some(tried);
         loop {
             match self.write(change.clone()).await {
-                Ok(Advance::Written { .. }) => return,
+                Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
                 Ok(Advance::Lost) => return lost(event),
-                Err(StoreError::Broken(_)) => return,
                 Err(StoreError::Unsure(_)) => match self.stands(event).await {
                     Some(stands) if stands.revision == event.revision => {}
                     _ => return,
@@ -206,17 +205,18 @@ impl Dispatcher {
     /// Writes a step that ends this attempt before it began; if the store does not take it, the lease ends by itself.
     async fn finish(&self, event: &Event, step: Step) {
         if let Err(error) = self.step(event, step).await {
-            self.rest(&error);
+            rest(&error);
         }
     }
 }
 
 /// When the action must have ended: counted from before the write was sent, never from the answer.
 fn deadline(sent: Boottime, lease: Duration) -> Boottime {
-    sent + (lease - margin(lease))
+    sent + lease.saturating_sub(margin(lease))
 }
 
+/// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
 fn lost(event: &Event) {
-    let state = matches!(event.state, State::Running { .. }).then_some("lease").unwrap_or_default();
-    telemetry::say(Level::Warn, "lost", &[("event", &event.id.short()), ("source", &event.source), ("what", state)]);
+    let (id, attempt) = (event.id.short(), event.attempt.to_string());
+    telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
 }

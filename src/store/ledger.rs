@@ -12,7 +12,7 @@ use crate::decide::change::{Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::source::Keep;
+use crate::decide::source::{Keep, Kept};
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
@@ -348,7 +348,7 @@ fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, now: Timestamp) -> 
 pub fn forget<L: Ledger>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain([(Of::Unknown(keeps), Default::default())]) {
+    for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
         let Keep::For(length) = kept.keys else { continue };

@@ -1,6 +1,7 @@
 //! Events as people and their tools see them: JSON in the words of the design. Bodies and secrets are not in it.
 
 use crate::action::Chunk;
+use crate::decide::claim::Same;
 use crate::decide::event::{Event, How, State};
 use crate::store::Story;
 use axum::response::sse;
@@ -43,7 +44,7 @@ pub(super) fn event(event: &Event) -> Value {
 /// All that is known of one.
 pub(super) fn story(story: &Story) -> Value {
     let mut shown = event(&story.event);
-    shown["identities"] = story.identities.iter().map(|same| same.word()).collect();
+    shown["identities"] = story.identities.iter().map(Same::word).collect();
     shown["duplicates"] = story.duplicates.into();
     let sighting = |seen: &crate::store::Sighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
     shown["deliveries"] = story.sightings.iter().map(sighting).collect();
