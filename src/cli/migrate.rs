@@ -1,6 +1,7 @@
 //! `hookonce migrate status | up | down`: the schema of an SQLite store, one version at a time.
 
 use crate::config::{self, Env, StoreAddress};
+use crate::decide::time::Timestamp;
 use crate::store::clock::Clock;
 use crate::store::schema::Migration;
 use crate::store::schema::sqlite::{self as schema, Problem};
@@ -82,7 +83,7 @@ pub fn status(path: &Path, out: &mut impl Write) -> Result<(), MigrateError> {
 /// Goes up to this version, or as far as it goes. No node may run.
 pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), MigrateError> {
     let mut opened = open_file(path, Access::Tool)?;
-    let now = Clock::wall(Default::default()).now();
+    let now = Clock::wall(Timestamp::default()).now();
     let way = schema::up(&mut opened.db, to, now).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
     tell(&way, "applied", out)
 }

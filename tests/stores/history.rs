@@ -14,6 +14,7 @@ use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::sqlite::{Access, Sqlite};
 use hookonce::store::{Advance, Keeps, Listing, Note, Sighting, Store};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ struct Both {
     ids: Vec<EventId>,
     made: Vec<New>,
     seen: Vec<Event>,
-    answers: std::collections::BTreeMap<&'static str, u32>,
+    answers: BTreeMap<&'static str, u32>,
 }
 
 impl Both {
@@ -152,7 +153,7 @@ impl Both {
         let dice = &mut self.dice;
         let blocks = Blocks(dice.roll(4) as u64);
         let jitter = Jitter(u32::try_from(dice.roll(1 << 20)).unwrap() << 12);
-        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![dice.roll(9) as u8], cut: false });
+        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.roll(9)], cut: false });
         let outcome = match dice.roll(4) {
             0 => Outcome::Delivered(receipt),
             1 => Outcome::Failed { why: "no".into(), retry_after: None, receipt: None },
@@ -182,7 +183,7 @@ impl Both {
         let slept = self.dice.roll(8) == 0; // a node that slept writes over an old revision
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
-            retry: Retry { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_secs(60) },
+            retry: Retry { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
             in_doubt: self.dice.one(&[InDoubt::Retry, InDoubt::Hold]),
             ..Route::default()
         };
@@ -298,7 +299,7 @@ impl Both {
     }
 }
 
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 /// A folder in memory where there is one: these tests sync thousands of times.
 pub(crate) fn folder() -> tempfile::TempDir {
@@ -308,7 +309,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
     let dir = folder();
-    let mut answers = std::collections::BTreeMap::new();
+    let mut answers = BTreeMap::new();
     for seed in 1..=SEEDS {
         println!("seed {seed}"); // shown when it fails
         let clock = Clock::manual(crate::START);
@@ -322,7 +323,7 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
             ids: Vec::new(),
             made: Vec::new(),
             seen: Vec::new(),
-            answers: Default::default(),
+            answers: BTreeMap::default(),
         };
         both.open();
         both.live().await;

@@ -1,4 +1,5 @@
 //! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
+#![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
 use hookonce::decide::id::EventId;
 use hookonce::decide::time::{Duration, Timestamp};

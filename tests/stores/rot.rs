@@ -139,7 +139,7 @@ async fn a_rotten_database_stops_the_store_for_good() {
     let path = dir.path().join("a.db");
     let store = node(&path);
     for n in 0..2_000 {
-        let _ = store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]);
+        drop(store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]));
     }
     drop(store);
     let mut bytes = std::fs::read(&path).unwrap();

@@ -33,7 +33,7 @@ pub(crate) async fn new(store: &Sqlite, one: Making) -> Event {
 }
 
 pub(crate) async fn start(store: &Sqlite, event: &Event) {
-    let step = Step::Start { lasts: Duration::from_secs(3_600), by: Node("node".into()) };
+    let step = Step::Start { lasts: Duration::from_hours(1), by: Node("node".into()) };
     let change = event.change(step, &Route::default(), store.now()).unwrap();
     store.advance(vec![change]).await.unwrap();
 }
@@ -155,7 +155,7 @@ async fn what_ran_when_the_node_died_expires_at_once_for_the_next_node() {
 async fn the_clock_begins_at_the_latest_time_the_store_holds() {
     let dir = folder();
     let path = dir.path().join("a.db");
-    let ahead = Clock::manual(Clock::wall(Timestamp(0)).now() + Duration::from_secs(7 * 86_400));
+    let ahead = Clock::manual(Clock::wall(Timestamp(0)).now() + Duration::from_hours(7 * 24));
     let store = Sqlite::open_by(&path, Access::Node, Some(ahead.clone())).unwrap();
     new(&store, making().delivery("d1").recorded()).await;
     drop(store);

@@ -1,6 +1,6 @@
 //! Forgetting: only what is over, by the store's clock, an event with all its keys.
 
-use super::{DAY, Fresh, KEPT, MINUTE, SECOND, delivered, failed, making};
+use super::{DAY, Fresh, KEPT, MINUTE, delivered, failed, making};
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::Duration;
 use crate::store::{Forgotten, Keeps, Stored};
@@ -14,12 +14,12 @@ impl Fresh {
 }
 
 pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").body("b1")).await.id;
+    let first = fresh.claimed(making().delivery("d1").body("b1")).await.id;
     fresh.attempt(first, delivered()).await;
-    fresh.wait(30 * DAY - SECOND);
+    fresh.wait(29 * DAY);
     fresh.duplicate(making().delivery("d1")).await;
-    fresh.wait(SECOND);
-    let second = fresh.new(making().delivery("d1")).await.id;
+    fresh.wait(DAY);
+    let second = fresh.claimed(making().delivery("d1")).await.id;
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
     assert_eq!(fresh.duplicate(making().delivery("d1")).await.0, second);
     let forever = Kept { keys: Keep::Forever, ..KEPT };
@@ -29,9 +29,9 @@ pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: Fresh)
 }
 
 pub(super) async fn only_what_is_over_expires(fresh: Fresh) {
-    let waiting = fresh.new(making().delivery("d1")).await.id;
-    let running = fresh.new(making().delivery("d2")).await.id;
-    let retried = fresh.new(making().delivery("d3")).await.id;
+    let waiting = fresh.claimed(making().delivery("d1")).await.id;
+    let running = fresh.claimed(making().delivery("d2")).await.id;
+    let retried = fresh.claimed(making().delivery("d3")).await.id;
     fresh.start(running).await;
     fresh.attempt(retried, failed()).await;
     fresh.wait(365 * DAY);
@@ -42,7 +42,7 @@ pub(super) async fn only_what_is_over_expires(fresh: Fresh) {
 }
 
 pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1").change("app", "A", None)).await.id;
+    let event = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.attempt(event, delivered()).await;
     fresh.wait(365 * DAY);
     assert_eq!(fresh.forget(100).await.events, 0);
@@ -53,12 +53,12 @@ pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: Fresh) {
 pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Fresh) {
     let mut events = Vec::new();
     for (n, to) in ["A", "B"].into_iter().enumerate() {
-        events.push(fresh.new(making().delivery(&format!("d{n}")).change("app", to, Some(7)).recorded()).await.id);
+        events.push(fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, Some(7)).recorded()).await.id);
     }
     fresh.wait(365 * DAY);
     assert_eq!(fresh.forget(100).await.events, 0);
     assert_eq!(fresh.duplicate(making().delivery("d0").change("app", "A", Some(7))).await.0, events[0]);
-    fresh.new(making().delivery("d3").change("app", "C", Some(8)).recorded()).await;
+    fresh.claimed(making().delivery("d3").change("app", "C", Some(8)).recorded()).await;
     assert_eq!(fresh.forget(100).await.events, 1, "the order went on, and the first was replaced long ago");
     fresh.wait(30 * DAY);
     assert_eq!(fresh.forget(100).await.events, 1);
@@ -66,31 +66,31 @@ pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Fre
 }
 
 pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None).recorded()).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None).recorded()).await.id;
     fresh.wait(100 * DAY);
-    fresh.new(making().delivery("d2").change("app", "B", None).recorded()).await;
+    fresh.claimed(making().delivery("d2").change("app", "B", None).recorded()).await;
     fresh.wait(29 * DAY);
     assert_eq!(fresh.duplicate(making().delivery("d1").change("app", "A", None)).await.0, first);
     fresh.wait(DAY);
-    fresh.new(making().delivery("d1").change("app", "A", None)).await;
+    fresh.claimed(making().delivery("d1").change("app", "A", None)).await;
 }
 
 pub(super) async fn duplicates_do_not_extend_it(fresh: Fresh) {
-    fresh.new(making().delivery("d1").recorded()).await;
+    fresh.claimed(making().delivery("d1").recorded()).await;
     for _ in 0..29 {
         fresh.wait(DAY);
         fresh.duplicate(making().delivery("d1")).await;
     }
     fresh.wait(DAY);
-    fresh.new(making().delivery("d1")).await;
+    fresh.claimed(making().delivery("d1")).await;
 }
 
 pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1").carrying("body")).await.id;
+    let event = fresh.claimed(making().delivery("d1").carrying("body")).await.id;
     fresh.attempt(event, delivered()).await;
-    fresh.wait(7 * DAY - SECOND);
+    fresh.wait(6 * DAY);
     assert_eq!(fresh.forget(100).await, Forgotten::default());
-    fresh.wait(SECOND);
+    fresh.wait(DAY);
     assert_eq!(fresh.forget(100).await, Forgotten { events: 0, bodies: 1 });
     assert_eq!(fresh.forget(100).await, Forgotten::default());
     assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Forgotten);
@@ -98,25 +98,25 @@ pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: Fresh) {
     fresh.wait(23 * DAY);
     assert_eq!(fresh.forget(100).await, Forgotten { events: 1, bodies: 0 });
     assert_eq!(fresh.store.get(event).await.expect("it reads"), None);
-    fresh.new(making().delivery("d1")).await;
+    fresh.claimed(making().delivery("d1")).await;
 }
 
 pub(super) async fn an_event_and_all_its_keys_go_together(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").body("b1").change("app", "A", None).recorded()).await.id;
+    let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None).recorded()).await.id;
     fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
-    let second = fresh.new(making().delivery("d3").change("app", "B", None).recorded()).await.id;
+    let second = fresh.claimed(making().delivery("d3").change("app", "B", None).recorded()).await.id;
     fresh.wait(30 * DAY);
     assert_eq!(fresh.forget(100).await.events, 1);
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
     for made in [making().delivery("d1"), making().body("b1"), making().delivery("d2"), making().body("b2")] {
-        fresh.new(made).await;
+        fresh.claimed(made).await;
     }
     assert_eq!(fresh.duplicate(making().delivery("d3")).await.0, second);
 }
 
 pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) {
     for n in 0..10 {
-        fresh.new(making().delivery(&format!("d{n}")).carrying("body").recorded()).await;
+        fresh.claimed(making().delivery(&format!("d{n}")).carrying("body").recorded()).await;
     }
     fresh.wait(30 * DAY);
     let mut rounds = Vec::new();
@@ -128,7 +128,7 @@ pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) 
 
 pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh) {
     for name in ["gone", "source", "lost"] {
-        fresh.new(making().delivery(name).source(name).carrying("body").recorded()).await;
+        fresh.claimed(making().delivery(name).source(name).carrying("body").recorded()).await;
     }
     let kept = Kept { keys: Keep::Forever, body: Duration::MAX };
     let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
@@ -143,11 +143,11 @@ pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh)
 
 pub(super) async fn a_recorded_event_may_leave_no_body(fresh: Fresh) {
     let none = Kept { body: Duration::ZERO, ..KEPT };
-    let recorded = fresh.new(making().delivery("d1").carrying("body").recorded().kept(none)).await.id;
+    let recorded = fresh.claimed(making().delivery("d1").carrying("body").recorded().kept(none)).await.id;
     assert_eq!(fresh.store.payload(recorded).await.expect("it reads"), Stored::Forgotten);
     let waiting = making().delivery("d2").carrying("body").kept(none);
     let payload = waiting.payload().clone();
-    let waiting = fresh.new(waiting).await.id;
+    let waiting = fresh.claimed(waiting).await.id;
     fresh.wait(MINUTE);
     assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), Stored::Whole(payload));
 }

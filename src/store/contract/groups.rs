@@ -6,9 +6,9 @@ use crate::decide::event::{Passed, State, Step};
 pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns(fresh: Fresh) {
     let mut events = Vec::new();
     for _ in 0..4 {
-        events.push(fresh.new(making().group("g")).await);
+        events.push(fresh.claimed(making().group("g")).await);
     }
-    let other = fresh.new(making().group("other")).await;
+    let other = fresh.claimed(making().group("other")).await;
     assert!(!parked(&events[0]) && !parked(&other));
     assert!(events[1..].iter().all(parked), "{events:?}");
     assert!(events.windows(2).all(|two| two[0].turn < two[1].turn));
@@ -22,8 +22,8 @@ pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their
 }
 
 pub(super) async fn a_slot_is_held_across_retries(fresh: Fresh) {
-    let first = fresh.new(making().group("g")).await.id;
-    let second = fresh.new(making().group("g")).await.id;
+    let first = fresh.claimed(making().group("g")).await.id;
+    let second = fresh.claimed(making().group("g")).await.id;
     fresh.attempt(first, failed()).await;
     assert!(parked(&fresh.get(second).await));
     fresh.wait(MINUTE);
@@ -37,24 +37,24 @@ pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: Fresh
     for n in 0..6 {
         let made = making().group("g");
         let made = if n == 3 { made.change("app", "A", None) } else { made };
-        events.push(fresh.new(made).await.id);
+        events.push(fresh.claimed(made).await.id);
     }
     fresh.attempt(events[0], delivered()).await;
     fresh.attempt(events[1], rejected()).await;
     fresh.step(events[2], Step::Cancel).await;
     fresh.start(events[3]).await;
-    let by = fresh.new(making().change("app", "B", None)).await.id;
+    let by = fresh.claimed(making().change("app", "B", None)).await.id;
     assert_eq!(superseded_by(&fresh.settle(events[3], failed()).await), Some(by));
     fresh.step(events[4], Step::SetAside { lasts: MINUTE }).await;
     assert!(matches!(fresh.start(events[5]).await.state, State::Running { .. }));
     fresh.settle(events[5], delivered()).await;
-    assert!(!parked(&fresh.new(making().group("g")).await), "with nobody parked the slot is free");
+    assert!(!parked(&fresh.claimed(making().group("g")).await), "with nobody parked the slot is free");
 }
 
 pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_one(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None).group("app")).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
     fresh.attempt(first, delivered()).await;
-    let second = fresh.new(making().delivery("d2").change("app", "B", None).group("app")).await;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None).group("app")).await;
     let replayed = fresh.step(first, Step::Replay).await;
     assert!(replayed.turn > second.turn && replayed.life == 2 && replayed.attempt == 0);
     assert!(parked(&replayed), "the other holds the slot");
@@ -65,9 +65,9 @@ pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_on
 }
 
 pub(super) async fn what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins(fresh: Fresh) {
-    let first = fresh.new(making().group("g")).await;
-    let second = fresh.new(making().group("g")).await.id;
-    let third = fresh.new(making().group("g")).await.id;
+    let first = fresh.claimed(making().group("g")).await;
+    let second = fresh.claimed(making().group("g")).await.id;
+    let third = fresh.claimed(making().group("g")).await.id;
     let aside = fresh.step(first.id, Step::SetAside { lasts: MINUTE }).await;
     assert_eq!((aside.passed, aside.turn), (Passed::Aside, first.turn));
     assert_eq!(fresh.due().await, [second]);

@@ -142,7 +142,7 @@ impl Fresh {
         self.store.claim(new).await.expect("the store claims")
     }
 
-    async fn new(&self, one: Making) -> Event {
+    async fn claimed(&self, one: Making) -> Event {
         match self.claim(one).await {
             Claim::New { event, .. } => *event,
             other => panic!("not new: {other:?}"),
@@ -205,9 +205,9 @@ fn anywhere() -> Look {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const DAY: Duration = Duration::from_secs(86_400);
-const KEPT: Kept = Kept { keys: Keep::For(Duration::from_secs(30 * 86_400)), body: Duration::from_secs(7 * 86_400) };
+const MINUTE: Duration = Duration::from_mins(1);
+const DAY: Duration = Duration::from_hours(24);
+const KEPT: Kept = Kept { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) };
 
 /// Three attempts, the next one after at most a second.
 fn route() -> Route {

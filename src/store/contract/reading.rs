@@ -13,13 +13,13 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
     assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
     let mut events = Vec::new();
     for _ in 0..3 {
-        events.push(fresh.new(making()).await.id);
+        events.push(fresh.claimed(making()).await.id);
         fresh.wait(SECOND);
     }
     let now = fresh.store.now();
-    fresh.new(making().group("g")).await;
-    fresh.new(making().group("g")).await; // parked: never due
-    fresh.new(making().recorded()).await;
+    fresh.claimed(making().group("g")).await;
+    fresh.claimed(making().group("g")).await; // parked: never due
+    fresh.claimed(making().recorded()).await;
     let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
     assert_eq!(due.events.len(), 4);
     assert_eq!(due.events.iter().take(3).map(|event| event.id).collect::<Vec<_>>(), events);
@@ -39,7 +39,7 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
 
 pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: Fresh) {
     let made = making().delivery("d1").body("the \0 body").named("n1");
-    let event = fresh.new(made.clone()).await.id;
+    let event = fresh.claimed(made.clone()).await.id;
     assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Whole(made.payload().clone()));
     assert_eq!(fresh.store.receipt(event).await.expect("it reads"), None);
     let mut told = Vec::new();
@@ -80,22 +80,22 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: F
 pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {
     let body: Vec<u8> = (0..3_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let made = making().delivery("d1").carrying(body);
-    let event = fresh.new(made.clone()).await.id;
+    let event = fresh.claimed(made.clone()).await.id;
     let found = fresh.store.payload(event).await.expect("it reads");
     assert!(found == Stored::Whole(made.payload().clone()));
 }
 
 pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1")).await.id;
+    let event = fresh.claimed(making().delivery("d1")).await.id;
     let sighting = |n: u64| Sighting {
         at: fresh.store.now() + n.try_into().map_or(SECOND, |n: u32| n * SECOND),
-        delivery_id: (n % 2 == 0).then(|| format!("d{n}").into()),
+        delivery_id: n.is_multiple_of(2).then(|| format!("d{n}").into()),
         same: Same::Body,
     };
     let notes = (0..20).map(|n| Note { event, sighting: sighting(n) });
     let of_nobody = Note { event: making().id(), sighting: sighting(0) };
     fresh.store.note(notes.chain([of_nobody]).collect()).await.expect("it notes");
-    fresh.new(making().delivery("d2")).await; // written with the next write
+    fresh.claimed(making().delivery("d2")).await; // written with the next write
     let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
     assert_eq!(story.duplicates, 20);
     assert_eq!(story.sightings, (0..limits::SIGHTINGS_MAX as u64).map(sighting).collect::<Vec<_>>());
@@ -105,7 +105,7 @@ pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
     let mut all = Vec::new();
     for n in 0..8 {
         let made = making().source(["a", "b"][n % 2]).route(["x", "y"][n / 4]);
-        all.push(fresh.new(made).await.id);
+        all.push(fresh.claimed(made).await.id);
     }
     fresh.attempt(all[1], delivered()).await;
     fresh.attempt(all[2], rejected()).await;
@@ -129,8 +129,8 @@ pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
 }
 
 pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: Fresh) {
-    let first = fresh.new(making().delivery("F2")).await;
-    let second = fresh.new(making().delivery("d2")).await;
+    let first = fresh.claimed(making().delivery("F2")).await;
+    let second = fresh.claimed(making().delivery("d2")).await;
     let named = async |name: &str| {
         let events = fresh.store.named(name.into(), 10).await.expect("it reads");
         events.iter().map(|event| event.id).collect::<Vec<EventId>>()
@@ -148,10 +148,10 @@ pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
 
 pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: Fresh) {
     let Some(spoil) = &fresh.spoil else { return };
-    let event = fresh.new(making().delivery("d1").carrying("as it came")).await.id;
+    let event = fresh.claimed(making().delivery("d1").carrying("as it came")).await.id;
     let other = making().delivery("d2").carrying("another");
     let payload = other.payload().clone();
-    let other = fresh.new(other).await.id;
+    let other = fresh.claimed(other).await.id;
     spoil(event);
     assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Damaged);
     assert_eq!(fresh.store.payload(other).await.expect("it reads"), Stored::Whole(payload));

@@ -7,23 +7,23 @@ use crate::decide::retry::Jitter;
 use crate::store::{Advance, Stored};
 
 pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None)).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await, (first, Same::Change));
-    let second = fresh.new(making().delivery("d3").change("app", "B", None)).await.id;
+    let second = fresh.claimed(making().delivery("d3").change("app", "B", None)).await.id;
     assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "B", None)).await.0, second);
-    fresh.new(making().delivery("d5").change("other", "A", None)).await;
+    fresh.claimed(making().delivery("d5").change("other", "A", None)).await;
 }
 
 pub(super) async fn a_change_and_its_roll_back_are_three_events(fresh: Fresh) {
     for (n, to) in ["A", "B", "A"].into_iter().enumerate() {
-        fresh.new(making().delivery(&format!("d{n}")).change("app", to, None)).await;
+        fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, None)).await;
     }
 }
 
 pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").body("b1").change("app", "A", None)).await.id;
+    let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None)).await.id;
     fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
-    fresh.new(making().delivery("d3").body("b3").change("app", "B", None)).await;
+    fresh.claimed(making().delivery("d3").body("b3").change("app", "B", None)).await;
     let again = fresh.duplicate(making().delivery("d2").body("x").change("app", "A", None)).await;
     assert_eq!(again, (first, Same::Delivery));
     let again = fresh.duplicate(making().delivery("x").body("b2").change("app", "A", None)).await;
@@ -31,36 +31,36 @@ pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_af
 }
 
 pub(super) async fn named_fields_leave_no_alias(fresh: Fresh) {
-    fresh.new(making().delivery("d1").named("n1").change("app", "A", None)).await;
+    fresh.claimed(making().delivery("d1").named("n1").change("app", "A", None)).await;
     fresh.duplicate(making().delivery("d2").named("n2").change("app", "A", None)).await;
-    fresh.new(making().delivery("d3").named("n2").change("app", "B", None)).await;
+    fresh.claimed(making().delivery("d3").named("n2").change("app", "B", None)).await;
 }
 
 pub(super) async fn an_older_order_is_stale_and_an_equal_one_is_not(fresh: Fresh) {
-    fresh.new(making().delivery("d1").change("app", "A", Some(10))).await;
-    let newer = fresh.new(making().delivery("d2").change("app", "B", Some(20))).await.id;
+    fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
+    let newer = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
     assert_eq!(fresh.stale(making().delivery("d3").change("app", "A", Some(19))).await, newer);
-    let equal = fresh.new(making().delivery("d3").change("app", "C", Some(20))).await.id; // the stale one left no key
+    let equal = fresh.claimed(making().delivery("d3").change("app", "C", Some(20))).await.id; // the stale one left no key
     assert_eq!(fresh.stale(making().delivery("d4").change("app", "A", Some(-5))).await, equal);
     assert_eq!(fresh.duplicate(making().delivery("d5").change("app", "C", Some(1))).await.0, equal);
-    fresh.new(making().delivery("d6").change("app", "D", None)).await;
+    fresh.claimed(making().delivery("d6").change("app", "D", None)).await;
 }
 
 pub(super) async fn after_a_replay_an_equal_order_is_stale_until_a_newer_one_comes(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", Some(10))).await.id;
-    let second = fresh.new(making().delivery("d2").change("app", "B", Some(20))).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await.id;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
     for id in [first, second] {
         fresh.attempt(id, delivered()).await;
     }
     fresh.step(first, Step::Replay).await;
     assert_eq!(fresh.stale(making().delivery("d3").change("app", "C", Some(20))).await, first);
     assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "A", Some(20))).await.0, first);
-    fresh.new(making().delivery("d5").change("app", "C", Some(21))).await;
-    fresh.new(making().delivery("d6").change("app", "D", Some(21))).await;
+    fresh.claimed(making().delivery("d5").change("app", "C", Some(21))).await;
+    fresh.claimed(making().delivery("d6").change("app", "D", Some(21))).await;
 }
 
 pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1").change("app", "A", Some(10))).await;
+    let event = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
     let running = fresh.start(event.id).await;
     fresh.duplicate(making().delivery("d2").change("app", "A", Some(30))).await;
     let order = |event: &Event| event.change.and_then(|change| change.order);
@@ -77,8 +77,8 @@ pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_take
 }
 
 pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None)).await.id;
-    fresh.new(making().delivery("d2").change("app", "B", None)).await;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
+    fresh.claimed(making().delivery("d2").change("app", "B", None)).await;
     assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
     fresh.step(first, Step::HandBack).await;
     assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
@@ -88,14 +88,14 @@ pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: Fresh) {
 pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_again(fresh: Fresh) {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for subject in ["settle", "expire", "start", "rearm"] {
-        let event = fresh.new(making().delivery(subject).change(subject, "A", None)).await.id;
+        let event = fresh.claimed(making().delivery(subject).change(subject, "A", None)).await.id;
         if subject == "rearm" {
             assert_eq!(dead_of(&fresh.attempt(event, rejected()).await), Some(Cause::Rejected));
         } else if subject != "start" {
             fresh.start(event).await;
         }
         old.push(event);
-        new.push(fresh.new(making().change(subject, "B", None)).await.id);
+        new.push(fresh.claimed(making().change(subject, "B", None)).await.id);
     }
     assert_eq!(superseded_by(&fresh.settle(old[0], failed()).await), Some(new[0]));
     fresh.wait(MINUTE);
@@ -114,18 +114,18 @@ pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_
 }
 
 pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None).group("app")).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
     fresh.attempt(first, failed()).await;
-    let second = fresh.new(making().delivery("d2").change("app", "B", None).group("app")).await;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None).group("app")).await;
     assert_eq!(superseded_by(&fresh.get(first).await), Some(second.id));
     assert!(matches!(second.state, State::Waiting { due: Some(_) }), "the slot was free by then: {:?}", second.state);
     fresh.start(second.id).await;
 }
 
 pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fresh: Fresh) {
-    let first = fresh.new(making().delivery("d1").change("app", "A", None)).await.id;
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.attempt(first, failed()).await;
-    let second = fresh.new(making().delivery("d2").change("app", "B", None)).await.id;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
     match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
         Claim::Duplicate { event, same: Same::Delivery, instead: true, .. } => assert_eq!(event.id, second),
         other => panic!("{other:?}"),
@@ -133,7 +133,7 @@ pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fre
 }
 
 pub(super) async fn a_rearm_takes_the_arriving_body(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1").carrying("old")).await.id;
+    let event = fresh.claimed(making().delivery("d1").carrying("old")).await.id;
     let dead = fresh.attempt(event, rejected()).await;
     fresh.wait(DAY);
     let arriving = making().carrying("new");

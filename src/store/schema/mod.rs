@@ -194,21 +194,21 @@ mod tests {
         (1..).zip(ups).map(one).collect()
     }
 
-    fn check(ups: &[&str], expected: Result<(), Refused>) {
-        assert_eq!(fits(KNOWN, &applied(ups)), expected);
+    fn check(ups: &[&str], expected: &Result<(), Refused>) {
+        assert_eq!(&fits(KNOWN, &applied(ups)), expected);
     }
 
     #[test]
     fn one_version_ahead_is_fine_and_two_are_not() {
-        check(&["A", "B"], Ok(()));
-        check(&["A", "B", "C"], Ok(()));
-        check(&["A", "B", "C", "D"], Err(Refused::Newer { store: 4, ours: 2 }));
-        check(&["A"], Err(Refused::Older { store: 1, ours: 2 }));
+        check(&["A", "B"], &Ok(()));
+        check(&["A", "B", "C"], &Ok(()));
+        check(&["A", "B", "C", "D"], &Err(Refused::Newer { store: 4, ours: 2 }));
+        check(&["A"], &Err(Refused::Older { store: 1, ours: 2 }));
     }
 
     #[test]
     fn an_edited_past_is_refused() {
-        check(&["A", "b"], Err(Refused::Drift { version: 2, name: "b".into() }));
+        check(&["A", "b"], &Err(Refused::Drift { version: 2, name: "b".into() }));
         assert!(way_up(KNOWN, &applied(&["x"]), None).is_err());
         assert!(way_down(KNOWN, &applied(&["x"]), 0).is_err());
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! claim, advance, forget, note ─▶ the writing thread ─▶ one transaction per batch, synced      writer.rs, rows.rs
+//!                                 the log is moved into the database beside it                 log.rs
 //! get, payload, due, list, …   ─▶ a few connections that only read                             read.rs
 //! ```
 //!
@@ -10,6 +11,7 @@
 
 mod cells;
 mod declare;
+mod log;
 mod open;
 mod read;
 mod rows;
@@ -30,6 +32,7 @@ use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
+use log::Log;
 use read::Readers;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -42,7 +45,7 @@ use tokio::sync::{oneshot, watch};
 use writer::{Ask, Failed, Job, Notes, Writer};
 
 /// A database's clock that is further ahead of the wall's than this is worth a word.
-const CLOCK_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+const CLOCK_AHEAD: Duration = Duration::from_hours(24);
 
 /// A store in a file of this machine.
 pub struct Sqlite {
@@ -85,7 +88,8 @@ impl Sqlite {
         if access != Access::Read {
             let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
-            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes: Notes::default() };
+            let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
+            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes: Notes::default(), log };
             if access == Access::Node {
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }

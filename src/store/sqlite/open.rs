@@ -199,6 +199,13 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
     Ok(Opened { db, lock })
 }
 
+/// One more connection that writes, for who holds the lock.
+pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    settle(path, &db)?;
+    Ok(db)
+}
+
 /// A connection that only reads.
 pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -271,7 +278,7 @@ fn settle(path: &Path, db: &Connection) -> Result<(), OpenError> {
         db.pragma_update(None, "synchronous", "full")?;
         db.pragma_update(None, "cache_size", WRITER_CACHE)?;
         db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_MAX, |_| Ok(()))?;
-        // The writer moves the log into the database itself, after it has answered, and hears when that fails.
+        // We move the log into the database ourselves, and hear when that fails.
         db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
     };
     set().map_err(|error| OpenError::sqlite(path, error))

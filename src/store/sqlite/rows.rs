@@ -98,8 +98,8 @@ impl Rows<'_> {
             Of::Source(name) => Ok(vec![name.to_owned()]),
             Of::Unknown(keeps) => {
                 let mut rows = self.db.prepare_cached(named)?;
-                let names = rows.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>>>()?;
-                Ok(names.into_iter().filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
+                let found = rows.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>>>()?;
+                Ok(found.into_iter().filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
             }
         }
     }

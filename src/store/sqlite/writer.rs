@@ -9,6 +9,7 @@
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
 
+use super::log::Log;
 use super::rows::Rows;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
@@ -26,8 +27,6 @@ use tokio::sync::{oneshot, watch};
 const NOTE_HELD: Duration = Duration::from_secs(1);
 /// How many notes are held back.
 const NOTES_HELD: usize = 1_000;
-/// The log is moved into the database when it has this many pages: 16 MiB.
-const WAL_PAGES: i64 = 4_096;
 
 /// One thing to do in the next transaction, for somebody who waits.
 pub(super) trait Task: Send {
@@ -83,6 +82,7 @@ pub(super) struct Writer {
     pub(super) failed: Arc<Failed>,
     pub(super) commits: Arc<AtomicU64>,
     pub(super) notes: Notes,
+    pub(super) log: Log,
 }
 
 /// Notes that are held back.
@@ -165,7 +165,7 @@ impl Writer {
             task.tell(committed.clone());
         }
         if self.failed.borrow().is_none() {
-            self.move_log();
+            self.log.look(&self.db);
         }
     }
 
@@ -203,27 +203,10 @@ impl Writer {
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.db.prepare_cached(sql)?.execute([]).map(drop)
     }
-
-    /// Moves a long log into the database. That a disk does not keep what it took is heard here, where SQLite's own
-    /// checkpoint would say nothing and forget the log with the next one.
-    fn move_log(&self) {
-        let pages = |sql| self.db.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(1));
-        let moved = match pages("pragma wal_checkpoint(noop)") {
-            Ok(long) if long >= WAL_PAGES => pages("pragma wal_checkpoint(passive)").map(drop),
-            looked => looked.map(drop),
-        };
-        let Err(error) = moved else { return };
-        match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                stop(&self.failed, &format!("cannot move the log into the database: {error}"));
-            }
-            _ => telemetry::say(Level::Warn, "log stays long", &[("why", &error.to_string())]),
-        }
-    }
 }
 
 /// Writes nothing any more from here on.
-fn stop(failed: &Failed, why: &str) {
+pub(super) fn stop(failed: &Failed, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
