@@ -158,3 +158,49 @@ async fn a_rotten_database_stops_the_store_for_good() {
     let answer = store.get(making().id()).await;
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
 }
+
+/// The child of the next test: claims until the disk does not say whether it wrote.
+#[tokio::test]
+#[ignore = "run by the next test, with a disk that fails"]
+async fn claims_on_a_disk_that_fails() {
+    let path = std::env::var("HOOKONCE_TEST_STORE").unwrap();
+    let store = node(Path::new(&path));
+    for n in 0..100 {
+        let claimed = store.claim(vec![making().delivery(&format!("d{n}")).made(store.now())]).await;
+        match claimed {
+            Ok(_) => std::fs::write(Path::new(&path).with_extension("acked"), (n + 1).to_string()).unwrap(),
+            Err(StoreError::Unsure(_)) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let why = store.failed().borrow().clone();
+    assert!(why.is_some(), "the store says that it stopped");
+    let after = store.claim(vec![making().delivery("after").made(store.now())]).await;
+    assert!(matches!(after, Err(StoreError::Broken(_))), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let child = std::process::Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"])
+        .args(["-e", "inject=fsync,fdatasync:error=EIO:when=20"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "rot::claims_on_a_disk_that_fails"])
+        .env("HOOKONCE_TEST_STORE", &path)
+        .output();
+    let Ok(child) = child else {
+        println!("skipped: strace makes the disk fail, and is not there");
+        return;
+    };
+    let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+    let acked: u32 = std::fs::read_to_string(path.with_extension("acked")).unwrap().parse().unwrap();
+    let store = node(&path);
+    for n in 0..acked {
+        assert_eq!(claim_kind(&claim(&store, making().delivery(&format!("d{n}"))).await), "duplicate", "{n}");
+    }
+    let late = claim_kind(&claim(&store, making().delivery("after")).await);
+    assert_eq!(late, "new", "nothing was written after it stopped");
+}

@@ -5,7 +5,7 @@
 //! That a disk does not keep what it took is heard here. SQLite's own checkpoint would say nothing, and forget the
 //! log with the next one that seems to succeed.
 
-use super::writer::{Failed, stop};
+use super::writer::{Failed, leave_log, stop};
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::sync::Arc;
@@ -63,6 +63,7 @@ fn run(db: &Connection, woken: &Receiver<()>, failed: &Failed) {
     while woken.recv().is_ok() && failed.borrow().is_none() {
         hear(db.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(())), failed);
     }
+    leave_log(db, failed);
 }
 
 fn hear(moved: Result<(), rusqlite::Error>, failed: &Failed) {

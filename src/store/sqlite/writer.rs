@@ -16,6 +16,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::Clock;
 use crate::store::{Note, StoreError};
 use crate::telemetry::{self, Level};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +120,7 @@ impl Writer {
         }
         self.notes.closing = true;
         self.work(Vec::new());
+        leave_log(&self.db, &self.failed);
     }
 
     /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
@@ -215,6 +217,14 @@ pub(super) fn stop(failed: &Failed, why: &str) {
         }
         first
     });
+}
+
+/// A store that has stopped leaves its log to the next one who opens it: what a disk failed to keep once must not be
+/// taken for kept because a second try went well.
+pub(super) fn leave_log(db: &Connection, failed: &Failed) {
+    if failed.borrow().is_some() {
+        let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
 }
 
 /// Tells when the thread dies of our own bug.
