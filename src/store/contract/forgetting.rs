@@ -1,6 +1,6 @@
 //! Forgetting: only what is over, by the store's clock, an event with all its keys.
 
-use super::{DAY, Fresh, KEPT, MINUTE, delivered, failed, making};
+use super::{DAY, Fresh, KEPT, MINUTE, Making, delivered, failed, making};
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::Duration;
 use crate::store::{Forgotten, Keeps, Stored};
@@ -108,8 +108,11 @@ pub(super) async fn an_event_and_all_its_keys_go_together(fresh: Fresh) {
     fresh.wait(30 * DAY);
     assert_eq!(fresh.forget(100).await.events, 1);
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
-    for made in [making().delivery("d1"), making().body("b1"), making().delivery("d2"), making().body("b2")] {
-        fresh.claimed(made).await;
+    let all: [fn() -> Making; 4] =
+        [|| making().delivery("d1"), || making().body("b1"), || making().delivery("d2"), || making().body("b2")];
+    for made in all {
+        let anew = fresh.claimed(made()).await.id;
+        assert_eq!(fresh.duplicate(made()).await.0, anew, "its key is free to be held again");
     }
     assert_eq!(fresh.duplicate(making().delivery("d3")).await.0, second);
 }
