@@ -8,6 +8,7 @@ use hookonce::store::Store;
 use hookonce::store::contract::making;
 use hookonce::store::sqlite::{Access, Sqlite};
 use rusqlite::Connection;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The size of a registry's delivery, as measured.
@@ -52,6 +53,33 @@ async fn claims_per_second() {
                 println!("round {round}, {size:>3} per batch, {name:>10}: {new:>7.0} new/s, {again:>7.0} duplicates/s");
             }
         }
+    }
+}
+
+/// One claim each, from 32 tasks that wait for their answer: batches form by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn claims_from_many_at_once() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
+        let store = Arc::new(Sqlite::open(&dir.path().join(format!("{name}.db")), Access::Node).unwrap());
+        let mut each: Vec<Vec<Vec<New>>> = Vec::new();
+        for task in 0..32 {
+            each.push((0..500).map(|n| batch(&store, task * 500 + n, 1, body)).collect());
+        }
+        let begun = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for claims in each {
+            let store = store.clone();
+            tasks.spawn(async move {
+                for claim in claims {
+                    store.claim(claim).await.unwrap();
+                }
+            });
+        }
+        tasks.join_all().await;
+        let rate = 16_000.0 / begun.elapsed().as_secs_f64();
+        println!("32 at once, {name:>10}: {rate:>7.0} new/s in {} commits", store.commits());
     }
 }
 

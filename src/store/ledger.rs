@@ -139,7 +139,10 @@ fn matching<L: Ledger>(
     let mut dead = None;
     for IdentityKey { same, key } in keys {
         let Some(held) = ledger.held(key)? else { continue };
-        let Some(row) = ledger.row(held.event)? else { continue };
+        let Some(row) = ledger.row(held.event)? else {
+            ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
+            continue;
+        };
         if expired(ledger, &row, keep, now)? {
             ledger.remove(row.event.id)?;
         } else if !matches!(row.event.state, State::Dead { .. }) {

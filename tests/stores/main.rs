@@ -1,7 +1,6 @@
 //! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
-#![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
+#![cfg_attr(feature = "sqlite", expect(clippy::unwrap_used, reason = "these are tests, their helpers too"))]
 
-use hookonce::decide::id::EventId;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{self, Fresh};
@@ -45,10 +44,12 @@ async fn sqlite_keeps_the_contract() {
         let path = dir.path().join(format!("{n}.db"));
         let clock = Clock::manual(START);
         let store = Sqlite::open_by(&path, Access::Node, Some(clock.clone())).unwrap();
-        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(move |id: EventId| {
-            let db = rusqlite::Connection::open(&path).unwrap();
-            db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();
-        })
+        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(
+            move |id: hookonce::decide::id::EventId| {
+                let db = rusqlite::Connection::open(&path).unwrap();
+                db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();
+            },
+        )
     })
     .await;
 }

@@ -136,6 +136,15 @@ impl Drop for Disk {
 }
 
 #[test]
+fn a_full_disk_is_told() {
+    let Some(disk) = Disk::mount("size=64k") else { return };
+    let path = disk.0.path().join("a.db");
+    let _ = std::fs::write(disk.0.path().join("ballast"), vec![0; 60 << 10]);
+    check_refused(&path, Access::Node, "is full");
+    std::fs::remove_file(disk.0.path().join("ballast")).unwrap();
+}
+
+#[test]
 fn a_read_only_folder_is_told() {
     let Some(disk) = Disk::mount("ro,size=1m") else { return };
     check_refused(&disk.0.path().join("a.db"), Access::Node, "read-only");

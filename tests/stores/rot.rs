@@ -60,6 +60,17 @@ async fn an_event_whose_row_cannot_be_read_is_dead_of_damaged_and_hands_its_slot
     }
 }
 
+#[tokio::test]
+async fn a_key_that_lost_its_event_is_freed_and_held_again() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    let event = new(&store, making().delivery("d1")).await.id;
+    Connection::open(&path).unwrap().execute("delete from events where id = ?1", [event.0]).unwrap();
+    assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "new");
+    assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate");
+}
+
 /// Asks everything of a store whose file may be rotten: it may refuse, but never panic, and never give a wrong body.
 async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u32, u32, u32) {
     let (mut whole, mut damaged, mut refused) = (0, 0, 0);
