@@ -6,6 +6,7 @@
 //! log with the next one that seems to succeed.
 
 use super::writer::{Failed, leave_log, stop};
+use crate::telemetry::{self, Level};
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::sync::Arc;
@@ -72,6 +73,6 @@ fn hear(moved: Result<(), rusqlite::Error>, failed: &Failed) {
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
         stop(failed, &format!("cannot move the log into the database: {error}"));
     } else {
-        tracing::warn!(%error, "the log stays long: it could not be moved into the database");
+        telemetry::say(Level::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
     }
 }
