@@ -3,6 +3,7 @@
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::{Config, StoreAddress};
 use crate::decide::limits;
+use crate::decide::recipe;
 use crate::decide::source::{Identity, Source, Sources};
 use crate::decide::time::Timestamp;
 use crate::dispatcher::{Dispatcher, Lane};
@@ -11,10 +12,10 @@ use crate::http::accept::{self, Limits};
 use crate::http::admin::{self, Desk};
 use crate::http::body::BodiesInFlight;
 use crate::http::ingest::{Health, Ingest};
-use crate::store::Store;
 use crate::store::batch::Batcher;
 use crate::store::clock::Clock;
 use crate::store::memory::Memory;
+use crate::store::{Store, StoreError};
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,6 +62,7 @@ impl Node {
         let (ingest, admin) = (address(&listener)?, address(&admin_listener)?);
         let lanes = lanes(config, guard)?;
         let (store, failed) = open(config).await?;
+        notice(&*store, config).await?;
         let batch = Batcher::start(store.clone());
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
@@ -147,6 +149,17 @@ fn lanes(config: &Config, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart>
         }
     }
     Ok(lanes)
+}
+
+/// Says what would act again because a source was renamed or its identities changed.
+async fn notice(store: &dyn Store, config: &Config) -> Result<(), CannotStart> {
+    let cannot = |error: StoreError| CannotStart(error.to_string());
+    let recipes = config.recipes();
+    let before = store.recipes().await.map_err(cannot)?;
+    for change in recipe::changes(&before, &recipes) {
+        telemetry::say(Level::Warn, "once", &[("why", &change)]);
+    }
+    if before == recipes { Ok(()) } else { store.remember(recipes).await.map_err(cannot) }
 }
 
 type Opened = (Arc<dyn Store>, watch::Receiver<Option<String>>);

@@ -40,7 +40,7 @@ pub enum Format {
 /// Lines that wait for the writer; one more is dropped and counted.
 const LINES_WAITING_MAX: usize = 8192;
 /// The longest value that is said.
-const VALUE_CHARS_MAX: usize = 200;
+const VALUE_CHARS_MAX: usize = 400;
 
 /// Where lines go.
 #[derive(Clone, Debug)]

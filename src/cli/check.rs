@@ -3,9 +3,10 @@
 mod json;
 
 use crate::action::plan::{ActionPlan, Block, EnvEntry};
-use crate::config::problem::{Ink, Nature, Problems, count};
+use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::{self, Config, Env, May, Notes, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
+use crate::decide::recipe;
 use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -18,6 +19,19 @@ pub enum Form {
     Text(Ink),
     /// For programs.
     Json,
+}
+
+/// What would act again, by what the store remembers of earlier configs. A store that cannot be read has nothing to say
+/// here.
+fn against_store(config: &Config) -> Vec<Problem> {
+    #[cfg(feature = "sqlite")]
+    if let StoreAddress::Sqlite(path) = &config.store
+        && path.exists()
+    {
+        let before = crate::store::sqlite::remembered(path);
+        return recipe::changes(&before, &config.recipes()).into_iter().map(Problem::warning).collect();
+    }
+    Vec::new()
 }
 
 /// What was found out; its number is the exit code.
@@ -35,7 +49,11 @@ pub enum Verdict {
 /// Loads a config and says what it means, or what is wrong with it.
 pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
     let loaded = match config::find(explicit, env) {
-        Ok(path) => config::load(&path, env).map(|config| (path.display().to_string(), config)),
+        Ok(path) => config::load(&path, env).map(|mut config| {
+            let renamed = against_store(&config);
+            config.warnings.extend(renamed);
+            (path.display().to_string(), config)
+        }),
         Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem], more: 0 }),
     };
     match (loaded, form) {

@@ -27,6 +27,7 @@ pub use elsewhere::Secret;
 pub use value::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
+use crate::decide::recipe::Recipe;
 use crate::decide::source::Source;
 use problem::{Nature, Problem, Problems};
 use std::collections::{BTreeSet, HashMap};
@@ -64,6 +65,15 @@ pub struct Config {
     pub notes: HashMap<Arc<str>, Notes>,
     /// What works, but probably not as meant.
     pub warnings: Vec<Problem>,
+}
+
+impl Config {
+    /// What the identities of each scope are made of, in the order of the scopes.
+    pub fn recipes(&self) -> Vec<Recipe> {
+        let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();
+        recipes.sort();
+        recipes
+    }
 }
 
 /// Where events are kept.

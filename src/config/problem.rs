@@ -76,6 +76,11 @@ impl Problem {
         Self { level: Level::Error, title: title.into(), place: None, hint: Some(hint.into()) }
     }
 
+    /// A warning without a place.
+    pub fn warning(title: impl Into<String>) -> Self {
+        Self { level: Level::Warning, title: title.into(), place: None, hint: None }
+    }
+
     /// As people see it; ends with a newline.
     pub fn render(&self, ink: Ink) -> String {
         let (word, code) = match self.level {

@@ -9,6 +9,7 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
+use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -35,6 +36,7 @@ struct Books {
     tried: HashMap<EventId, Vec<Tried>>,
     sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
     turns: u64,
+    recipes: Vec<Recipe>,
 }
 
 impl Memory {
@@ -157,6 +159,15 @@ impl Store for Memory {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         answer(self.with(|books, now| ledger::forget(books, &keeps, limit, now)))
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        answer(Ok(self.books().recipes.clone()))
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.books().recipes = recipes;
+        answer(Ok(()))
     }
 
     fn now(&self) -> Timestamp {

@@ -17,6 +17,7 @@ use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
 use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::EventId;
+use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
 use std::collections::HashMap;
@@ -63,6 +64,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Frees the space of what may be forgotten, a little at a time: at most `limit` events.
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+
+    /// What each scope's identities were made of, when a node last said so.
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
+
+    /// Remembers these instead.
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;

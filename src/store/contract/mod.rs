@@ -93,6 +93,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
         events_are_listed_newest_first_and_filtered
         an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
         a_damaged_body_is_said_to_be_damaged
+        recipes_are_remembered_until_others_are
     }
 };
 

@@ -6,6 +6,7 @@ use crate::decide::claim::Same;
 use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
+use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
 use crate::store::{Listing, Note, Sighting, Stored};
 
@@ -158,4 +159,13 @@ pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: Fresh) {
     let change = fresh.get(event).await.change(Step::Damage, &route(), fresh.store.now()).expect("it waits");
     fresh.store.advance(vec![change]).await.expect("it writes");
     assert!(fresh.get(event).await.change(start(), &route(), fresh.store.now()).is_err());
+}
+
+pub(super) async fn recipes_are_remembered_until_others_are(fresh: Fresh) {
+    let recipe = |scope: &str, once: &str| Recipe { scope: scope.into(), once: once.into() };
+    assert_eq!(fresh.store.recipes().await.expect("it reads"), []);
+    for recipes in [vec![recipe("a", "body"), recipe("b", "delivery")], vec![recipe("a", "delivery")]] {
+        fresh.store.remember(recipes.clone()).await.expect("it writes");
+        assert_eq!(fresh.store.recipes().await.expect("it reads"), recipes);
+    }
 }

@@ -30,6 +30,7 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::limits;
+use crate::decide::recipe::Recipe;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use log::Log;
@@ -160,6 +161,11 @@ impl Sqlite {
     }
 }
 
+/// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
+pub fn remembered(path: &Path) -> Vec<Recipe> {
+    open_file(path, Access::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
+}
+
 impl Drop for Sqlite {
     /// What was asked is still written, then the file is closed, then its lock is given back.
     fn drop(&mut self) {
@@ -260,6 +266,18 @@ impl Store for Sqlite {
         self.ask(limit, 0, move |rows| {
             let now = rows.now;
             ledger::forget(rows, &keeps, limit, now)
+        })
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.look(read::recipes)
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.ask(recipes.len(), 0, move |rows| {
+            rows.db.prepare_cached("delete from scopes")?.execute([])?;
+            let mut insert = rows.db.prepare_cached("insert or replace into scopes (scope, once) values (?1, ?2)")?;
+            recipes.iter().try_for_each(|recipe| insert.execute([&recipe.scope, &recipe.once]).map(drop))
         })
     }
 

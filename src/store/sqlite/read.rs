@@ -8,6 +8,7 @@ use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId};
+use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
 use crate::telemetry::{self, Level};
@@ -190,6 +191,11 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
         damaged(id, "its receipt cannot be read");
     }
     Ok(found.flatten())
+}
+
+pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
+    let mut rows = db.prepare_cached("select scope, once from scopes order by scope")?;
+    rows.query_map([], |row| Ok(Recipe { scope: row.get(0)?, once: row.get(1)? }))?.collect()
 }
 
 macro_rules! listed {
