@@ -1,5 +1,7 @@
 //! Rules that can be tests: the direction of `use`, no clock where none belongs, files of one idea, words that are true.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 use std::path::{Path, PathBuf};
 
 /// Who may know whom: a part, and the parts it may name.

@@ -203,7 +203,7 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.replaced(by, now) {
-        write(ledger, row, event, now)?;
+        write(ledger, &row, event, now)?;
     } else if row.event.state.ended().is_some() {
         row.keep_from = Some(now);
         ledger.update(&row)?;
@@ -253,7 +253,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
     if let Some(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt)?;
     }
-    let event = write(ledger, row, event, now)?;
+    let event = write(ledger, &row, event, now)?;
     Ok(Advance::Written { event: Box::new(event), now })
 }
 
@@ -271,7 +271,7 @@ fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), 
 }
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
-fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
     let event = in_slot(ledger, event)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
@@ -290,7 +290,7 @@ fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> R
 pub fn bury<L: Ledger>(ledger: &mut L, row: Row, now: Timestamp) -> Result<Row, L::Error> {
     let state = State::Dead { cause: Cause::Damaged, at: now };
     let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
-    let event = write(ledger, Row { keep_from: None, ..row }, event, now)?;
+    let event = write(ledger, &Row { keep_from: None, ..row }, event, now)?;
     Ok(Row { event, keep_from: None })
 }
 
