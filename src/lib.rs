@@ -28,6 +28,22 @@
 //! bytes ─▶ Delivery ─judge─▶ Verdict ─claim─▶ Claim ─act─▶ Outcome ─after─▶ State ─advance─▶ answer
 //! ```
 
+#[cfg(feature = "node")]
+pub mod action;
+#[cfg(feature = "node")]
+pub mod cli;
+#[cfg(feature = "node")]
+pub mod config;
 pub mod decide;
 #[cfg(feature = "node")]
+pub mod dispatcher;
+#[cfg(feature = "node")]
+pub mod gateway;
+#[cfg(feature = "node")]
+pub mod http;
+#[cfg(feature = "node")]
+pub mod node;
+#[cfg(feature = "node")]
 pub mod store;
+#[cfg(feature = "node")]
+pub mod telemetry;

@@ -68,6 +68,11 @@ pub fn turned_away(status: u16, reason: &str) -> Reply {
     Reply::json(status, "refused", json!({ "reason": reason }))
 }
 
+/// The node is alive, or ready.
+pub fn fine() -> Reply {
+    Reply::json(200, "ok", Json::Null)
+}
+
 /// The store is down, too much is under way, or the node is about to stop.
 pub fn unavailable() -> Reply {
     Reply::json(503, "unavailable", Json::Null).retry_after()

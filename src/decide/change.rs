@@ -70,10 +70,9 @@ impl Event {
             _ => PlaceInLine::Keeps,
         };
         let asks = match &step {
-            Step::Start { .. } => !self.owed_first_attempt(),
+            Step::Start { .. } | Step::Rejoin => !self.owed_first_attempt(),
             Step::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
             Step::Expire { .. } | Step::Rearm => true,
-            Step::Rejoin => !self.owed_first_attempt(),
             _ => false,
         };
         let receipt = match &step {

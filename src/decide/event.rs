@@ -217,8 +217,9 @@ impl Outcome {
     /// What was answered, if anything was.
     pub fn receipt(&self) -> Option<&Receipt> {
         match self {
-            Self::Delivered(receipt) => receipt.as_ref(),
-            Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => receipt.as_ref(),
+            Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
+                receipt.as_ref()
+            }
             Self::Unknown { .. } => None,
         }
     }
@@ -462,6 +463,19 @@ impl Event {
                 }
             }
         };
+    }
+
+    /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
+    #[must_use]
+    pub fn begun(mut self, lasts: Duration, by: Node) -> Self {
+        self.attempt = 1;
+        self.state = State::Running { until: self.received_at + lasts, by };
+        self
+    }
+
+    /// Its node, while it runs.
+    pub fn runs_by(&self, node: &Node) -> bool {
+        matches!(&self.state, State::Running { by, .. } if by == node)
     }
 
     /// The same event with its group's slot taken by another: it waits until the slot is handed to it.

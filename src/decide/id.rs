@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An event's name: a UUIDv7, made when it is claimed. It orders nothing: `turn` does.
+/// An event's name: a `UUIDv7`, made when it is claimed. It orders nothing: `turn` does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub [u8; 16]);
 

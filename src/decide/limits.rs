@@ -14,8 +14,18 @@ pub const HEADERS_MAX: usize = 128;
 pub const HEADER_TIME: Duration = Duration::from_secs(10);
 /// A body that comes slower than this, counted after a first second of grace, is given up.
 pub const BODY_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
+/// How far a body may fall behind that rate: the first second, and two more for packets that were lost. A body that
+/// stalls is given up after this.
+pub const BODY_BEHIND_MAX: Duration = Duration::from_secs(3);
 /// Connections to one port at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// A connection that is kept open between two requests, or that takes nothing of its answer, is closed after this.
+pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
+/// After an answer that was given before its request was read to the end: how long the rest is read and thrown away,
+/// so that the sender sees the answer and not a reset.
+pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
+/// The time in which requests under way may finish when a node stops.
+pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// Objects and arrays inside each other.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// One field's value.
@@ -39,7 +49,7 @@ pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
 /// How far ahead of the store's clock an `order` may be.
-pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Output of one attempt; the head and the tail are kept.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// A kept answer.
@@ -55,7 +65,7 @@ pub const SIGHTINGS_MAX: usize = 16;
 /// `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
 /// How long a receiver's `Retry-After` is believed.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 /// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
 pub const DOUBTS_MIN: u32 = 3;
 /// The earliest a redelivery under the same id re-arms a dead event.
@@ -64,3 +74,9 @@ pub const REDELIVERY_AFTER: Duration = Duration::from_secs(5);
 pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
 /// Claims repeated because the event changed under a re-arm; after that the sender is asked to come again.
 pub const REARM_TRIES: usize = 3;
+/// How often a node looks for work that nobody told it about.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Events forgotten in one go.
+pub const FORGET_BATCH: usize = 500;
+/// How often the sweep runs.
+pub const FORGET_EVERY: Duration = Duration::from_mins(1);

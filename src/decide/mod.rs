@@ -25,6 +25,7 @@ pub mod judge;
 pub mod key;
 pub mod limits;
 pub mod nearest;
+pub mod recipe;
 pub mod refusal;
 pub mod retry;
 pub mod source;

@@ -131,7 +131,7 @@ pub struct Kept {
 impl Default for Kept {
     /// What holds for a source that is no longer configured.
     fn default() -> Self {
-        Self { keys: Keep::For(Duration::from_secs(30 * 86_400)), body: Duration::from_secs(7 * 86_400) }
+        Self { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) }
     }
 }
 
@@ -249,12 +249,9 @@ impl Default for Route {
             name: "1".into(),
             when: None,
             group: None,
-            retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_secs(3600) },
+            retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             in_doubt: InDoubt::Retry,
-            redelivery: Redelivery::Retry {
-                same_after: limits::REDELIVERY_AFTER,
-                other_after: Duration::from_secs(60),
-            },
+            redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: Duration::from_mins(1) },
             lease: Duration::from_secs(30),
             at_once: 64,
             makes: Makes::Record,

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn it_begins_at_its_floor_and_never_shows_less() {
-        let floor = wall() + Duration::from_secs(3_600);
+        let floor = wall() + Duration::from_hours(1);
         let clock = Clock::wall(floor);
         let (first, second) = (clock.now(), clock.now());
         assert!(floor <= first && first <= second);

@@ -10,9 +10,9 @@
 use super::{Advance, Forgotten, Keeps};
 use crate::decide::change::{Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
-use crate::decide::event::{ChangeOf, Event, How, Receipt, State};
+use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::source::Keep;
+use crate::decide::source::{Keep, Kept};
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
@@ -57,7 +57,7 @@ pub trait Ledger {
     fn row(&mut self, id: EventId) -> Result<Option<Row>, Self::Error>;
     /// Writes a new event with its body; `None` where the body is not to be kept.
     fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Self::Error>;
-    /// Writes an event that is already there.
+    /// Writes what changes by itself of an event that is already there.
     fn update(&mut self, row: &Row) -> Result<(), Self::Error>;
     /// Removes an event with its keys, body, attempts, receipt and sightings.
     fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
@@ -77,8 +77,8 @@ pub trait Ledger {
     fn parked(&mut self, group: &Key) -> Result<Option<Row>, Self::Error>;
     /// The next turn.
     fn next_turn(&mut self) -> Turn;
-    /// Replaces an event's body.
-    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Self::Error>;
+    /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer, in place of an earlier one.
     fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
@@ -140,7 +140,10 @@ fn matching<L: Ledger>(
     let mut dead: Option<(Row, Same)> = None;
     for IdentityKey { same, key } in keys {
         let Some(held) = ledger.held(key)? else { continue };
-        let Some(row) = ledger.row(held.event)? else { continue };
+        let Some(row) = ledger.row(held.event)? else {
+            ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
+            continue;
+        };
         if expired(ledger, &row, keep, now)? {
             ledger.remove(row.event.id)?;
         } else if !matches!(row.event.state, State::Dead { .. }) {
@@ -201,7 +204,7 @@ fn is_stale(register: &Register, order: Option<i64>) -> bool {
 fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp) -> Result<(), L::Error> {
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.replaced(by, now) {
-        write(ledger, row, event, now)?;
+        write(ledger, &row, event, now)?;
     } else if row.event.state.ended().is_some() {
         row.keep_from = Some(now);
         ledger.update(&row)?;
@@ -242,7 +245,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
             lead(ledger, &event, now)?;
         }
         if let Some(payload) = &change.payload {
-            ledger.set_payload(event.id, payload)?;
+            ledger.set_payload(&event, payload)?;
         }
     }
     if let Some(tried) = &change.attempt {
@@ -251,7 +254,7 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
     if let Some(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt)?;
     }
-    let event = write(ledger, row, event, now)?;
+    let event = write(ledger, &row, event, now)?;
     Ok(Advance::Written { event: Box::new(event), now })
 }
 
@@ -269,7 +272,7 @@ fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), 
 }
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
-fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
     let event = in_slot(ledger, event)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
@@ -282,6 +285,14 @@ fn write<L: Ledger>(ledger: &mut L, old: Row, event: Event, now: Timestamp) -> R
         hand_on(ledger, &event, now)?;
     }
     Ok(event)
+}
+
+/// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
+pub fn bury<L: Ledger>(ledger: &mut L, row: Row, now: Timestamp) -> Result<Row, L::Error> {
+    let state = State::Dead { cause: Cause::Damaged, at: now };
+    let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
+    let event = write(ledger, &Row { keep_from: None, ..row }, event, now)?;
+    Ok(Row { event, keep_from: None })
 }
 
 /// The subject's current event; `None` where the event stands for no change.
@@ -305,14 +316,16 @@ fn in_slot<L: Ledger>(ledger: &mut L, event: Event) -> Result<Event, L::Error> {
     }
 }
 
-/// Hands the slot of an event that no longer wants it to the parked one with the lowest turn, and makes that due.
+/// An event that no longer wants its group's slot hands it on.
 fn hand_on<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), L::Error> {
     let Some(group) = event.group else { return Ok(()) };
-    if ledger.slot(&group)? != Some(event.id) {
-        return Ok(());
-    }
-    let next = ledger.parked(&group)?;
-    ledger.set_slot(&group, next.as_ref().map(|row| row.event.id))?;
+    if ledger.slot(&group)? == Some(event.id) { hand_slot_on(ledger, &group, now) } else { Ok(()) }
+}
+
+/// Gives a group's slot to the parked event with the lowest turn, and makes that due; with none parked, it is free.
+pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> Result<(), L::Error> {
+    let next = ledger.parked(group)?;
+    ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;
     if let Some(mut row) = next {
         row.event.revision = row.event.revision.next();
         row.event.state = State::Waiting { due: Some(now) };
@@ -339,7 +352,7 @@ fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, now: Timestamp) -> 
 pub fn forget<L: Ledger>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain([(Of::Unknown(keeps), Default::default())]) {
+    for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
         let Keep::For(length) = kept.keys else { continue };

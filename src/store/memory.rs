@@ -3,12 +3,13 @@
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row};
-use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Note, Sighting, Store, StoreError, Stored, Story};
+use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Sighting, Store, StoreError, Stored, Story};
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
+use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -35,6 +36,7 @@ struct Books {
     tried: HashMap<EventId, Vec<Tried>>,
     sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
     turns: u64,
+    recipes: Vec<Recipe>,
 }
 
 impl Memory {
@@ -87,12 +89,16 @@ impl Store for Memory {
         answer(Ok(self.books().receipts.get(&id).cloned()))
     }
 
-    fn due(&self, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         answer(self.with(|books, now| {
-            let due = books.wakes.iter().take_while(|(at, _)| *at <= now).take(limit);
-            let events: Vec<_> = due.map(|(_, id)| books.rows[id].event.clone()).collect();
-            let next = books.wakes.iter().nth(events.len()).map(|(at, _)| *at);
-            Ok(Due { events, next })
+            let wakes = books.wakes.iter().map(|(at, id)| (*at, &books.rows[id].event));
+            let mut wakes = wakes.filter(|(_, event)| look.finds(event)).peekable();
+            let mut due = Due::default();
+            while let Some((_, event)) = wakes.next_if(|(at, _)| *at <= now && due.events.len() < limit) {
+                due.events.push(event.clone());
+            }
+            due.next = wakes.peek().map(|(at, _)| *at);
+            Ok(due)
         }))
     }
 
@@ -112,10 +118,12 @@ impl Store for Memory {
         answer(Ok(books.rows.get(&id).map(|row| {
             let keys = books.keys_of.get(&id).into_iter().flatten();
             let own = keys.filter_map(|key| books.keys.get(key)).filter(|held| !held.alias);
+            let mut identities: Vec<_> = own.map(|held| held.same.clone()).collect();
+            identities.sort();
             let (duplicates, sightings) = books.sightings.get(&id).cloned().unwrap_or_default();
             Story {
                 event: row.event.clone(),
-                identities: own.map(|held| held.same.clone()).collect(),
+                identities,
                 sightings,
                 duplicates,
                 attempts: books.tried.get(&id).cloned().unwrap_or_default(),
@@ -151,6 +159,15 @@ impl Store for Memory {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         answer(self.with(|books, now| ledger::forget(books, &keeps, limit, now)))
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        answer(Ok(self.books().recipes.clone()))
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.books().recipes = recipes;
+        answer(Ok(()))
     }
 
     fn now(&self) -> Timestamp {
@@ -273,8 +290,8 @@ impl Ledger for Books {
         Turn(self.turns)
     }
 
-    fn set_payload(&mut self, id: EventId, payload: &Payload) -> Result<(), Infallible> {
-        self.payloads.insert(id, payload.clone());
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Infallible> {
+        self.payloads.insert(event.id, payload.clone());
         Ok(())
     }
 

@@ -4,14 +4,20 @@
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`].
 
+pub mod batch;
 pub mod clock;
+pub mod contract;
 pub mod ledger;
 pub mod memory;
+pub mod schema;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::EventId;
+use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
 use std::collections::HashMap;
@@ -41,8 +47,8 @@ pub trait Store: Send + Sync + 'static {
     /// The kept answer.
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
 
-    /// What must be looked at now: due, or with a lease that has ended. Oldest first.
-    fn due(&self, limit: usize) -> Answer<'_, Due>;
+    /// What must be looked at now, oldest first. One route's backlog never hides another's.
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
 
     /// Events for people, newest first.
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -58,6 +64,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Frees the space of what may be forgotten, a little at a time: at most `limit` events.
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+
+    /// What each scope's identities were made of, when a node last said so.
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
+
+    /// Remembers these instead.
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
@@ -109,6 +121,29 @@ pub enum Stored<T> {
     Damaged,
     /// No longer kept.
     Forgotten,
+}
+
+/// Where to look for what is due.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// Among the waiting events of this source and route.
+    Route(Arc<str>, Arc<str>),
+    /// Among the running ones, for leases that have ended.
+    Leases,
+    /// Among the waiting ones of any other source and route than these.
+    Strays(Arc<[(Arc<str>, Arc<str>)]>),
+}
+
+impl Look {
+    /// Is this event looked for here?
+    pub fn finds(&self, event: &Event) -> bool {
+        let waits = matches!(event.state, State::Waiting { .. });
+        match self {
+            Self::Route(source, route) => waits && event.source == *source && event.route == *route,
+            Self::Leases => matches!(event.state, State::Running { .. }),
+            Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
+        }
+    }
 }
 
 /// What must be looked at now.

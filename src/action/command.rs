@@ -1,0 +1,126 @@
+//! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
+//! started and ended is `guarded.rs`, what it is started with is `step.rs`.
+
+use super::guarded::{self, End};
+use super::plan::{Block, CommandLine};
+use super::{Acting, Action, Attempt, Environment, spoken, step};
+use crate::decide::event::Outcome;
+use tokio::time::Instant;
+
+/// So much of a step's text is shown in the sentence behind an outcome.
+const SHOWN_CHARS: usize = 200;
+
+/// The action `run`.
+pub(super) struct Run {
+    blocks: Vec<Block>,
+    environment: Environment,
+}
+
+impl Run {
+    pub(super) fn new(blocks: Vec<Block>, environment: Environment) -> Self {
+        Self { blocks, environment }
+    }
+
+    /// Blocks do not depend on each other: the outcome is the worst of those that have not succeeded before.
+    async fn run(&self, attempt: Attempt<'_>) -> Outcome {
+        let mut worst = Outcome::Delivered(None);
+        for (i, block) in self.blocks.iter().enumerate() {
+            if attempt.event.blocks.has(i) {
+                continue;
+            }
+            if let Some(over) = attempt.lease.term().over() {
+                let why = format!("{} before block {} began", over.why(), i + 1);
+                return worse(worst, Outcome::Unknown { why });
+            }
+            let outcome = self.block(i + 1, block, attempt).await;
+            if matches!(outcome, Outcome::Delivered(_)) {
+                attempt.blocks.succeeded(i);
+            }
+            worst = worse(worst, outcome);
+        }
+        worst
+    }
+
+    /// A step runs only if the one before succeeded.
+    async fn block(&self, number: usize, block: &Block, attempt: Attempt<'_>) -> Outcome {
+        let limit = Instant::now() + block.timeout;
+        for (i, line) in block.steps.iter().enumerate() {
+            let place = Place { block: number, step: i + 1, line };
+            let step = match step::prepare(block, line, attempt.event, &self.environment.variables) {
+                Ok(step) => step,
+                Err(unfit) => return rejected(place.says(&format!("cannot be started, {unfit}"))),
+            };
+            let (body, lease) = (&attempt.payload.body, attempt.lease);
+            let end = guarded::run(&self.environment.guard, step, body, limit, lease, attempt.output).await;
+            if end != End::Exit(0) {
+                return place.outcome(end, block);
+            }
+        }
+        Outcome::Delivered(None)
+    }
+}
+
+impl Action for Run {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+        Box::pin(self.run(attempt))
+    }
+}
+
+/// Where in the plan a step stands.
+struct Place<'a> {
+    block: usize,
+    step: usize,
+    line: &'a CommandLine,
+}
+
+impl Place<'_> {
+    /// What an end other than success means.
+    fn outcome(&self, end: End, block: &Block) -> Outcome {
+        match end {
+            End::Exit(code) => by_code(code, self.says(&format!("exited with {code}"))),
+            End::Signal(signal) => failed(self.says(&format!("was ended by signal {signal}"))),
+            End::NotStarted { why, code } => by_code(code, self.says(&format!("could not be started, {why}"))),
+            End::TimedOut => unknown(self.says(&format!("timed out after {}", spoken(block.timeout)))),
+            End::Over(over) => unknown(self.says(&format!("was ended because {}", over.why()))),
+            End::Lost => unknown(self.says("ended in an unknown way: its guard is gone")),
+        }
+    }
+
+    /// A sentence with the step as the config has it: never with a value of the payload.
+    fn says(&self, what: &str) -> String {
+        let text = self.line.to_string();
+        let (shown, rest) = match text.char_indices().nth(SHOWN_CHARS) {
+            Some((cut, _)) => (&text[..cut], "…"),
+            None => (text.as_str(), ""),
+        };
+        format!("step {} of block {} {what}: {shown}{rest}", self.step, self.block)
+    }
+}
+
+/// 126 and 127 are what a shell ends with when it cannot start a program: that will not get better by itself.
+fn by_code(code: i32, why: String) -> Outcome {
+    if matches!(code, 126 | 127) { rejected(why) } else { failed(why) }
+}
+
+fn failed(why: String) -> Outcome {
+    Outcome::Failed { why, retry_after: None, receipt: None }
+}
+
+fn rejected(why: String) -> Outcome {
+    Outcome::Rejected { why, receipt: None }
+}
+
+fn unknown(why: String) -> Outcome {
+    Outcome::Unknown { why }
+}
+
+/// The worse of two; of two equally bad, the first.
+fn worse(one: Outcome, other: Outcome) -> Outcome {
+    let badness = |outcome: &Outcome| match outcome {
+        Outcome::Delivered(_) => 0,
+        Outcome::Failed { .. } => 1,
+        Outcome::Rejected { .. } => 2,
+        Outcome::Unknown { .. } => 3,
+    };
+    if badness(&other) > badness(&one) { other } else { one }
+}

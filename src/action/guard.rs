@@ -1,0 +1,203 @@
+//! `hookonce guard`: stands between a node and one command, so that the command does not outlive the node or its
+//! lease. Its standard input is the lifeline (see `lifeline.rs`); it is started by a node and by nobody else.
+//!
+//! ```text
+//!             ┌─ stop ──────────────▶ TERM ─ 5 s or the deadline ─▶ KILL ─┐
+//! started ────┼─ deadline passed ─────────────────────────────────▶ KILL ─┼─▶ the leader is gone ─▶ KILL what is left
+//!             ├─ the node is gone ────────────────────────────────▶ KILL ─┤     of its group, report, end
+//!             └─ the leader exits ────────────────────────────────────────┘
+//! ```
+//!
+//! Signals go to the command's whole process group. What a step leaves behind in its group ends with it: a step that
+//! wants to leave a daemon must hand it to something that keeps daemons. A process that makes a session of its own
+//! (`setsid`) has left the group and is not followed.
+//!
+//! No tokio: three threads that each wait for one thing, and one that listens to them.
+
+use super::lease::{Boottime, LOOK, boottime};
+use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+
+/// What the hidden subcommand `guard` does.
+pub fn run() -> ExitCode {
+    match guard() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hookonce guard: {error} (only hookonce itself starts a guard)");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Something the guard waits for.
+enum Heard {
+    Word(Word),
+    NodeGone,
+    LeaderGone,
+}
+
+fn guard() -> io::Result<()> {
+    let node = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut lifeline = BufReader::new(node.try_clone()?);
+    let mut line = String::new();
+    lifeline.read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line)?;
+    let mut body = vec![0; order.body];
+    lifeline.read_exact(&mut body)?;
+
+    if order.deadline.passed() {
+        return say(&node, &Report::Stopped(Stopped::Deadline));
+    }
+    let mut leader = match start(&order) {
+        Ok(leader) => leader,
+        Err(report) => return say(&node, &report),
+    };
+    let group = Pid::from_child(&leader);
+    // From here on a node that does not listen is no error: it is gone, and `listen` will say so.
+    let _ = say(&node, &Report::Started(group.as_raw_pid()));
+    feed(&mut leader, body);
+    let (tell, heard) = channel();
+    listen(lifeline, tell.clone());
+    wait(group, tell);
+
+    let mut watch = Watch { group, deadline: order.deadline, kill_at: order.deadline, stopped: None, killed: false };
+    watch.until_leader_is_gone(&heard);
+    // The leader is not reaped yet, so its number cannot have become somebody else's.
+    watch.signal(Signal::KILL);
+    let status = leader.wait()?;
+    let _ = say(&node, &watch.stopped.map_or_else(|| ended(status), Report::Stopped));
+    Ok(())
+}
+
+/// Starts the command as the leader of its own group, with the guard's output and a pipe for the body.
+fn start(order: &Order) -> Result<Child, Report> {
+    let cannot = |why: String, code| Report::CannotStart { why, code };
+    let Some((program, arguments)) = order.argv.split_first() else {
+        return Err(cannot("there is no program to start".into(), 127));
+    };
+    if !Path::new(&order.dir).is_dir() {
+        return Err(cannot("its `dir` is not a folder".into(), 126));
+    }
+    Command::new(program)
+        .args(arguments)
+        .current_dir(&order.dir)
+        .env_clear()
+        .envs(&order.env)
+        .stdin(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| {
+            let code = match error.kind() {
+                ErrorKind::NotFound => 127,
+                ErrorKind::OutOfMemory | ErrorKind::WouldBlock | ErrorKind::ExecutableFileBusy => 1,
+                _ => 126,
+            };
+            cannot(error.to_string(), code)
+        })
+}
+
+/// A command may leave its input unread: the thread then ends with the guard.
+fn feed(leader: &mut Child, body: Vec<u8>) {
+    if let Some(mut input) = leader.stdin.take() {
+        thread::spawn(move || {
+            let _ = input.write_all(&body);
+        });
+    }
+}
+
+/// Tells what the node says. A line that is no word of ours, and the end of all lines, mean that nobody is left who
+/// could stop the command.
+fn listen(lifeline: BufReader<UnixStream>, tell: Sender<Heard>) {
+    thread::spawn(move || {
+        for line in lifeline.lines() {
+            let Some(word) = line.ok().as_deref().and_then(Word::parse) else { break };
+            if tell.send(Heard::Word(word)).is_err() {
+                return;
+            }
+        }
+        let _ = tell.send(Heard::NodeGone);
+    });
+}
+
+/// Tells when the leader is gone, and leaves it to be reaped.
+fn wait(leader: Pid, tell: Sender<Heard>) {
+    thread::spawn(move || {
+        let gone = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(leader), gone));
+        let _ = tell.send(Heard::LeaderGone);
+    });
+}
+
+struct Watch {
+    group: Pid,
+    /// The lease's.
+    deadline: Boottime,
+    /// The deadline, or earlier: the end of the grace after `stop`.
+    kill_at: Boottime,
+    stopped: Option<Stopped>,
+    killed: bool,
+}
+
+impl Watch {
+    fn until_leader_is_gone(&mut self, heard: &Receiver<Heard>) {
+        loop {
+            let look = if self.killed { LOOK } else { self.kill_at.left().min(LOOK) };
+            match heard.recv_timeout(look) {
+                Ok(Heard::Word(word)) => self.hear(word),
+                Ok(Heard::NodeGone) => self.kill(Stopped::Deaf),
+                Ok(Heard::LeaderGone) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if !self.killed && self.kill_at.passed() {
+                self.kill(Stopped::Deadline);
+            }
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::Stop if self.stopped.is_none() => {
+                self.stopped = Some(Stopped::Asked);
+                self.kill_at = self.deadline.min(boottime() + STOP_GRACE);
+                self.signal(Signal::TERM);
+            }
+            Word::Deadline(deadline) if self.stopped.is_none() => {
+                (self.deadline, self.kill_at) = (deadline, deadline);
+            }
+            Word::Stop | Word::Deadline(_) => {}
+        }
+    }
+
+    fn kill(&mut self, why: Stopped) {
+        self.stopped.get_or_insert(why);
+        self.killed = true;
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It fails only when nobody is left.
+        let _ = kill_process_group(self.group, signal);
+    }
+}
+
+fn ended(status: ExitStatus) -> Report {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Report::Exit(code),
+        (None, signal) => Report::Signal(signal.unwrap_or_default()),
+    }
+}
+
+fn say(mut node: &UnixStream, report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_string(report)?;
+    line.push('\n');
+    node.write_all(line.as_bytes())
+}

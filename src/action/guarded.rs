@@ -1,0 +1,231 @@
+//! The node's end of the lifeline: one step of a command, started through its guard and watched until it ended.
+
+use super::lease::{Call, Lease, Over, Term};
+use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
+use super::output::Output;
+use super::step::Step;
+use crate::decide::time::Duration;
+use futures_util::future::{Either, select};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// A process that left the command's group may hold its output open: after the end it is read for so long.
+const AFTER_END: Duration = Duration::from_secs(1);
+/// How much later than it should a guard may report before it is given up.
+const GUARD_LATE: Duration = Duration::from_secs(2);
+
+/// What is started as a command's guard, with the one argument `guard`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GuardProgram(pub PathBuf);
+
+impl Default for GuardProgram {
+    /// This program itself, also after its file was replaced.
+    fn default() -> Self {
+        Self("/proc/self/exe".into())
+    }
+}
+
+/// How a step ended.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Exit(i32),
+    Signal(i32),
+    /// The command was not started. The code is a shell's: 126, 127, or 1 if it may work later.
+    NotStarted {
+        why: String,
+        code: i32,
+    },
+    TimedOut,
+    Over(Over),
+    /// The guard is gone and did not say how the command ended.
+    Lost,
+}
+
+/// Runs a step: with this body as its input, until `limit` or until the lease is over.
+pub(super) async fn run(
+    program: &GuardProgram,
+    step: Step,
+    body: &[u8],
+    limit: Instant,
+    lease: &Lease,
+    output: &Output,
+) -> End {
+    let mut guard = match Guard::start(program) {
+        Ok(guard) => guard,
+        Err(error) => return End::NotStarted { why: format!("there is no guard: {error}"), code: 1 },
+    };
+    let told = lease.term();
+    let Step { argv, dir, env } = step;
+    let order = Order { argv, dir, env, body: body.len(), deadline: told.deadline };
+    // The guard starts nothing before it has the whole body, so whatever ends this early has not acted.
+    let sent = tokio::select! {
+        biased;
+        over = lease.ended() => return End::Over(over),
+        () = sleep_until(limit) => return End::TimedOut,
+        sent = guard.send(&order, body) => sent,
+    };
+    if let Err(error) = sent {
+        return End::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
+    }
+
+    let (stdout, stderr) = (guard.child.stdout.take(), guard.child.stderr.take());
+    let copying = pin!(async { tokio::join!(copy(stdout, output), copy(stderr, output)) });
+    let end = match select(pin!(guard.watch(limit, lease, told)), copying).await {
+        Either::Left((end, copying)) => {
+            let _ = timeout(AFTER_END, copying).await;
+            end
+        }
+        Either::Right((_, watching)) => watching.await,
+    };
+    // Only to leave no zombie: what the guard had to say is said.
+    let _ = timeout(AFTER_END, guard.child.wait()).await;
+    end
+}
+
+async fn copy(from: Option<impl AsyncRead + Unpin>, output: &Output) {
+    let Some(mut from) = from else { return };
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        output.push(&buffer[..n]);
+    }
+}
+
+struct Guard {
+    child: Child,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    words: OwnedWriteHalf,
+    /// The command's process group, once it is started.
+    group: Option<Pid>,
+}
+
+/// A command that was asked to stop.
+#[derive(Clone, Copy)]
+struct Stopping {
+    since: Instant,
+    why: Why,
+}
+
+#[derive(Clone, Copy)]
+enum Why {
+    OutOfTime,
+    Cancelled,
+}
+
+impl Guard {
+    /// In a process group of its own, so that what a terminal sends to the node's does not reach it. It is not killed
+    /// when it is dropped: the lifeline closes, and the guard kills its command before it goes.
+    fn start(program: &GuardProgram) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let (reports, words) = UnixStream::from_std(ours)?.into_split();
+        let child = Command::new(&program.0)
+            .arg0("hookonce")
+            .arg("guard")
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { child, reports: BufReader::new(reports).lines(), words, group: None })
+    }
+
+    async fn send(&mut self, order: &Order, body: &[u8]) -> io::Result<()> {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        self.words.write_all(&line).await?;
+        self.words.write_all(body).await
+    }
+
+    /// A guard that does not hear is noticed by what it does not report.
+    async fn say(&mut self, word: Word) {
+        let _ = self.words.write_all(word.to_string().as_bytes()).await;
+    }
+
+    async fn watch(&mut self, limit: Instant, lease: &Lease, mut told: Term) -> End {
+        let mut stopping = None;
+        loop {
+            tokio::select! {
+                line = self.reports.next_line() => {
+                    let report = line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok());
+                    if let Some(end) = self.hear(report, stopping) {
+                        return end;
+                    }
+                }
+                term = lease.changed(told) => {
+                    told = term;
+                    match term.call {
+                        Call::GoOn => self.say(Word::Deadline(term.deadline)).await,
+                        Call::Stop => {
+                            stopping.get_or_insert(Stopping { since: Instant::now(), why: Why::Cancelled });
+                            self.say(Word::Stop).await;
+                        }
+                    }
+                }
+                () = sleep_until(limit), if stopping.is_none() => {
+                    stopping = Some(Stopping { since: Instant::now(), why: Why::OutOfTime });
+                    self.say(Word::Stop).await;
+                }
+                () = overdue(lease, stopping) => {
+                    self.give_up();
+                    return stopping.map_or(End::Over(Over::RanOut), Stopping::end);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, report: Option<Report>, stopping: Option<Stopping>) -> Option<End> {
+        Some(match report {
+            Some(Report::Started(leader)) => {
+                self.group = Pid::from_raw(leader);
+                return None;
+            }
+            Some(Report::Exit(code)) => End::Exit(code),
+            Some(Report::Signal(signal)) => End::Signal(signal),
+            Some(Report::CannotStart { why, code }) => End::NotStarted { why, code },
+            Some(Report::Stopped(Stopped::Asked)) => stopping.map_or(End::Lost, Stopping::end),
+            Some(Report::Stopped(Stopped::Deadline)) => End::Over(Over::RanOut),
+            Some(Report::Stopped(Stopped::Deaf)) | None => {
+                self.give_up();
+                End::Lost
+            }
+        })
+    }
+
+    /// Does the guard's work in its place.
+    fn give_up(&mut self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.start_kill();
+    }
+}
+
+impl Stopping {
+    fn end(self) -> End {
+        match self.why {
+            Why::OutOfTime => End::TimedOut,
+            Why::Cancelled => End::Over(Over::Cancelled),
+        }
+    }
+}
+
+/// Waits until a guard that does its work would have reported.
+async fn overdue(lease: &Lease, stopping: Option<Stopping>) {
+    if let Some(Stopping { since, .. }) = stopping {
+        sleep_until(since + STOP_GRACE).await;
+    } else {
+        lease.ended().await;
+    }
+    sleep(GUARD_LATE).await;
+}

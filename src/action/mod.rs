@@ -1,0 +1,148 @@
+//! What is done with an event: commands behind a guard, HTTP. An action is told what to act on and how long it may,
+//! and says what came of it. It never writes to a store, never retries, and knows no route.
+//!
+//! ```text
+//! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
+//!                                 http.rs      one request
+//! ```
+//!
+//! An action ends when its lease does, and when its future is dropped: then what it started is killed.
+
+mod command;
+pub mod guard;
+mod guarded;
+mod http;
+mod lease;
+mod lifeline;
+mod output;
+pub mod plan;
+mod step;
+
+pub use guarded::GuardProgram;
+pub use lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
+pub use output::{Chunk, Output};
+pub use step::Variables;
+
+use crate::decide::claim::Payload;
+use crate::decide::event::{Blocks, Event, Outcome};
+use crate::decide::time::Duration;
+use plan::ActionPlan;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+/// What an action comes to, later. Actions are chosen by the config, so the future is boxed.
+pub type Acting<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+/// Something that can be done with an event.
+pub trait Action: Send + Sync {
+    /// Does it once. Not a `Result`: an unknown is an answer. When the future is dropped, what it does is ended.
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a>;
+}
+
+/// One try of an action.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// To act on this.
+    pub event: &'a Event,
+    /// Its headers and body.
+    pub payload: &'a Payload,
+    /// For so long.
+    pub lease: &'a Lease,
+    /// Where a block's success is told at once.
+    pub blocks: &'a BlocksDone,
+    /// Where a command's output goes.
+    pub output: &'a Output,
+}
+
+/// The blocks that have succeeded, for a dispatcher that writes each of them down while the next one runs.
+#[derive(Debug, Default)]
+pub struct BlocksDone {
+    blocks: AtomicU64,
+    told: Notify,
+}
+
+impl BlocksDone {
+    /// Beginning with those of earlier attempts.
+    pub fn new(blocks: Blocks) -> Self {
+        Self { blocks: AtomicU64::new(blocks.0), told: Notify::new() }
+    }
+
+    /// Those that have succeeded so far.
+    pub fn blocks(&self) -> Blocks {
+        Blocks(self.blocks.load(Ordering::Acquire))
+    }
+
+    /// This one has, too.
+    pub fn succeeded(&self, block: usize) {
+        self.blocks.fetch_or(Blocks::default().with(block).0, Ordering::AcqRel);
+        self.told.notify_one();
+    }
+
+    /// Waits for the next success, or returns at once if there was one since the last call. For one waiter.
+    pub async fn changed(&self) {
+        self.told.notified().await;
+    }
+}
+
+/// What actions need of the node they run on.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// What commands may see of the node's own variables.
+    pub variables: Variables,
+    /// What is started as their guard.
+    pub guard: GuardProgram,
+}
+
+/// Why there can be no such action on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CannotAct(pub String);
+
+impl fmt::Display for CannotAct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotAct {}
+
+/// The action of this plan.
+pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Action>, CannotAct> {
+    match plan {
+        ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers)?)),
+    }
+}
+
+/// A length of time as the config writes it: `10m`, `1500ms`.
+fn spoken(length: Duration) -> String {
+    let millis = length.as_millis();
+    let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    match units.into_iter().find(|(unit, _)| millis >= *unit && millis.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", millis / unit),
+        None => format!("{millis}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_success_is_told_even_to_who_asks_later() {
+        let done = BlocksDone::new(Blocks(0b1));
+        done.succeeded(63);
+        done.changed().await;
+        assert_eq!(done.blocks(), Blocks(1 << 63 | 1));
+    }
+
+    #[test]
+    fn lengths_of_time_are_spoken_as_the_config_writes_them() {
+        for (millis, words) in [(600_000, "10m"), (90_000, "90s"), (1500, "1500ms"), (7_200_000, "2h"), (0, "0ms")] {
+            assert_eq!(spoken(Duration::from_millis(millis)), words);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What a route does, as resolved from the config: which commands, which receivers. Data; the doing is elsewhere.
+
+use crate::decide::field::{Fields, Value};
+use crate::decide::time::Duration;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a route does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ActionPlan {
+    /// Runs these blocks, independent of each other.
+    Run(Vec<Block>),
+    /// Sends to these receivers, one event for each.
+    Forward(Vec<Receiver>),
+}
+
+impl ActionPlan {
+    /// The fields it needs as parameters.
+    pub fn fields(&self) -> Vec<Arc<str>> {
+        let Self::Run(blocks) = self else { return Vec::new() };
+        let dirs = blocks.iter().filter_map(|block| match &block.dir {
+            Dir::Named(template) => Some(template),
+            Dir::Fixed(_) => None,
+        });
+        let arguments = blocks.iter().flat_map(|block| &block.steps).flat_map(|line| match line {
+            CommandLine::Argv(words) => words.as_slice(),
+            CommandLine::Shell { .. } => &[],
+        });
+        let fields = dirs.chain(arguments).flat_map(|template| &template.0).filter_map(|piece| match piece {
+            Piece::Field(name) => Some(name.clone()),
+            Piece::Text(_) => None,
+        });
+        fields.collect()
+    }
+}
+
+/// Steps that run one after the other, each only if the one before succeeded.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Block {
+    /// Where.
+    pub dir: Dir,
+    /// What.
+    pub steps: Vec<CommandLine>,
+    /// How long the block may take.
+    pub timeout: Duration,
+    /// What its environment has beyond the usual, later entries winning.
+    pub env: Vec<EnvEntry>,
+}
+
+/// The folder a block runs in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Dir {
+    /// This one.
+    Fixed(PathBuf),
+    /// One that depends on the event: each field is a whole segment.
+    Named(Template),
+}
+
+/// One step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandLine {
+    /// A text for the shell. Fields reach it through its environment only.
+    Shell {
+        /// The shell, such as `["sh", "-c"]`.
+        shell: Vec<String>,
+        /// What it runs.
+        text: String,
+    },
+    /// A program and its arguments, never seen by a shell.
+    Argv(Vec<Template>),
+}
+
+/// A variable of a block's environment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EnvEntry {
+    /// Hookonce's own variable of this name, if it is set.
+    Pass(String),
+    /// This name, set to this value.
+    Set(String, String),
+}
+
+/// One receiver.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Receiver {
+    /// Where to send. May hold a secret: people see `shown`.
+    pub url: String,
+    /// The receiver as it may be shown and logged.
+    pub shown: String,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("url", &self.shown).field("timeout", &self.timeout).finish()
+    }
+}
+
+/// Text with fields in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Template(pub Vec<Piece>);
+
+/// A piece of a template.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Piece {
+    /// As it stands.
+    Text(String),
+    /// The value of the field of this name.
+    Field(Arc<str>),
+}
+
+/// Why a template could not be filled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unfilled {
+    /// The event has no such field.
+    Missing(Arc<str>),
+    /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
+    NotASegment(Arc<str>),
+}
+
+impl fmt::Display for Unfilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name) => write!(f, "the field `{name}` is missing"),
+            Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
+        }
+    }
+}
+
+impl Template {
+    /// With the values of an event's fields.
+    pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
+        self.0.iter().map(|piece| piece.text(fields)).collect()
+    }
+
+    /// The same as a path: a field goes one step down and never leaves the folder it stands in.
+    pub fn fill_path(&self, fields: &Fields) -> Result<String, Unfilled> {
+        let mut path = String::new();
+        for piece in &self.0 {
+            let text = piece.text(fields)?;
+            if let Piece::Field(name) = piece
+                && (matches!(text.as_str(), "" | "." | "..") || text.contains(['/', '\\', '\0']))
+            {
+                return Err(Unfilled::NotASegment(name.clone()));
+            }
+            path += &text;
+        }
+        Ok(path)
+    }
+}
+
+impl From<&str> for Template {
+    /// Text without fields.
+    fn from(text: &str) -> Self {
+        Self(vec![Piece::Text(text.to_owned())])
+    }
+}
+
+impl Piece {
+    fn text(&self, fields: &Fields) -> Result<String, Unfilled> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Field(name) => match fields.get(name) {
+                None => Err(Unfilled::Missing(name.clone())),
+                Some(Value::Text(text) | Value::Number(text)) => Ok(text.to_string()),
+                Some(Value::Bool(flag)) => Ok(flag.to_string()),
+            },
+        }
+    }
+}
+
+impl Dir {
+    /// With the values of an event's fields. Whether the folder exists is for whoever goes there.
+    pub fn fill(&self, fields: &Fields) -> Result<PathBuf, Unfilled> {
+        match self {
+            Self::Fixed(path) => Ok(path.clone()),
+            Self::Named(template) => template.fill_path(fields).map(PathBuf::from),
+        }
+    }
+}
+
+/// As it would be written in the config.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| fmt::Display::fmt(piece, f))
+    }
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Field(name) => write!(f, "{{{name}}}"),
+        }
+    }
+}
+
+impl fmt::Display for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(path) => write!(f, "{}", path.display()),
+            Self::Named(template) => fmt::Display::fmt(template, f),
+        }
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shell { text, .. } => f.write_str(text),
+            Self::Argv(words) => {
+                let words: Vec<_> = words.iter().map(|word| format!("{:?}", word.to_string())).collect();
+                write!(f, "[{}]", words.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pieces: &[Piece], json: &str, expected: Result<&str, Unfilled>) {
+        let fields = Fields::from_json(json).expect("the test's own JSON");
+        assert_eq!(Dir::Named(Template(pieces.to_vec())).fill(&fields), expected.map(PathBuf::from), "{json}");
+    }
+
+    #[test]
+    fn a_field_never_leads_out_of_its_folder() {
+        let pieces = [Piece::Text("/opt/".into()), Piece::Field("tag".into()), Piece::Text("/app".into())];
+        check(&pieces, r#"{"tag":"latest"}"#, Ok("/opt/latest/app"));
+        check(&pieces, r#"{"tag":7}"#, Ok("/opt/7/app"));
+        check(&pieces, r#"{"tag":"..."}"#, Ok("/opt/.../app"));
+        for bad in ["", ".", "..", "a/b", "../a", "/etc", "a\\\\b"] {
+            check(&pieces, &format!(r#"{{"tag":"{bad}"}}"#), Err(Unfilled::NotASegment("tag".into())));
+        }
+        check(&pieces, "{}", Err(Unfilled::Missing("tag".into())));
+    }
+
+    #[test]
+    fn a_template_takes_values_as_they_are() {
+        let template = Template(vec![Piece::Text("v".into()), Piece::Field("tag".into())]);
+        let fields = Fields::from_json(r#"{"tag":"a b; rm -rf /"}"#).expect("the test's own JSON");
+        assert_eq!(template.fill(&fields).as_deref(), Ok("va b; rm -rf /"));
+        assert_eq!(template.to_string(), "v{tag}");
+    }
+}

@@ -1,0 +1,321 @@
+//! `hookonce check`: is the config right, and what does it mean? Everything that was left to a default is said.
+
+mod json;
+
+use crate::action::plan::{ActionPlan, Block, EnvEntry};
+use crate::config::problem::{Ink, Nature, Problem, Problems, count};
+use crate::config::{self, Config, Env, May, Notes, StoreAddress, Whence, duration_text, size_text};
+use crate::decide::field::FieldIx;
+use crate::decide::recipe;
+use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// How to print it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// For people.
+    Text(Ink),
+    /// For programs.
+    Json,
+}
+
+/// What would act again, by what the store remembers of earlier configs. A store that cannot be read has nothing to say
+/// here.
+fn against_store(config: &Config) -> Vec<Problem> {
+    #[cfg(feature = "sqlite")]
+    if let StoreAddress::Sqlite(path) = &config.store
+        && path.exists()
+    {
+        let before = crate::store::sqlite::remembered(path);
+        return recipe::changes(&before, &config.recipes()).into_iter().map(Problem::warning).collect();
+    }
+    Vec::new()
+}
+
+/// What was found out; its number is the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Verdict {
+    /// The config is right.
+    Fine = 0,
+    /// It has errors.
+    Wrong = 1,
+    /// It could not be read.
+    Unread = 2,
+}
+
+/// Loads a config and says what it means, or what is wrong with it.
+pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
+    let loaded = match config::find(explicit, env) {
+        Ok(path) => config::load(&path, env).map(|mut config| {
+            let renamed = against_store(&config);
+            config.warnings.extend(renamed);
+            (path.display().to_string(), config)
+        }),
+        Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem], more: 0 }),
+    };
+    match (loaded, form) {
+        (Ok((file, config)), Form::Text(ink)) => {
+            for warning in &config.warnings {
+                writeln!(out, "{}", warning.render(ink))?;
+            }
+            describe(&config, out)?;
+            let warnings = match config.warnings.as_slice() {
+                [] => String::new(),
+                some => format!(", with {}", count(some)),
+            };
+            writeln!(out, "{file} is fine{warnings}")?;
+            Ok(Verdict::Fine)
+        }
+        (Ok((file, config)), Form::Json) => {
+            writeln!(out, "{:#}", json::fine(&file, &config))?;
+            Ok(Verdict::Fine)
+        }
+        (Err(problems), form) => {
+            match form {
+                Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
+                Form::Json => writeln!(out, "{:#}", json::wrong(&problems))?,
+            }
+            Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
+        }
+    }
+}
+
+/// Says what a config means, source by source.
+pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
+    let admin = match config.admin.tokens.as_slice() {
+        [] => format!("{}, without a token", config.admin.listen),
+        tokens => {
+            let may: Vec<_> = tokens.iter().map(|token| may_words(token.may)).collect();
+            format!("{}, tokens that may {}", config.admin.listen, may.join(", "))
+        }
+    };
+    line(out, "", "listen", &config.listen.to_string())?;
+    line(out, "", "admin", &admin)?;
+    line(out, "", "store", &store_text(&config.store))?;
+    for source in &config.sources {
+        writeln!(out)?;
+        source_text(config, source, out)?;
+    }
+    writeln!(out)
+}
+
+fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
+}
+
+/// A name once, then each text on a line of its own.
+fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
+    texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
+}
+
+fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Result<()> {
+    let notes = config.notes.get(&source.name);
+    writeln!(out, "source {}", source.name)?;
+    if let Some(preset) = notes.and_then(|notes| notes.preset) {
+        line(out, "  ", "preset", preset)?;
+    }
+    line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?;
+    line(out, "  ", "signed by", &source.verify.words())?;
+    if let Some(kind) = &source.kind {
+        line(out, "  ", "kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")))?;
+    }
+    lines(out, "  ", "fields", &field_texts(source))?;
+    if let Some(require) = &source.require {
+        line(out, "  ", "requires", require.text())?;
+    }
+    line(out, "  ", "acts when", source.when.as_ref().map_or("always", |when| when.text()))?;
+    lines(out, "  ", "once per", &identity_texts(source, notes))?;
+    line(out, "  ", "keeps", &keeps_text(source, notes))?;
+    line(out, "  ", "answers", &respond_text(source.respond))?;
+    line(out, "  ", "limits", &format!("body {}", size_text(source.body_max)))?;
+    if source.scope != source.name {
+        line(out, "  ", "scope", &source.scope)?;
+    }
+    for route in &source.routes {
+        let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
+        route_text(source, route, plan, out)?;
+    }
+    Ok(())
+}
+
+fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "  route {}", route.name)?;
+    line(out, "    ", "when", route.when.as_ref().map_or("always", |when| when.text()))?;
+    match plan {
+        Some(ActionPlan::Run(blocks)) => {
+            for block in blocks {
+                lines(out, "    ", "runs", &block_texts(block))?;
+            }
+        }
+        Some(ActionPlan::Forward(receivers)) => {
+            let texts: Vec<_> =
+                receivers.iter().map(|r| format!("{}, within {}", r.shown, duration_text(r.timeout))).collect();
+            lines(out, "    ", "forwards", &texts)?;
+        }
+        None => line(out, "    ", "does", "nothing: events are only recorded")?,
+    }
+    if route.makes == Makes::Record {
+        return Ok(());
+    }
+    line(out, "    ", "retry", &retry_text(route))?;
+    line(out, "    ", "in doubt", in_doubt_word(route.in_doubt))?;
+    line(out, "    ", "redelivery", &redelivery_text(route.redelivery))?;
+    line(out, "    ", "group", &group_text(source, route))?;
+    line(out, "    ", "lease", &duration_text(route.lease))?;
+    line(out, "    ", "at once", &route.at_once.to_string())
+}
+
+fn may_words(may: May) -> &'static str {
+    match may {
+        May::Read => "read",
+        May::Forget => "forget",
+        May::All => "do all",
+    }
+}
+
+fn store_text(store: &StoreAddress) -> String {
+    match store {
+        StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
+        StoreAddress::Sqlite(path) => format!("sqlite:{}", path.display()),
+    }
+}
+
+fn field_texts(source: &Source) -> Vec<String> {
+    let width = source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
+    source
+        .fields
+        .iter()
+        .map(|field| {
+            let mut text = format!("{:<width$}  {}", field.name, field.at);
+            if field.trim {
+                text += ", trimmed";
+            }
+            if let Some(after) = &field.after {
+                let _ = write!(text, ", after {after:?}");
+            }
+            if let Some(default) = &field.default {
+                let _ = write!(text, ", else {default:?}");
+            }
+            text
+        })
+        .collect()
+}
+
+/// What makes two deliveries the same event, and who said so.
+fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (i, identity) in source.once.per.iter().enumerate() {
+        let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Whence::Written);
+        texts.push(format!("{}{}", identity_text(source, identity), whence_text(whence)));
+    }
+    if let Some(change) = &source.once.change {
+        let whence = notes.map_or(Whence::Written, |notes| notes.change);
+        texts.push(format!("{}{}", change_text(source, change), whence_text(whence)));
+    }
+    texts
+}
+
+fn identity_text(source: &Source, identity: &Identity) -> String {
+    match identity {
+        Identity::Delivery => match &source.delivery {
+            Some(id) if id.signed => format!("the delivery id ({})", id.at),
+            Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
+            None => "the delivery id".to_owned(),
+        },
+        Identity::Body => "the body".to_owned(),
+        Identity::Named(fields) => names(source, fields),
+    }
+}
+
+fn change_text(source: &Source, change: &Change) -> String {
+    let order = match change.order {
+        Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
+        None => "in the order of arrival".to_owned(),
+    };
+    format!("a change of {} to {}, {order}", names(source, &change.of), names(source, &change.to))
+}
+
+fn names(source: &Source, fields: &[FieldIx]) -> String {
+    let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
+    names.join(" + ")
+}
+
+fn whence_text(whence: Whence) -> &'static str {
+    match whence {
+        Whence::Written => "",
+        Whence::Preset => "  (preset)",
+        Whence::Default => "  (default)",
+        Whence::Implied => "  (implied by change)",
+    }
+}
+
+fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
+    let (keep, body) = notes.map_or((Whence::Written, Whence::Written), |notes| (notes.keep, notes.keep_body));
+    let keys = match source.once.keep {
+        Keep::For(length) => format!("events for {}", duration_text(length)),
+        Keep::Forever => "events for ever".to_owned(),
+    };
+    let bodies = duration_text(source.once.keep_body);
+    format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
+}
+
+fn respond_text(respond: Respond) -> String {
+    match respond {
+        Respond::Accepted => "when the event is stored".to_owned(),
+        Respond::WhenDone { within } => format!("when it is done, within {}", duration_text(within)),
+    }
+}
+
+fn block_texts(block: &Block) -> Vec<String> {
+    let mut texts = vec![format!("in {}, within {}", block.dir, duration_text(block.timeout))];
+    texts.extend(block.steps.iter().map(|step| format!("  {step}")));
+    if !block.env.is_empty() {
+        let env: Vec<_> = block.env.iter().map(env_name).collect();
+        texts.push(format!("with {}", env.join(", ")));
+    }
+    texts
+}
+
+/// Only the name: a value may be anything.
+fn env_name(entry: &EnvEntry) -> &str {
+    match entry {
+        EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
+    }
+}
+
+fn retry_text(route: &Route) -> String {
+    let retry = &route.retry;
+    match retry.attempts {
+        1 => "one attempt".to_owned(),
+        n => format!("{n} attempts, waiting {} to {}", duration_text(retry.first), duration_text(retry.longest)),
+    }
+}
+
+fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
+    match in_doubt {
+        InDoubt::Retry => "retry",
+        InDoubt::Hold => "hold",
+    }
+}
+
+fn redelivery_text(redelivery: Redelivery) -> String {
+    match redelivery {
+        Redelivery::Ignore => "ignore".to_owned(),
+        Redelivery::Retry { same_after, other_after } => format!(
+            "retry a dead event: the same delivery after {}, another after {}",
+            duration_text(same_after),
+            duration_text(other_after)
+        ),
+    }
+}
+
+fn group_text(source: &Source, route: &Route) -> String {
+    match &route.group {
+        None => "none: events may overlap".to_owned(),
+        Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),
+        Some(Group::Fields(fields)) => format!("one at a time per {}", names(source, fields)),
+    }
+}

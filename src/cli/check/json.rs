@@ -1,0 +1,178 @@
+//! The same for programs. Secrets, and URLs that may hold one, are not in it.
+
+use super::{env_name, in_doubt_word, store_text};
+use crate::action::plan::{ActionPlan, Block, CommandLine};
+use crate::config::problem::{Level, Problem, Problems};
+use crate::config::{Config, May, Whence, duration_text};
+use crate::decide::field::FieldIx;
+use crate::decide::filter::Filter;
+use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
+use serde_json::{Value, json};
+
+pub(super) fn fine(file: &str, config: &Config) -> Value {
+    json!({
+        "status": "fine",
+        "file": file,
+        "listen": config.listen.to_string(),
+        "store": store_text(&config.store),
+        "admin": {
+            "listen": config.admin.listen.to_string(),
+            "tokens": config.admin.tokens.iter().map(|token| match token.may {
+                May::Read => "read",
+                May::Forget => "forget",
+                May::All => "all",
+            }).collect::<Vec<_>>(),
+        },
+        "sources": config.sources.iter().map(|s| source(config, s)).collect::<Vec<_>>(),
+        "problems": problems(&config.warnings),
+    })
+}
+
+pub(super) fn wrong(all: &Problems) -> Value {
+    json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
+}
+
+fn problems(list: &[Problem]) -> Vec<Value> {
+    let one = |problem: &Problem| {
+        json!({
+            "level": match problem.level { Level::Error => "error", Level::Warning => "warning" },
+            "title": problem.title,
+            "file": problem.place.as_ref().map(|place| &place.file),
+            "line": problem.place.as_ref().map(|place| place.line),
+            "column": problem.place.as_ref().map(|place| place.column),
+            "label": problem.place.as_ref().map(|place| &place.label),
+            "hint": problem.hint,
+        })
+    };
+    list.iter().map(one).collect()
+}
+
+fn source(config: &Config, source: &Source) -> Value {
+    let notes = config.notes.get(&source.name);
+    let fields: Vec<_> = source
+        .fields
+        .iter()
+        .map(|field| {
+            json!({ "name": &*field.name, "at": field.at.to_string(), "trim": field.trim,
+                    "after": field.after, "default": field.default.as_deref() })
+        })
+        .collect();
+    let per: Vec<_> = source
+        .once
+        .per
+        .iter()
+        .enumerate()
+        .map(|(i, identity)| {
+            let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Whence::Written);
+            json!({ "identity": identity_json(source, identity), "from": whence_word(whence) })
+        })
+        .collect();
+    let change = source.once.change.as_ref().map(|change| {
+        json!({
+            "of": names(source, &change.of),
+            "to": names(source, &change.to),
+            "order": change.order.map(|ix| &*source.fields.get(ix).name),
+            "from": notes.map(|notes| whence_word(notes.change)),
+        })
+    });
+    json!({
+        "name": &*source.name,
+        "preset": notes.and_then(|notes| notes.preset),
+        "scope": &*source.scope,
+        "path": &*source.path,
+        "signed_by": source.verify.words(),
+        "kind": source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
+        "delivery": source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
+        "fields": fields,
+        "require": source.require.as_ref().map(Filter::text),
+        "when": source.when.as_ref().map(Filter::text),
+        "once": {
+            "per": per,
+            "change": change,
+            "keep": match source.once.keep { Keep::For(length) => duration_text(length), Keep::Forever => "forever".into() },
+            "keep_body": duration_text(source.once.keep_body),
+        },
+        "respond": match source.respond { Respond::Accepted => "accepted", Respond::WhenDone { .. } => "done" },
+        "respond_within": match source.respond {
+            Respond::Accepted => None,
+            Respond::WhenDone { within } => Some(duration_text(within)),
+        },
+        "body_max": source.body_max,
+        "routes": source.routes.iter().map(|r| route(config, source, r)).collect::<Vec<_>>(),
+    })
+}
+
+fn route(config: &Config, source: &Source, route: &Route) -> Value {
+    let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
+        None => json!({ "record": true }),
+        Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(block).collect::<Vec<_>>() }),
+        Some(ActionPlan::Forward(receivers)) => json!({
+            "forward": receivers
+                .iter()
+                .map(|r| json!({ "url": r.shown, "timeout": duration_text(r.timeout) }))
+                .collect::<Vec<_>>(),
+        }),
+    };
+    let (redelivery, rearm_after) = match route.redelivery {
+        Redelivery::Ignore => ("ignore", None),
+        Redelivery::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
+    };
+    json!({
+        "name": &*route.name,
+        "when": route.when.as_ref().map(Filter::text),
+        "action": action,
+        "group": match &route.group {
+            None => Value::Null,
+            Some(Group::Fixed(name)) => json!(name),
+            Some(Group::Fields(fields)) => json!(names(source, fields)),
+        },
+        "retry": {
+            "attempts": route.retry.attempts,
+            "first": duration_text(route.retry.first),
+            "longest": duration_text(route.retry.longest),
+        },
+        "in_doubt": in_doubt_word(route.in_doubt),
+        "redelivery": redelivery,
+        "rearm_after": rearm_after,
+        "lease": duration_text(route.lease),
+        "at_once": route.at_once,
+    })
+}
+
+fn block(block: &Block) -> Value {
+    let steps: Vec<_> = block
+        .steps
+        .iter()
+        .map(|step| match step {
+            CommandLine::Shell { text, .. } => json!(text),
+            CommandLine::Argv(words) => json!(words.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        })
+        .collect();
+    json!({
+        "dir": block.dir.to_string(),
+        "steps": steps,
+        "timeout": duration_text(block.timeout),
+        "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
+    })
+}
+
+fn identity_json(source: &Source, identity: &Identity) -> Value {
+    match identity {
+        Identity::Delivery => json!("delivery"),
+        Identity::Body => json!("body"),
+        Identity::Named(fields) => json!(names(source, fields)),
+    }
+}
+
+fn names(source: &Source, fields: &[FieldIx]) -> Vec<String> {
+    fields.iter().map(|ix| source.fields.get(*ix).name.to_string()).collect()
+}
+
+fn whence_word(whence: Whence) -> &'static str {
+    match whence {
+        Whence::Written => "written",
+        Whence::Preset => "preset",
+        Whence::Default => "default",
+        Whence::Implied => "implied",
+    }
+}

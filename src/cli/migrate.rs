@@ -1,0 +1,136 @@
+//! `hookonce migrate status | up | down`: the schema of an SQLite store, one version at a time.
+
+use crate::config::{self, Env, StoreAddress};
+use crate::decide::time::Timestamp;
+use crate::store::clock::Clock;
+use crate::store::schema::Migration;
+use crate::store::schema::sqlite::{self as schema, Problem};
+use crate::store::sqlite::{Access, OpenError, open_file};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why a schema is as it was, or could not be told.
+#[derive(Debug)]
+pub enum MigrateError {
+    /// The database could not be opened.
+    Open(OpenError),
+    /// It was opened, and left as it is.
+    Schema(PathBuf, Problem),
+    /// Going down removes data, and nobody said that it may.
+    NotAgreed(u32),
+    /// What was done could not be printed.
+    Print(io::Error),
+}
+
+impl fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => fmt::Display::fmt(error, f),
+            Self::Schema(path, problem) => write!(f, "{}: {problem}", path.display()),
+            Self::NotAgreed(to) => write!(
+                f,
+                "going down to version {to} removes what the versions after it hold; nothing was changed. Say `--yes` to \
+                 go on"
+            ),
+            Self::Print(error) => write!(f, "could not print: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MigrateError {}
+
+impl From<OpenError> for MigrateError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl From<io::Error> for MigrateError {
+    fn from(error: io::Error) -> Self {
+        Self::Print(error)
+    }
+}
+
+/// What a person said about losing data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consent {
+    /// It may be removed.
+    Given,
+    /// Nothing.
+    NotGiven,
+}
+
+/// The database that the config names.
+pub fn database(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, String> {
+    let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
+    match config::load(&path, env).map_err(|problems| problems.to_string())?.store {
+        StoreAddress::Sqlite(path) => Ok(path),
+        StoreAddress::Memory => Err("error: the config keeps events in memory, which has no schema".into()),
+    }
+}
+
+/// Prints where every version stands. Reads beside a running node.
+pub fn status(path: &Path, out: &mut impl Write) -> Result<(), MigrateError> {
+    let db = open_file(path, Access::Read)?.db;
+    for version in schema::status(&db).map_err(|problem| MigrateError::Schema(path.into(), problem))? {
+        let when = version.applied_at.map_or("not applied".into(), |at| format!("applied {at}"));
+        writeln!(out, "{:04} {:<12} {when}", version.version, version.name)?;
+    }
+    Ok(())
+}
+
+/// Goes up to this version, or as far as it goes. No node may run.
+pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), MigrateError> {
+    let mut opened = open_file(path, Access::Tool)?;
+    let now = Clock::wall(Timestamp::default()).now();
+    let way = schema::up(&mut opened.db, to, now).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
+    tell(&way, "applied", out)
+}
+
+/// Goes back to this version, which removes data. No node may run.
+pub fn down(path: &Path, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
+    if consent != Consent::Given {
+        return Err(MigrateError::NotAgreed(to));
+    }
+    let mut opened = open_file(path, Access::Tool)?;
+    let way = schema::down(&mut opened.db, to).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
+    tell(&way, "taken back", out)
+}
+
+fn tell(way: &[&Migration], done: &str, out: &mut impl Write) -> Result<(), MigrateError> {
+    for Migration { version, name, .. } in way {
+        writeln!(out, "{version:04} {name:<12} {done}")?;
+    }
+    if way.is_empty() {
+        writeln!(out, "nothing to do")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_goes_up_says_where_it_stands_and_goes_down_only_with_consent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hookonce.db");
+        let mut out = Vec::new();
+        up(&path, Some(2), &mut out).unwrap();
+        assert_eq!(String::from_utf8_lossy(&out), "0001 events       applied\n0002 beside       applied\n");
+        let mut out = Vec::new();
+        status(&path, &mut out).unwrap();
+        let text = String::from_utf8_lossy(&out);
+        assert!(
+            text.contains("0002 beside       applied 2") && text.contains("0003 scopes       not applied"),
+            "{text}"
+        );
+        assert!(matches!(down(&path, 0, Consent::NotGiven, &mut Vec::new()), Err(MigrateError::NotAgreed(0))));
+        down(&path, 0, Consent::Given, &mut Vec::new()).unwrap();
+        up(&path, None, &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        up(&path, None, &mut out).unwrap();
+        assert_eq!(String::from_utf8_lossy(&out), "nothing to do\n");
+    }
+}

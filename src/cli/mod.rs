@@ -1,0 +1,166 @@
+//! The command line: one file per command, and here the arguments that lead to them.
+
+pub mod check;
+#[cfg(feature = "sqlite")]
+pub mod migrate;
+pub mod serve;
+
+use crate::config::problem::Ink;
+use crate::telemetry::Format;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Could not find out.
+const UNKNOWN: u8 = 2;
+
+/// Webhooks arrive twice. Your action should happen once.
+#[derive(Parser, Debug)]
+#[command(name = "hookonce", version, about, arg_required_else_help = true)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Receive webhooks and act on them
+    Serve {
+        #[command(flatten)]
+        which: Which,
+        /// How the log is written
+        #[arg(long, value_enum, default_value = "text")]
+        log: LogForm,
+    },
+    /// Say whether the config is right, and what it means
+    Check {
+        #[command(flatten)]
+        which: Which,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show or change the version of the store's schema
+    #[cfg(feature = "sqlite")]
+    Migrate {
+        #[command(flatten)]
+        which: Which,
+        /// The database, instead of the one in the config
+        #[arg(long, value_name = "PATH", global = true)]
+        store: Option<PathBuf>,
+        #[command(subcommand)]
+        way: Way,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Which {
+    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    #[arg(short, long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum LogForm {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[cfg(feature = "sqlite")]
+#[derive(Subcommand, Debug)]
+enum Way {
+    /// Show every version and whether it is applied
+    Status,
+    /// Apply the versions that are missing
+    Up {
+        /// Only up to this version
+        #[arg(long)]
+        to: Option<u32>,
+    },
+    /// Go back to a version: removes what the later ones hold
+    Down {
+        /// The version to go back to; 0 removes everything
+        #[arg(long)]
+        to: u32,
+        /// Yes, remove it
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Does what the arguments say.
+pub fn run() -> ExitCode {
+    let line = match Line::try_parse() {
+        Ok(line) => line,
+        Err(error) => {
+            // A closed pipe is no reason to complain about a closed pipe.
+            error.print().unwrap_or_default();
+            return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
+        }
+    };
+    let mut out = io::stdout().lock();
+    let done = obey(line.command, &mut out).and_then(|code| out.flush().map(|()| code));
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(UNKNOWN)
+        }
+    }
+}
+
+fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
+    let env = |name: &str| std::env::var(name).ok();
+    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let ink = if colour { Ink::Colour } else { Ink::Plain };
+    match command {
+        Command::Serve { which, log } => {
+            let format = match log {
+                LogForm::Text => Format::Text,
+                LogForm::Json => Format::Json,
+            };
+            serve::serve(which.config.as_deref(), format, ink, &env, out).map(|end| end as u8)
+        }
+        Command::Check { which, json } => {
+            let form = if json { check::Form::Json } else { check::Form::Text(ink) };
+            check::check(which.config.as_deref(), form, &env, out).map(|verdict| verdict as u8)
+        }
+        #[cfg(feature = "sqlite")]
+        Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn migrate(
+    config: Option<&Path>,
+    store: Option<PathBuf>,
+    way: &Way,
+    env: crate::config::Env<'_>,
+    out: &mut impl Write,
+) -> io::Result<u8> {
+    let path = match store.map_or_else(|| migrate::database(config, env), Ok) {
+        Ok(path) => path,
+        Err(why) => {
+            writeln!(out, "{why}")?;
+            return Ok(UNKNOWN);
+        }
+    };
+    let done = match way {
+        Way::Status => migrate::status(&path, out),
+        Way::Up { to } => migrate::up(&path, *to, out),
+        Way::Down { to, yes } => {
+            let consent = if *yes { migrate::Consent::Given } else { migrate::Consent::NotGiven };
+            migrate::down(&path, *to, consent, out)
+        }
+    };
+    match done {
+        Ok(()) => Ok(0),
+        Err(migrate::MigrateError::Print(error)) => Err(error),
+        Err(why @ migrate::MigrateError::NotAgreed(_)) => writeln!(out, "error: {why}").map(|()| 1),
+        Err(why) => writeln!(out, "error: {why}").map(|()| UNKNOWN),
+    }
+}

@@ -1,0 +1,109 @@
+//! `hookonce serve`: run a node until it is told to stop.
+
+use crate::action::GuardProgram;
+use crate::config::problem::Ink;
+use crate::config::{self, Config, Env};
+use crate::decide::source::{Makes, Source};
+use crate::node::Node;
+use crate::telemetry::{self, Format, Level, Log};
+use std::io::{self, Write};
+use std::path::Path;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How a node ended; its number is the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum End {
+    /// It was told to.
+    Stopped = 0,
+    /// It could not start, or its store broke.
+    Failed = 2,
+}
+
+/// Loads the config and runs a node.
+pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+    let path = match config::find(explicit, env) {
+        Ok(path) => path,
+        Err(problem) => {
+            write!(out, "{}", problem.render(ink))?;
+            return Ok(End::Failed);
+        }
+    };
+    let config = match config::load(&path, env) {
+        Ok(config) => config,
+        Err(problems) => {
+            write!(out, "{}", problems.render(ink))?;
+            return Ok(End::Failed);
+        }
+    };
+    for warning in &config.warnings {
+        writeln!(out, "{}", warning.render(ink))?;
+    }
+    Log::start(format, Box::new(io::stderr()));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let end = runtime.block_on(run(&config, out));
+    // A read that hangs must not keep the process.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    Log::flush();
+    end
+}
+
+async fn run(config: &Config, out: &mut impl Write) -> io::Result<End> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let node = match Node::start(config, GuardProgram::default()).await {
+        Ok(node) => node,
+        Err(cannot) => {
+            writeln!(out, "error: {cannot}")?;
+            return Ok(End::Failed);
+        }
+    };
+    greet(config, &node, out)?;
+    let end = tokio::select! {
+        _ = term.recv() => End::Stopped,
+        _ = int.recv() => End::Stopped,
+        why = node.broken() => {
+            telemetry::say(Level::Error, "broken", &[("why", &why)]);
+            End::Failed
+        }
+    };
+    telemetry::say(Level::Info, "draining", &[("hint", "once more to stop at once")]);
+    node.stop(async {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+    .await;
+    telemetry::say(Level::Info, "stopped", &[]);
+    Ok(end)
+}
+
+/// One line per source: where it listens, who signs, what it acts on, where it goes.
+fn greet(config: &Config, node: &Node, out: &mut impl Write) -> io::Result<()> {
+    for source in &config.sources {
+        writeln!(out, "{}", line(source, node))?;
+    }
+    writeln!(out, "admin on http://{}, node {}", node.admin, node.dispatcher.node())?;
+    out.flush()
+}
+
+fn line(source: &Source, node: &Node) -> String {
+    let routes: Vec<_> = source
+        .routes
+        .iter()
+        .map(|route| match (&route.when, route.makes) {
+            (Some(when), _) => format!("{} when {}", route.name, when.text()),
+            (None, Makes::Record) => format!("{} (only recorded)", route.name),
+            (None, _) => route.name.to_string(),
+        })
+        .collect();
+    let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
+    let signed = source.verify.words();
+    format!(
+        "{}: http://{}{}, signed by {signed}{when}, routes: {}",
+        source.name,
+        node.ingest,
+        source.path,
+        routes.join("; ")
+    )
+}

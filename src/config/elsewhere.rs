@@ -1,0 +1,185 @@
+//! Values that do not stand in the file: `{ env = "…" }` and `{ file = "…" }`. Secrets always, URLs if wanted.
+
+use super::keys::Part;
+use super::raw::{Node, Span, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::decide::limits;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// A file that holds a secret and is longer than this is another file.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes that are never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// The bytes: for comparing in constant time, never for showing.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(•••)")
+    }
+}
+
+/// A text that may stand in the file or elsewhere, and how it may be shown.
+pub(super) struct Open {
+    pub(super) text: String,
+    pub(super) shown: Option<String>,
+    pub(super) at: Span,
+}
+
+impl Resolver<'_> {
+    /// One secret.
+    pub(super) fn secret(&mut self, what: &str, node: &Node) -> Option<Secret> {
+        match &node.value {
+            Value::Text(_) => {
+                self.found
+                    .error(format!("`{what}` stands in the file"))
+                    .at(node.at, "a secret is never written into the config")
+                    .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
+                None
+            }
+            Value::Table(_) => self.fetch(what, node).map(Secret),
+            _ => None,
+        }
+    }
+
+    /// One secret, or several while rotating.
+    pub(super) fn secrets(&mut self, what: &str, node: &Node) -> Option<Vec<Secret>> {
+        let Some(list) = node.list() else { return self.secret(what, node).map(|secret| vec![secret]) };
+        if list.is_empty() {
+            self.found.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
+            return None;
+        }
+        if list.len() > limits::SECRETS_MAX {
+            let label = format!("at most {} at once, while rotating", limits::SECRETS_MAX);
+            self.found.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
+            return None;
+        }
+        let mut secrets: Vec<Secret> = Vec::new();
+        let mut complete = true;
+        for item in list {
+            match self.secret(what, item) {
+                Some(secret) if secrets.contains(&secret) => {
+                    self.found
+                        .error(format!("`{what}` has the same secret twice"))
+                        .at(item.at, "the same as one before it");
+                    complete = false;
+                }
+                Some(secret) => secrets.push(secret),
+                None => complete = false,
+            }
+        }
+        complete.then_some(secrets)
+    }
+
+    /// A text that may stand in the file.
+    pub(super) fn open(&mut self, what: &str, node: &Node) -> Option<Open> {
+        if let Some(text) = node.text() {
+            return Some(Open { text: text.to_owned(), shown: None, at: node.at });
+        }
+        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+        let shown = match (from.text("env"), from.text("file")) {
+            (Some(name), _) => format!("${name}"),
+            (_, Some(path)) => format!("the content of {path}"),
+            _ => String::new(),
+        };
+        let bytes = self.fetch(what, node)?;
+        let Ok(text) = String::from_utf8(bytes) else {
+            self.found.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
+            return None;
+        };
+        Some(Open { text, shown: Some(shown), at: node.at })
+    }
+
+    fn fetch(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
+        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+        if from.has("dir") {
+            return None;
+        }
+        match (from.node("env"), from.node("file")) {
+            (Some(_), Some(_)) => {
+                self.found
+                    .error(format!("`{what}` comes from two places"))
+                    .at(node.at, "one of `env` and `file`, not both");
+                None
+            }
+            (Some(name), None) => self.variable(what, name),
+            (None, Some(path)) => self.file(what, path),
+            (None, None) => {
+                if from.entries().is_empty() {
+                    self.found.error(format!("`{what}` comes from nowhere")).at(node.at, "`env` or `file` is needed");
+                }
+                None
+            }
+        }
+    }
+
+    fn variable(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
+        let name = node.text()?;
+        self.env_names.insert(name.to_owned());
+        match (self.env)(name) {
+            Some(value) if !value.is_empty() => Some(value.into_bytes()),
+            Some(_) => {
+                self.found
+                    .error(format!("the environment variable `{name}` is empty"))
+                    .at(node.at, format!("needed for `{what}`"))
+                    .hint(format!("give `{name}` a value where hookonce is started"));
+                None
+            }
+            None => {
+                self.found
+                    .error(format!("the environment variable `{name}` is not set"))
+                    .at(node.at, format!("needed for `{what}`"))
+                    .hint(format!("set `{name}` where hookonce is started, or use {{ file = \"…\" }}"));
+                None
+            }
+        }
+    }
+
+    fn file(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
+        let path = self.base.join(node.text()?);
+        let problem = match read(&path) {
+            Ok(bytes) if bytes.is_empty() => "it is empty".to_owned(),
+            Ok(bytes) => return Some(bytes),
+            Err(e) => io_words(&e),
+        };
+        self.found
+            .error(format!("the file {} cannot be used: {problem}", path.display()))
+            .at(node.at, format!("needed for `{what}`"));
+        None
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 64 KB"));
+    }
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    Ok(bytes)
+}
+
+/// What the system says about a file, in words without its number.
+pub(super) fn io_words(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "not allowed to read it".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        _ => e.to_string(),
+    }
+}

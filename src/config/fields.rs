@@ -1,0 +1,205 @@
+//! Fields, their names wherever they are used, and expressions over them.
+
+use super::keys::Part;
+use super::nearest;
+use super::raw::{Entry, Node, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::decide::field::{Field, FieldIx, FieldSet, Place};
+use crate::decide::filter::Filter;
+use crate::decide::limits;
+use crate::decide::source::Kind;
+use crate::decide::verify::Scheme;
+use std::collections::HashMap;
+
+/// Words that mean something else where a field's name may stand.
+const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false", "null"];
+
+/// A source's fields, and what is needed to judge whether one may be used somewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) source: &'a str,
+    pub(super) fields: &'a FieldSet,
+    /// `None`: it could not be read, so nothing is said about what it covers.
+    pub(super) scheme: Option<&'a Scheme>,
+    pub(super) kind: Option<&'a Kind>,
+}
+
+impl Names<'_> {
+    pub(super) fn all(&self) -> Vec<&str> {
+        self.fields.iter().map(|field| &*field.name).collect()
+    }
+
+    pub(super) fn label(&self) -> String {
+        match self.all().as_slice() {
+            [] => format!("source `{}` declares no fields", self.source),
+            names => format!("fields of source `{}`: {}", self.source, names.join(", ")),
+        }
+    }
+
+    /// Can anybody change the value of this field without anybody noticing?
+    fn unsigned(&self, ix: FieldIx) -> bool {
+        self.scheme.is_some_and(|scheme| !scheme.covers(&self.fields.get(ix).at))
+    }
+}
+
+/// The variable a command gets a field in.
+pub(super) fn variable(field: &str) -> String {
+    format!("HOOKONCE_FIELD_{}", field.to_uppercase())
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+impl Resolver<'_> {
+    pub(super) fn fields(&mut self, source: &Section<'_>, kind: Option<&Kind>) -> FieldSet {
+        let entries = source.node("fields").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+        if entries.len() > limits::FIELDS_MAX {
+            let label = format!("at most {} are allowed", limits::FIELDS_MAX);
+            self.found.error(format!("{} fields are declared", entries.len())).at(source.key_place("fields"), label);
+        }
+        let mut variables: HashMap<String, &str> = HashMap::new();
+        let mut fields = Vec::new();
+        for entry in entries.iter().take(limits::FIELDS_MAX) {
+            self.field_name(entry);
+            if let Some(other) = variables.insert(variable(&entry.key), &entry.key) {
+                self.found
+                    .error(format!("the fields `{other}` and `{}` would be one variable", entry.key))
+                    .at(entry.key_at, format!("both would be {} to a command", variable(&entry.key)))
+                    .hint("rename one of them");
+            }
+            fields.push(self.field(entry));
+        }
+        FieldSet::new(fields, kind.map(|kind| kind.shape.clone()))
+    }
+
+    fn field_name(&mut self, entry: &Entry) {
+        if !is_name(&entry.key) {
+            self.found
+                .error(format!("`{}` cannot be the name of a field", entry.key))
+                .at(entry.key_at, "letters, digits and _, not beginning with a digit");
+        } else if RESERVED.contains(&entry.key.as_str()) {
+            self.found
+                .error(format!("`{}` cannot be the name of a field", entry.key))
+                .at(entry.key_at, "it is a word of its own in `once.per` and in expressions")
+                .hint(format!("call it `{}_` or something else", entry.key));
+        }
+    }
+
+    fn field(&mut self, entry: &Entry) -> Field {
+        let name = entry.key.as_str().into();
+        let Value::Table(table) = &entry.node.value else {
+            return Field { name, at: self.place(&entry.node), trim: false, after: None, default: None };
+        };
+        let section = Section::new(table, Part::Field, entry.node.at);
+        if !section.has("at") {
+            self.found
+                .error(format!("field `{}` does not say where it is", entry.key))
+                .at(entry.key_at, "`at` is missing")
+                .hint("at = \"body.a.b\", or header.x, query.x, path");
+        }
+        let at = section.node("at").map_or_else(unknown_place, |node| self.place(node));
+        Field {
+            name,
+            at,
+            trim: section.flag("trim").unwrap_or(false),
+            after: section.text("after").map(str::to_owned),
+            default: section.text("default").map(Into::into),
+        }
+    }
+
+    /// A place in a delivery. One that cannot be read is told and replaced, so that its field is still declared.
+    pub(super) fn place(&mut self, node: &Node) -> Place {
+        let Some(text) = node.text() else { return unknown_place() };
+        Place::parse(text).unwrap_or_else(|why| {
+            self.found
+                .error(format!("`{text}` is not a place in a delivery"))
+                .at(node.at, why)
+                .hint("body.a.0.b, body.\"a.b\", header.x, query.x or path");
+            unknown_place()
+        })
+    }
+
+    /// The field of this name, for `what`.
+    pub(super) fn named(&mut self, what: &str, node: &Node, names: &Names<'_>) -> Option<FieldIx> {
+        let name = node.text()?;
+        let found = names.fields.ix(name);
+        if found.is_none() {
+            self.found
+                .error(format!("`{what}` names a field that is not declared: `{name}`"))
+                .at(node.at, names.label())
+                .hint_if(nearest::did_you_mean(name, names.all()));
+        }
+        found
+    }
+
+    /// The same, but only what the signature covers will do.
+    pub(super) fn signed(&mut self, what: &str, node: &Node, names: &Names<'_>) -> Option<FieldIx> {
+        let ix = self.named(what, node, names)?;
+        if names.unsigned(ix) {
+            let field = &names.fields.get(ix).name;
+            self.found
+                .error(format!("`{what}` uses `{field}`, which is not signed"))
+                .at(node.at, "whoever repeats a delivery could change it")
+                .hint("take a value from the body");
+        }
+        Some(ix)
+    }
+
+    /// A list of fields, each once.
+    pub(super) fn signed_list(&mut self, what: &str, nodes: &[Node], names: &Names<'_>) -> Vec<FieldIx> {
+        let mut list = Vec::new();
+        for node in nodes {
+            let Some(ix) = self.signed(what, node, names) else { continue };
+            if list.contains(&ix) {
+                self.twice(what, node);
+            } else {
+                list.push(ix);
+            }
+        }
+        list
+    }
+
+    pub(super) fn twice(&mut self, what: &str, node: &Node) {
+        self.found.error(format!("`{what}` says the same twice")).at(node.at, "");
+    }
+
+    /// An expression over fields.
+    pub(super) fn filter(&mut self, what: &str, section: &Section<'_>, names: &Names<'_>) -> Option<Filter> {
+        let node = section.node(what)?;
+        match Filter::parse(node.text()?, names.fields) {
+            Ok(filter) => {
+                self.filter_is_signed(what, node, &filter, names);
+                Some(filter)
+            }
+            Err(e) => {
+                let at = self.inside(node.at, &e.at);
+                self.found.error(format!("`{what}` cannot be read")).at(at, e.what).hint_if(e.hint);
+                None
+            }
+        }
+    }
+
+    fn filter_is_signed(&mut self, what: &str, node: &Node, filter: &Filter, names: &Names<'_>) {
+        for ix in filter.fields() {
+            let field = names.fields.get(ix);
+            let checked = match (&field.at, names.kind) {
+                (Place::Header(header), Some(kind)) => *header == kind.header,
+                _ => false,
+            };
+            if names.unsigned(ix) && !checked {
+                self.found
+                    .warning(format!("`{what}` looks at `{}`, which is not signed", field.name))
+                    .at(node.at, "whoever repeats a delivery could change it")
+                    .hint("where it matters, take a value from the body");
+            }
+        }
+    }
+}
+
+/// Stands in for a place that could not be read: every signature covers it, so nothing more is said about it.
+fn unknown_place() -> Place {
+    Place::Body(Vec::new())
+}

@@ -1,0 +1,201 @@
+//! The config: found, read, understood, or refused with every problem at once, each with its place.
+//!
+//! ```text
+//! text ─raw─▶ a tree with places ─shape─▶ known keys, right kinds ─resolve─▶ Config
+//!                                  keys.rs: the table of keys        Problems: place, words, hint
+//! ```
+
+mod elsewhere;
+mod fields;
+pub mod keys;
+mod nearest;
+mod once;
+mod place;
+pub mod presets;
+pub mod problem;
+mod raw;
+mod resolve;
+mod route;
+mod run;
+mod section;
+mod shape;
+mod source;
+mod value;
+mod verify;
+
+pub use elsewhere::Secret;
+pub use value::{duration_text, size_text};
+
+use crate::action::plan::ActionPlan;
+use crate::decide::recipe::Recipe;
+use crate::decide::source::Source;
+use problem::{Nature, Problem, Problems};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A config longer than this is another file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The variable that names the config.
+const VARIABLE: &str = "HOOKONCE_CONFIG";
+/// Where a config is looked for.
+const PLACES: [&str; 2] = ["hookonce.toml", "/etc/hookonce/hookonce.toml"];
+
+/// Looks up an environment variable.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// All that is configured.
+#[derive(Debug)]
+pub struct Config {
+    /// Where webhooks arrive.
+    pub listen: SocketAddr,
+    /// Where events are kept.
+    pub store: StoreAddress,
+    /// The port for people.
+    pub admin: Admin,
+    /// The senders we believe, in the order of the file.
+    pub sources: Vec<Arc<Source>>,
+    /// What each route does, by the names of its source and itself. A route that is not here only records.
+    pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
+    /// Variables that hold a secret or a URL of ours: a command never gets them.
+    pub secret_env_names: BTreeSet<String>,
+    /// Where the parts of each source came from, by its name.
+    pub notes: HashMap<Arc<str>, Notes>,
+    /// What works, but probably not as meant.
+    pub warnings: Vec<Problem>,
+}
+
+impl Config {
+    /// What the identities of each scope are made of, in the order of the scopes.
+    pub fn recipes(&self) -> Vec<Recipe> {
+        let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();
+        recipes.sort();
+        recipes
+    }
+}
+
+/// Where events are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreAddress {
+    /// In memory: forgotten when the node ends.
+    Memory,
+    /// In this file.
+    Sqlite(PathBuf),
+}
+
+/// The port for people.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Who may use it; empty only on loopback.
+    pub tokens: Vec<Token>,
+}
+
+/// A bearer token of the admin port.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Itself.
+    pub secret: Secret,
+    /// What it may do.
+    pub may: May,
+}
+
+/// What a token may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum May {
+    /// Look.
+    Read,
+    /// Call the cron endpoint that forgets what is old.
+    Forget,
+    /// Everything.
+    All,
+}
+
+/// Where the parts of a source came from: for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notes {
+    /// The preset it began with.
+    pub preset: Option<&'static str>,
+    /// Of each identity of `once.per`.
+    pub per: Vec<Whence>,
+    /// Of `once.change`.
+    pub change: Whence,
+    /// Of `once.keep`.
+    pub keep: Whence,
+    /// Of `once.keep_body`.
+    pub keep_body: Whence,
+}
+
+/// Where something came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whence {
+    /// The config says so.
+    Written,
+    /// The preset says so.
+    Preset,
+    /// Nobody said anything.
+    Default,
+    /// It follows from `change`.
+    Implied,
+}
+
+/// Finds the config: the one that is named, else `HOOKONCE_CONFIG`, else `./hookonce.toml`, else the one in `/etc`.
+pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
+    if let Some(path) = explicit {
+        return Ok(path.to_owned());
+    }
+    if let Some(path) = env(VARIABLE).filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    PLACES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+        Problem::error(
+            format!("there is no config: neither ./{} nor {}", PLACES[0], PLACES[1]),
+            format!("write one with `hookonce init`, or name it with --config or {VARIABLE}"),
+        )
+    })
+}
+
+/// Reads the config in this file.
+pub fn load(path: &Path, env: Env<'_>) -> Result<Config, Problems> {
+    let unread =
+        |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem], more: 0 };
+    let text = text(path).map_err(unread)?;
+    let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
+    parse(&text, &path.display().to_string(), &folder, env)
+}
+
+/// Reads a config. `file` is what it is called in problems, `folder` what its paths are relative to.
+pub fn parse(text: &str, file: &str, folder: &Path, env: Env<'_>) -> Result<Config, Problems> {
+    resolve::resolve(text, file, folder, env)
+}
+
+fn text(path: &Path) -> Result<String, Problem> {
+    let shown = path.display();
+    let cannot = |e: &io::Error| match e.kind() {
+        io::ErrorKind::NotFound => {
+            Problem::error(format!("there is no config at {shown}"), "write one with `hookonce init`")
+        }
+        io::ErrorKind::PermissionDenied => Problem::error(
+            format!("the config {shown} cannot be read: not allowed"),
+            "let the user that hookonce runs as read it",
+        ),
+        io::ErrorKind::IsADirectory => {
+            Problem::error(format!("the config {shown} is a folder"), format!("name the file: {shown}/hookonce.toml"))
+        }
+        _ => Problem::error(format!("the config {shown} cannot be read: {e}"), "is it a file?"),
+    };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|e| cannot(&e))?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| cannot(&e))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Problem::error(format!("the config {shown} is longer than 1 MB"), "is it the right file?"));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = good.split(|b| *b == b'\n').count();
+        Problem::error(format!("the config {shown} is not UTF-8: line {line}"), "save it as UTF-8")
+    })
+}

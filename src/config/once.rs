@@ -1,0 +1,209 @@
+//! What makes two deliveries the same event: identities, `change`, and for how long.
+
+use super::fields::Names;
+use super::keys::Part;
+use super::raw::{Node, Origin, Span, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use super::value::duration_text;
+use super::{Notes, Whence};
+use crate::decide::source::{Change, DeliveryId, Identity, Keep, Once};
+use crate::decide::time::Duration;
+use crate::decide::verify::{Piece, Scheme};
+
+const DAY: Duration = Duration::from_hours(24);
+const KEEP: Duration = Duration::from_hours(30 * 24);
+const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
+
+/// How long this sender may deliver again, by a person's hand.
+fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
+    match scheme {
+        Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
+        _ => None,
+    }
+}
+
+/// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
+fn covers_only_the_body(scheme: &Scheme) -> bool {
+    match scheme {
+        Scheme::Github(_) => true,
+        Scheme::Hmac(hmac) => !hmac.over.iter().any(|piece| matches!(piece, Piece::Id | Piece::Timestamp)),
+        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::None => false,
+    }
+}
+
+pub(super) fn whence(at: Span) -> Whence {
+    match at.origin {
+        Origin::Config => Whence::Written,
+        Origin::Preset(_) => Whence::Preset,
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn once(
+        &mut self,
+        source: &Section<'_>,
+        names: &Names<'_>,
+        delivery: Option<&DeliveryId>,
+    ) -> (Once, Notes) {
+        let section = source.section("once", Part::Once);
+        let key = |name: &str| section.and_then(|s| s.node(name));
+        let from = |name: &str| key(name).map_or(Whence::Default, |node| whence(node.at));
+        let change = section.and_then(|s| self.change(&s, names));
+
+        let (mut per, mut per_from) = match key("per").and_then(Node::list) {
+            Some(list) => {
+                let per = self.per(list, names, delivery);
+                (per.clone(), vec![from("per"); per.len()])
+            }
+            None if delivery.is_some() || names.scheme.is_none() => (vec![Identity::Delivery], vec![Whence::Default]),
+            None => (vec![Identity::Body], vec![Whence::Default]),
+        };
+        if let Some(node) = key("per").filter(|node| node.list().is_some_and(<[_]>::is_empty))
+            && !section.is_some_and(|s| s.has("change"))
+        {
+            self.found.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
+        }
+        let body_only = names.scheme.is_some_and(covers_only_the_body);
+        if change.is_some() && body_only && !per.contains(&Identity::Body) {
+            per.push(Identity::Body);
+            per_from.push(Whence::Implied);
+        }
+        let ordered = key("change").and_then(Node::table).is_some_and(|table| table.get("order").is_some());
+        let for_ever = body_only && change.is_some() && !ordered;
+        let (keep, keep_body) = self.keep(section.as_ref(), names, for_ever);
+        if for_ever && let Some(node) = key("change") {
+            let label = if key("keep").is_some() { "`keep` does not apply: " } else { "" };
+            self.found
+                .warning("`change` has no `order`, so its keys are kept for ever")
+                .at(node.at, format!("{label}a delivery repeated after `keep` would look like a roll-back"))
+                .hint("name the field with the sender's order: a number or a time that grows");
+        }
+        let keep_from = if for_ever { Whence::Implied } else { from("keep") };
+        let notes = Notes {
+            preset: None,
+            per: per_from,
+            change: from("change"),
+            keep: keep_from,
+            keep_body: from("keep_body"),
+        };
+        (Once { per, change, keep, keep_body }, notes)
+    }
+
+    fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {
+        let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(KEEP);
+        let body = section.and_then(|s| self.positive(s, "keep_body"));
+        if let (Some(section), Some(body)) = (section, body)
+            && body > keep
+            && !for_ever
+        {
+            self.found
+                .error("`keep_body` is longer than `keep`")
+                .at(section.place("keep_body"), format!("the event itself is kept for {}", duration_text(keep)))
+                .hint("make `keep` longer or `keep_body` shorter");
+        }
+        if for_ever {
+            return (Keep::Forever, body.unwrap_or(KEEP_BODY));
+        }
+        if let Some((sender, window)) = names.scheme.and_then(redelivery_window)
+            && let Some(section) = section
+            && keep < window
+        {
+            let window = duration_text(window);
+            self.found
+                .warning(format!("`keep` is shorter than {sender}'s redelivery window"))
+                .at(section.place("keep"), format!("{sender} can deliver again for {window}"))
+                .hint(format!("keep = \"{window}\" or longer"));
+        }
+        (Keep::For(keep), body.unwrap_or(KEEP_BODY.min(keep)))
+    }
+
+    fn per(&mut self, list: &[Node], names: &Names<'_>, delivery: Option<&DeliveryId>) -> Vec<Identity> {
+        let mut per = Vec::new();
+        for node in list {
+            let identity = match &node.value {
+                Value::Text(word) if word == "delivery" => {
+                    self.has_delivery(node, names, delivery);
+                    Identity::Delivery
+                }
+                Value::Text(word) if word == "body" => Identity::Body,
+                Value::Text(_) => match self.signed("once.per", node, names) {
+                    Some(ix) => Identity::Named(vec![ix]),
+                    None => continue,
+                },
+                Value::List(list) => match self.together(node, list, names) {
+                    Some(identity) => identity,
+                    None => continue,
+                },
+                _ => continue,
+            };
+            if per.contains(&identity) {
+                self.twice("once.per", node);
+            }
+            per.push(identity);
+        }
+        per
+    }
+
+    fn together(&mut self, node: &Node, list: &[Node], names: &Names<'_>) -> Option<Identity> {
+        if let Some(alone) = list.iter().find(|item| matches!(item.text(), Some("delivery" | "body"))) {
+            let word = alone.text().unwrap_or_default();
+            self.found
+                .error(format!("`{word}` cannot be taken together with fields"))
+                .at(alone.at, "it is an identity of its own")
+                .hint(format!("write it outside of the inner list: per = [\"{word}\", […]]"));
+            return None;
+        }
+        if list.is_empty() {
+            self.found
+                .error("an identity of `once.per` is empty")
+                .at(node.at, "every delivery would be the same event");
+            return None;
+        }
+        Some(Identity::Named(self.signed_list("once.per", list, names)))
+    }
+
+    fn has_delivery(&mut self, node: &Node, names: &Names<'_>, delivery: Option<&DeliveryId>) {
+        if delivery.is_none() && names.scheme.is_some() {
+            self.found
+                .error("`once.per` names the delivery id, and this sender has none")
+                .at(node.at, "")
+                .hint("say where it is, delivery = \"header.x-id\", or use \"body\" or fields");
+        }
+    }
+
+    fn change(&mut self, once: &Section<'_>, names: &Names<'_>) -> Option<Change> {
+        let section = once.section("change", Part::Change)?;
+        let mut side = |key: &str| {
+            let what = format!("change.{key}");
+            match section.node(key) {
+                None => {
+                    self.found
+                        .error(format!("`change` has no `{key}`"))
+                        .at(section.at, "both `of` and `to` are needed");
+                    Vec::new()
+                }
+                Some(node) => {
+                    let list = node.list().unwrap_or(&[]);
+                    if list.is_empty() && node.list().is_some() {
+                        self.found.error(format!("`{what}` is empty")).at(node.at, "at least one field is needed");
+                    }
+                    self.signed_list(&what, list, names)
+                }
+            }
+        };
+        let (of, to) = (side("of"), side("to"));
+        let order = section.node("order").and_then(|node| self.signed("change.order", node, names));
+        Some(Change { of, to, order })
+    }
+
+    /// A duration that may not be zero.
+    pub(super) fn positive(&mut self, section: &Section<'_>, key: &str) -> Option<Duration> {
+        let length = section.duration(key)?;
+        if length.is_zero() {
+            self.found.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than that");
+            return None;
+        }
+        Some(length)
+    }
+}

@@ -1,0 +1,81 @@
+//! Presets: what is known about a sender, written in the same grammar as the config and embedded.
+
+use super::raw::{self, Entry, Node, Origin, Table, Value};
+
+/// What is known about a sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// The keys of a source, as TOML.
+    pub text: &'static str,
+}
+
+/// Every preset.
+pub const PRESETS: &[Preset] = &[Preset { name: "github-package", text: include_str!("presets/github-package.toml") }];
+
+/// Presets of the design that are not in this version.
+pub(super) const LATER: &[&str] = &["sports-stack", "ci-ingestion", "idempotency-key"];
+
+/// The preset of this name.
+pub fn find(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+/// A source as if it had been written out: a key beside a preset replaces that key whole; fields add.
+pub(super) fn beside(preset: &'static Preset, user: &Table) -> Table {
+    let (known, _) = raw::parse(preset.text, Origin::Preset(preset.name));
+    let fields = known.get("fields").and_then(Node::table).cloned().unwrap_or_default();
+    let mut out = over(known, user);
+    if let Some(Node { value: Value::Table(added), .. }) = user.get("fields") {
+        let all = over(fields, added);
+        for entry in out.entries.iter_mut().filter(|entry| entry.key == "fields") {
+            entry.node.value = Value::Table(all.clone());
+        }
+    }
+    out
+}
+
+/// Entries of `above` in place of those of the same key below, the others behind them.
+fn over(below: Table, above: &Table) -> Table {
+    let mut entries: Vec<Entry> =
+        below.entries.into_iter().map(|entry| above.entry(&entry.key).cloned().unwrap_or(entry)).collect();
+    let added = above.entries.iter().filter(|entry| !entries.iter().any(|e| e.key == entry.key)).cloned();
+    let added: Vec<_> = added.collect();
+    entries.extend(added);
+    Table { entries }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys::Part;
+    use crate::config::problem::Complaints;
+    use crate::config::shape;
+
+    #[test]
+    fn every_preset_is_toml_and_has_only_known_keys() {
+        for preset in PRESETS {
+            let (table, errors) = raw::parse(preset.text, Origin::Preset(preset.name));
+            assert_eq!(errors, []);
+            let mut found = Complaints::default();
+            shape::check(&table, Part::Source, "preset", &mut found);
+            assert!(!found.has_errors(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_beside_a_preset_replaces_that_key_whole_and_fields_add() {
+        let (user, _) = raw::parse(
+            "when = 'true'\nonce = { keep = '1d' }\nfields = { tag = 'body.t', extra = 'body.e' }",
+            Origin::Config,
+        );
+        let merged = beside(find("github-package").unwrap(), &user);
+        assert_eq!(merged.get("when").unwrap().text(), Some("true"));
+        assert!(merged.get("once").unwrap().table().unwrap().get("per").is_none());
+        let fields = merged.get("fields").unwrap().table().unwrap();
+        let names: Vec<_> = fields.entries.iter().map(|e| e.key.as_str()).collect();
+        assert_eq!(names, ["package", "tag", "version_id", "sha", "updated_at", "extra"]);
+        assert_eq!(fields.get("tag").unwrap().text(), Some("body.t"));
+    }
+}

@@ -1,0 +1,266 @@
+//! The config as it stands in the file: a tree in which every key and every value keeps its place. No meaning yet.
+
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Which text something stands in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Origin {
+    /// The user's file.
+    Config,
+    /// The preset of this name.
+    Preset(&'static str),
+}
+
+/// Bytes of a text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Span {
+    pub(super) origin: Origin,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A value and its place.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Node {
+    pub(super) at: Span,
+    pub(super) value: Value,
+}
+
+/// A value.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Integer(i128),
+    Float,
+    Flag(bool),
+    Time,
+    List(Vec<Node>),
+    Table(Table),
+}
+
+/// Keys and values, in the order of the file.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Table {
+    pub(super) entries: Vec<Entry>,
+}
+
+/// A key and its value.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_at: Span,
+    pub(super) node: Node,
+}
+
+/// Something that is not TOML.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct NotToml {
+    pub(super) at: Option<Span>,
+    pub(super) what: String,
+}
+
+impl Table {
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+}
+
+impl Node {
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    pub(super) fn table(&self) -> Option<&Table> {
+        match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// What it is, for a message: "an integer".
+    pub(super) fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Text(_) => "a string",
+            Value::Integer(_) => "an integer",
+            Value::Float => "a number with a fraction",
+            Value::Flag(true) => "true",
+            Value::Flag(false) => "false",
+            Value::Time => "a date",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+        }
+    }
+}
+
+/// Reads a text. What is not TOML is reported, all of it at once.
+pub(super) fn parse(text: &str, origin: Origin) -> (Table, Vec<NotToml>) {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let errors = errors
+        .iter()
+        .map(|e| NotToml { at: e.span().map(|span| place(origin, &span)), what: e.message().to_owned() })
+        .collect();
+    (table(root.get_ref(), origin), errors)
+}
+
+fn place(origin: Origin, range: &Range<usize>) -> Span {
+    Span { origin, start: range.start, end: range.end }
+}
+
+fn table(from: &DeTable<'_>, origin: Origin) -> Table {
+    let mut entries: Vec<Entry> = from
+        .iter()
+        .map(|(key, value)| Entry {
+            key: key.get_ref().to_string(),
+            key_at: place(origin, &key.span()),
+            node: node(value, origin),
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.key_at);
+    Table { entries }
+}
+
+fn node(from: &Spanned<DeValue<'_>>, origin: Origin) -> Node {
+    let value = match from.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => {
+            let too_large = if number.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
+            Value::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(too_large))
+        }
+        DeValue::Float(_) => Value::Float,
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(_) => Value::Time,
+        DeValue::Array(list) => Value::List(list.iter().map(|item| node(item, origin)).collect()),
+        DeValue::Table(inner) => Value::Table(table(inner, origin)),
+    };
+    Node { at: place(origin, &from.span()), value }
+}
+
+/// The place in the file of some bytes inside a string: quotes and escapes lie between the two.
+pub(super) fn inside(file: &str, string: Span, range: &Range<usize>) -> Span {
+    let letters = letters(file.get(string.start..string.end).unwrap_or(""));
+    let closing_quote = string.end.saturating_sub(1).max(string.start);
+    let start = letters.iter().find(|letter| letter.read >= range.start);
+    let start = start.map_or(closing_quote, |letter| string.start + letter.written.start);
+    let end = letters.iter().rfind(|letter| letter.read < range.end);
+    let end = end.map_or(start, |letter| string.start + letter.written.end);
+    Span { start, end: end.max(start + 1), ..string }
+}
+
+/// One letter of a string: where it stands in its text, and which bytes it is written with.
+struct Letter {
+    read: usize,
+    written: Range<usize>,
+}
+
+/// The letters of a string as it is written, quotes and all.
+fn letters(written: &str) -> Vec<Letter> {
+    let (open, escapes) = opening(written);
+    let mut letters = Vec::new();
+    let mut read = 0;
+    let mut rest = written.char_indices().skip_while(|(i, _)| *i < open).peekable();
+    while let Some((start, c)) = rest.next() {
+        let mut decoded = c;
+        if escapes && c == '\\' {
+            let (_, escape) = rest.next().unwrap_or((start, ' '));
+            let digits = match escape {
+                'x' => 2,
+                'u' => 4,
+                'U' => 8,
+                _ => 0,
+            };
+            if escape.is_whitespace() {
+                while rest.next_if(|(_, c)| c.is_whitespace()).is_some() {}
+                continue;
+            }
+            let code: String = (0..digits).filter_map(|_| rest.next()).map(|(_, digit)| digit).collect();
+            decoded = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).unwrap_or(' ');
+        }
+        let end = rest.peek().map_or(written.len(), |(i, _)| *i);
+        letters.push(Letter { read, written: start..end });
+        read += decoded.len_utf8();
+    }
+    letters
+}
+
+/// How many bytes stand before a string's text, and whether it has escapes.
+fn opening(written: &str) -> (usize, bool) {
+    let escapes = written.starts_with('"');
+    let quotes = if written.starts_with("\"\"\"") || written.starts_with("'''") { 3 } else { 1 };
+    let after = written.get(quotes..).unwrap_or("");
+    let newline = match quotes {
+        3 if after.starts_with("\r\n") => 2,
+        3 if after.starts_with('\n') => 1,
+        _ => 0,
+    };
+    (quotes + newline, escapes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &str, word: &str) {
+        let (root, errors) = parse(file, Origin::Config);
+        assert_eq!(errors, []);
+        let node = root.get("s").unwrap();
+        let text = node.text().unwrap();
+        let start = text.find(word).unwrap();
+        let at = inside(file, node.at, &(start..start + word.len()));
+        assert_eq!(&file[at.start..at.end], word, "in {file}");
+    }
+
+    #[test]
+    fn a_word_inside_any_kind_of_string_has_its_own_place() {
+        check(r#"s = "tag == 1""#, "tag");
+        check(r#"s = 'a == "x" && tag'"#, "tag");
+        check(r#"s = "a == \"x\" && tag""#, "tag");
+        check(r#"s = "\u00e4\t\x41 tag""#, "tag");
+        check("s = \"\"\"\na == \\\n   tag && b\"\"\"", "tag");
+        check("s = '''\r\nä tag'''", "tag");
+    }
+
+    #[test]
+    fn entries_keep_the_order_of_the_file_and_every_value_its_place() {
+        let file = "b = 1\na = [true, 'x']\n[t.u]\nc = 2\n";
+        let (root, _) = parse(file, Origin::Config);
+        let keys: Vec<_> = root.entries.iter().map(|e| e.key.as_str()).collect();
+        assert_eq!(keys, ["b", "a", "t"]);
+        let list = root.get("a").unwrap();
+        assert_eq!(&file[list.at.start..list.at.end], "[true, 'x']");
+        let item = &list.list().unwrap()[1];
+        assert_eq!(&file[item.at.start..item.at.end], "'x'");
+        let u = root.get("t").unwrap().table().unwrap().entry("u").unwrap();
+        assert_eq!(&file[u.key_at.start..u.key_at.end], "u");
+        assert_eq!(&file[u.node.at.start..u.node.at.end], "[t.u]");
+    }
+
+    #[test]
+    fn several_things_that_are_not_toml_are_all_reported() {
+        let (_, errors) = parse("a = \nb = 1\nb = 2\nc = @\n", Origin::Config);
+        assert!(errors.len() >= 3, "{errors:?}");
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_stays_a_number() {
+        let (root, _) = parse("a = 0x10\nb = -3\nc = 99999999999999999999999999999999999999999999", Origin::Config);
+        assert_eq!(root.get("a").unwrap().value, Value::Integer(16));
+        assert_eq!(root.get("b").unwrap().value, Value::Integer(-3));
+        assert_eq!(root.get("c").unwrap().value, Value::Integer(i128::MAX));
+    }
+}

@@ -1,0 +1,214 @@
+//! From what is written to what is meant: the whole file. Goes on after a problem, so that all are found at once.
+
+use super::keys::Part;
+use super::problem::{Complaints, Nature, Problems};
+use super::raw::{self, Node, Origin, Span, Table};
+use super::section::Section;
+use super::{Admin, Config, Env, May, Secret, StoreAddress, Token, presets, shape};
+use crate::decide::source::Source;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
+const STORE: &str = "hookonce.db";
+
+/// What is at hand while a config is given its meaning.
+pub(super) struct Resolver<'a> {
+    pub(super) text: &'a str,
+    /// What paths are relative to.
+    pub(super) base: &'a Path,
+    pub(super) env: Env<'a>,
+    pub(super) found: Complaints,
+    /// Every variable that was asked for.
+    pub(super) env_names: BTreeSet<String>,
+    /// Variables that routes pass on, and where they say so.
+    pub(super) env_passed: Vec<(String, Span)>,
+    /// Every source's secrets so far, with its name.
+    pub(super) secrets_seen: Vec<(Secret, String)>,
+}
+
+/// Reads and understands a config.
+pub(super) fn resolve(text: &str, file: &str, base: &Path, env: Env<'_>) -> Result<Config, Problems> {
+    let found = Complaints::default();
+    let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut resolver = Resolver { text, base, env, found, env_names, env_passed, secrets_seen };
+    let config = resolver.config();
+    let failed = resolver.found.has_errors();
+    let named = |origin| match origin {
+        Origin::Config => (file.to_owned(), text),
+        Origin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
+    };
+    let (list, more) = resolver.found.finish(&named);
+    match config {
+        Some(config) if !failed => Ok(Config { warnings: list, secret_env_names: resolver.env_names, ..config }),
+        _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list, more }),
+    }
+}
+
+fn text_of(config: &str, origin: Origin) -> &str {
+    match origin {
+        Origin::Config => config,
+        Origin::Preset(name) => presets::find(name).map_or("", |preset| preset.text),
+    }
+}
+
+impl Resolver<'_> {
+    /// The place of some bytes inside a string.
+    pub(super) fn inside(&self, string: Span, range: &std::ops::Range<usize>) -> Span {
+        raw::inside(text_of(self.text, string.origin), string, range)
+    }
+
+    fn config(&mut self) -> Option<Config> {
+        let (root, errors) = raw::parse(self.text, Origin::Config);
+        for error in &errors {
+            let draft = self.found.error(format!("this is not TOML: {}", error.what));
+            if let Some(at) = error.at {
+                draft.at(at, "");
+            }
+        }
+        if !errors.is_empty() {
+            return None;
+        }
+        shape::check(&root, Part::Top, "the top level", &mut self.found);
+        let top = Section::new(&root, Part::Top, Span { origin: Origin::Config, start: 0, end: 0 });
+        let listen = top.address("listen").unwrap_or(LISTEN);
+        let store = self.store(&top);
+        let admin = self.admin(&top, listen);
+        let mut config = Config {
+            listen,
+            store,
+            admin,
+            sources: Vec::new(),
+            actions: HashMap::new(),
+            secret_env_names: BTreeSet::new(),
+            notes: HashMap::new(),
+            warnings: Vec::new(),
+        };
+        self.sources(&top, &mut config);
+        self.no_secrets_passed_on();
+        Some(config)
+    }
+
+    /// A command never gets a variable that holds one of our secrets, so asking for one is a mistake.
+    fn no_secrets_passed_on(&mut self) {
+        for (name, at) in &self.env_passed {
+            if self.env_names.contains(name) {
+                self.found
+                    .error(format!("`{name}` cannot be given to a command"))
+                    .at(*at, "the config itself reads it, so a command never gets it")
+                    .hint("give the command a variable of its own");
+            }
+        }
+    }
+
+    fn sources(&mut self, top: &Section<'_>, config: &mut Config) {
+        let table = top.node("source").and_then(Node::table).cloned().unwrap_or(Table::default());
+        if table.entries.is_empty() && top.node("source").is_none_or(|node| node.table().is_some()) {
+            self.found
+                .error("no source is configured")
+                .hint("write [source.NAME] with `verify` and a route, or begin with `hookonce init`");
+        }
+        let mut paths: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+        for entry in &table.entries {
+            let Some(inner) = entry.node.table() else { continue };
+            let resolved = self.source(&entry.key, entry.key_at, inner);
+            let source: Source = resolved.source;
+            if let Some(other) = paths.insert(source.path.clone(), source.name.clone()) {
+                let at = inner.get("path").map_or(entry.key_at, |node| node.at);
+                self.found
+                    .error(format!("two sources listen on `{}`", source.path))
+                    .at(at, format!("also the path of source `{other}`"));
+            }
+            for (route, plan) in resolved.plans {
+                config.actions.insert((source.name.clone(), route), plan);
+            }
+            config.notes.insert(source.name.clone(), resolved.notes);
+            config.sources.push(Arc::new(source));
+        }
+    }
+
+    fn store(&mut self, top: &Section<'_>) -> StoreAddress {
+        let default = || StoreAddress::Sqlite(self.base.join(STORE));
+        let Some(node) = top.node("store") else { return default() };
+        let default = default();
+        let Some(open) = self.open("store", node) else { return default };
+        let address = open.text.as_str();
+        match address.split_once(':') {
+            Some(("memory", "")) => return StoreAddress::Memory,
+            Some(("sqlite", path)) if !path.is_empty() && !path.starts_with("//") && !path.contains('\0') => {
+                return StoreAddress::Sqlite(self.base.join(path));
+            }
+            Some((kind @ ("postgres" | "postgresql" | "redis" | "rediss" | "valkey" | "nats"), _)) => {
+                self.found
+                    .error(format!("a store of kind `{kind}:` is not in this version yet"))
+                    .at(open.at, "")
+                    .hint("sqlite:PATH is durable on one machine");
+            }
+            _ => {
+                self.found
+                    .error("`store` cannot be read")
+                    .at(open.at, "expected memory: or sqlite:PATH, such as \"sqlite:hookonce.db\"");
+            }
+        }
+        default
+    }
+
+    fn admin(&mut self, top: &Section<'_>, listen: SocketAddr) -> Admin {
+        let Some(section) = top.section("admin", Part::Admin) else {
+            self.apart(listen, ADMIN, top.place("listen"));
+            return Admin { listen: ADMIN, tokens: Vec::new() };
+        };
+        let own = section.address("listen").unwrap_or(ADMIN);
+        let at = if section.has("listen") { section.place("listen") } else { top.place("listen") };
+        self.apart(listen, own, at);
+        let mut tokens = Vec::new();
+        if let Some(secret) = section.node("token").and_then(|node| self.secret("token", node)) {
+            tokens.push(Token { secret, may: May::All });
+        }
+        for entry in section.sections("tokens", Part::Token) {
+            let may = match entry.text("may") {
+                Some("all") => May::All,
+                Some("forget") => May::Forget,
+                _ => May::Read,
+            };
+            match entry.node("token") {
+                Some(node) => tokens.extend(self.secret("token", node).map(|secret| Token { secret, may })),
+                None => {
+                    self.found.error("an entry of `tokens` has no `token`").at(entry.at, "");
+                }
+            }
+        }
+        self.tokens_differ(&tokens, &section);
+        let any = section.has("token") || !section.sections("tokens", Part::Token).is_empty();
+        if !own.ip().is_loopback() && !any {
+            self.found
+                .error("the admin port can be reached from outside and has no token")
+                .at(section.place("listen"), "not a loopback address")
+                .hint("add token = { env = \"HOOKONCE_ADMIN_TOKEN\" }, or listen on 127.0.0.1");
+        }
+        Admin { listen: own, tokens }
+    }
+
+    fn tokens_differ(&mut self, tokens: &[Token], section: &Section<'_>) {
+        let twice = tokens.iter().enumerate().any(|(i, a)| tokens[..i].iter().any(|b| b.secret == a.secret));
+        if twice {
+            self.found
+                .error("two tokens of the admin port are the same")
+                .at(section.key_place("tokens"), "which of them counts could not be told");
+        }
+    }
+
+    /// Both ports can be opened at once.
+    fn apart(&mut self, listen: SocketAddr, admin: SocketAddr, at: Span) {
+        let overlap = listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified();
+        if listen.port() != 0 && listen.port() == admin.port() && overlap {
+            self.found
+                .error("webhooks and the admin port listen on the same address")
+                .at(at, format!("webhooks: {listen}, admin: {admin}"))
+                .hint("the admin port needs a port of its own");
+        }
+    }
+}

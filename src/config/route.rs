@@ -1,0 +1,144 @@
+//! One route: its filter, its group, and how what it lets through is treated.
+
+use super::fields::Names;
+use super::keys::Part;
+use super::raw::{Node, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use super::value::duration_text;
+use crate::action::plan::ActionPlan;
+use crate::decide::limits;
+use crate::decide::retry::Retry;
+use crate::decide::source::{Change, Group, InDoubt, Makes, Redelivery, Respond, Route};
+use crate::decide::time::Duration;
+use std::thread::available_parallelism;
+
+const FIRST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_hours(1);
+const LEASE: Duration = Duration::from_secs(30);
+const LEASE_MIN: Duration = Duration::from_secs(1);
+const REARM_AFTER: Duration = Duration::from_mins(1);
+/// Attempts of one route at once, where they are not processes.
+const AT_ONCE: usize = 64;
+
+impl Resolver<'_> {
+    pub(super) fn route(
+        &mut self,
+        number: usize,
+        section: &Section<'_>,
+        names: &Names<'_>,
+        change: Option<&Change>,
+        respond: Respond,
+    ) -> (Route, Option<ActionPlan>) {
+        let plan = self.plan(section, names, respond);
+        let runs = matches!(plan, Some(ActionPlan::Run(_))) || section.has("run");
+        let makes = match &plan {
+            None => Makes::Record,
+            Some(ActionPlan::Run(_)) => Makes::Actions(1),
+            Some(ActionPlan::Forward(receivers)) => Makes::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
+        };
+        let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
+        let route = Route {
+            name: self.route_name(number, section).into(),
+            when: self.filter("when", section, names),
+            group: self.group(section, names, change),
+            retry: self.retry(section, if runs || respond != Respond::Accepted { 1 } else { 5 }),
+            in_doubt: if section.text("in_doubt") == Some("hold") { InDoubt::Hold } else { InDoubt::Retry },
+            redelivery: self.redelivery(section, respond),
+            lease: self.lease(section),
+            at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+            makes,
+            needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
+        };
+        (route, plan)
+    }
+
+    fn route_name(&mut self, number: usize, section: &Section<'_>) -> String {
+        let name = section.text("name").map_or_else(|| number.to_string(), str::to_owned);
+        if name.is_empty() || name.chars().any(char::is_control) {
+            self.found.error("the name of a route is empty or cannot be printed").at(section.place("name"), "");
+        }
+        name
+    }
+
+    fn group(&mut self, section: &Section<'_>, names: &Names<'_>, change: Option<&Change>) -> Option<Group> {
+        let Some(node) = section.node("group") else {
+            return change.map(|change| Group::Fields(change.of.clone()));
+        };
+        let list = match &node.value {
+            Value::Text(fixed) if fixed.is_empty() => {
+                self.found.error("`group` is empty").at(node.at, "a name, or a list of fields");
+                return None;
+            }
+            Value::Text(fixed) => return Some(Group::Fixed(fixed.clone())),
+            Value::List(list) => list,
+            _ => return None,
+        };
+        if list.is_empty() {
+            self.found.error("`group` is empty").at(node.at, "a name, or a list of fields");
+        }
+        let mut fields = Vec::new();
+        for item in list {
+            let Some(ix) = self.named("group", item, names) else { continue };
+            if fields.contains(&ix) {
+                self.twice("group", item);
+            } else {
+                fields.push(ix);
+            }
+            self.within_change(item, names, change.filter(|change| !change.of.contains(&ix)));
+        }
+        Some(Group::Fields(fields))
+    }
+
+    /// Two events of one subject must never be in two groups: they would overlap.
+    fn within_change(&mut self, item: &Node, names: &Names<'_>, broken: Option<&Change>) {
+        let Some(change) = broken else { return };
+        let of: Vec<_> = change.of.iter().map(|ix| &*names.fields.get(*ix).name).collect();
+        self.found
+            .error(format!("`group` uses `{}`, which is not in `change.of`", item.text().unwrap_or_default()))
+            .at(item.at, format!("`change.of`: {}", of.join(", ")))
+            .hint("two events of one subject would be in two groups; leave `group` out, or use one fixed name");
+    }
+
+    fn retry(&mut self, section: &Section<'_>, attempts: u32) -> Retry {
+        let inner = section.section("retry", Part::Retry);
+        let duration = |key: &str| inner.and_then(|s| s.duration(key));
+        let first = duration("first").unwrap_or_else(|| FIRST.min(duration("longest").unwrap_or(FIRST)));
+        let longest = duration("longest").unwrap_or(LONGEST.max(first));
+        if let Some(inner) = inner
+            && longest < first
+        {
+            self.found
+                .error("`longest` is shorter than `first`")
+                .at(inner.place("longest"), format!("`first` is {}", duration_text(first)));
+        }
+        Retry { attempts: inner.and_then(|s| s.count("attempts")).unwrap_or(attempts), first, longest }
+    }
+
+    fn redelivery(&mut self, section: &Section<'_>, respond: Respond) -> Redelivery {
+        let written = section.duration("rearm_after");
+        if section.text("redelivery") == Some("ignore") {
+            if section.has("rearm_after") {
+                self.found
+                    .warning("`rearm_after` has no effect")
+                    .at(section.key_place("rearm_after"), "`redelivery` is \"ignore\"");
+            }
+            return Redelivery::Ignore;
+        }
+        let (same_after, other_after) = match respond {
+            Respond::Accepted => (limits::REDELIVERY_AFTER, REARM_AFTER),
+            Respond::WhenDone { .. } => (Duration::ZERO, Duration::ZERO),
+        };
+        Redelivery::Retry { same_after, other_after: written.unwrap_or(other_after) }
+    }
+
+    fn lease(&mut self, section: &Section<'_>) -> Duration {
+        let lease = section.duration("lease").unwrap_or(LEASE);
+        if lease < LEASE_MIN {
+            self.found
+                .error("`lease` is too short")
+                .at(section.place("lease"), "at least 1s: it is renewed at a third");
+        }
+        lease
+    }
+}

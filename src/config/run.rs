@@ -1,0 +1,310 @@
+//! What a route does: blocks of commands, or receivers.
+
+use super::fields::{Names, variable};
+use super::keys::Part;
+use super::nearest;
+use super::raw::{Node, Span, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece, Receiver, Template};
+use crate::decide::limits;
+use crate::decide::source::Respond;
+use crate::decide::time::Duration;
+use std::ops::Range;
+
+const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
+/// With `respond = "done"` the sender waits.
+const FORWARD_TIMEOUT_DONE: Duration = Duration::from_secs(8);
+/// Names we give to commands ourselves.
+const OWN_VARIABLES: &str = "HOOKONCE_";
+
+impl Resolver<'_> {
+    /// What the route does; `None`: nothing, its events are only recorded.
+    pub(super) fn plan(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<ActionPlan> {
+        if route.has("run") && route.has("forward") {
+            self.found
+                .error("a route has one action, and this one has `run` and `forward`")
+                .at(route.key_place("forward"), "")
+                .hint("keep one of them; a command can also send, and `forward` may be a list");
+        }
+        if route.has("env") && !route.has("run") {
+            self.found.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
+        }
+        if route.has("run") {
+            return self.run(route, names).map(ActionPlan::Run);
+        }
+        if route.has("forward") {
+            return self.forward(route, respond).map(ActionPlan::Forward);
+        }
+        None
+    }
+
+    fn run(&mut self, route: &Section<'_>, names: &Names<'_>) -> Option<Vec<Block>> {
+        let sections = route.sections("run", Part::Block);
+        self.number_of("run", sections.len(), route)?;
+        let shared = route.node("env").map(|node| self.environment(node)).unwrap_or_default();
+        let mut blocks = Vec::new();
+        for section in sections {
+            let mut env = shared.clone();
+            env.extend(section.node("env").map(|node| self.environment(node)).unwrap_or_default());
+            blocks.push(Block {
+                dir: self.dir(&section, names),
+                steps: self.steps(&section, names),
+                timeout: self.positive(&section, "timeout").unwrap_or(BLOCK_TIMEOUT),
+                env,
+            });
+        }
+        Some(blocks)
+    }
+
+    /// At least one, and not too many.
+    fn number_of(&mut self, key: &str, count: usize, route: &Section<'_>) -> Option<()> {
+        if (1..=limits::BLOCKS_MAX).contains(&count) {
+            return Some(());
+        }
+        // A value of another kind was told before.
+        if route.node(key).is_some_and(|node| node.list().is_some()) {
+            let label = format!("from 1 to {}", limits::BLOCKS_MAX);
+            self.found.error(format!("`{key}` has {count} entries")).at(route.key_place(key), label);
+        }
+        None
+    }
+
+    fn steps(&mut self, section: &Section<'_>, names: &Names<'_>) -> Vec<CommandLine> {
+        let shell: Vec<String> = match section.node("shell").and_then(Node::list) {
+            Some(list) => list.iter().filter_map(Node::text).map(str::to_owned).collect(),
+            None => vec!["sh".to_owned(), "-c".to_owned()],
+        };
+        if shell.first().is_none_or(String::is_empty) {
+            self.found
+                .error("`shell` is empty")
+                .at(section.place("shell"), "the shell and its option, such as [\"sh\", \"-c\"]");
+        }
+        let Some(node) = section.node("steps") else {
+            self.found
+                .error("`run` has no `steps`")
+                .at(section.at, "")
+                .hint("steps = [\"docker compose pull\", \"docker compose up -d\"]");
+            return Vec::new();
+        };
+        let list = node.list().unwrap_or(&[]);
+        if node.list().is_some_and(<[_]>::is_empty) {
+            self.found.error("`steps` is empty").at(node.at, "at least one step is needed");
+        }
+        list.iter().filter_map(|step| self.step(step, &shell, names)).collect()
+    }
+
+    fn step(&mut self, node: &Node, shell: &[String], names: &Names<'_>) -> Option<CommandLine> {
+        let empty = match &node.value {
+            Value::Text(text) => text.trim().is_empty(),
+            Value::List(words) => words.first().and_then(Node::text).is_none_or(str::is_empty),
+            _ => return None,
+        };
+        if empty {
+            self.found.error("a step is empty").at(node.at, "");
+        }
+        match &node.value {
+            Value::Text(text) => {
+                self.no_fields_in_the_shell(node.at, text, names);
+                Some(CommandLine::Shell { shell: shell.to_vec(), text: text.clone() })
+            }
+            Value::List(words) => {
+                Some(CommandLine::Argv(words.iter().map(|word| Template(self.pieces(word, names))).collect()))
+            }
+            _ => None,
+        }
+    }
+
+    /// A field's value in a shell's text would be run by the shell, whatever the sender put into it.
+    fn no_fields_in_the_shell(&mut self, at: Span, text: &str, names: &Names<'_>) {
+        for (range, name) in references(text) {
+            let shells_own = text[..range.start].ends_with('$');
+            if names.fields.ix(name).is_some() && !shells_own {
+                let at = self.inside(at, &range);
+                self.found
+                    .error(format!("`{{{name}}}` stands in a text for the shell"))
+                    .at(at, "the sender could write commands into it")
+                    .hint(format!("write \"${}\", or make the step a list", variable(name)));
+            }
+        }
+    }
+
+    fn pieces(&mut self, node: &Node, names: &Names<'_>) -> Vec<Piece> {
+        let text = node.text().unwrap_or_default();
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        for (range, name) in references(text) {
+            if names.fields.ix(name).is_none() {
+                let at = self.inside(node.at, &range);
+                self.found
+                    .error(format!("`{{{name}}}` is not a declared field"))
+                    .at(at, names.label())
+                    .hint_if(nearest::did_you_mean(name, names.all()));
+            }
+            if range.start > done {
+                pieces.push(Piece::Text(text[done..range.start].to_owned()));
+            }
+            pieces.push(Piece::Field(name.into()));
+            done = range.end;
+        }
+        if done < text.len() || pieces.is_empty() {
+            pieces.push(Piece::Text(text[done..].to_owned()));
+        }
+        pieces
+    }
+
+    fn dir(&mut self, section: &Section<'_>, names: &Names<'_>) -> Dir {
+        let Some(node) = section.node("dir") else { return Dir::Fixed(self.base.to_owned()) };
+        let text = node.text().unwrap_or_default();
+        let pieces = self.pieces(node, names);
+        for (range, name) in references(text) {
+            let (before, after) = (&text[..range.start], &text[range.end..]);
+            if !((before.is_empty() || before.ends_with('/')) && (after.is_empty() || after.starts_with('/'))) {
+                let at = self.inside(node.at, &range);
+                self.found
+                    .error(format!("`{{{name}}}` is only a piece of a folder's name"))
+                    .at(at, "in `dir` a field stands for one whole folder")
+                    .hint(format!("dir = \"/opt/{{{name}}}\""));
+            }
+        }
+        let literal = match pieces.as_slice() {
+            [Piece::Text(first), ..] => first.clone(),
+            _ => String::new(),
+        };
+        let path = self.base.join(&literal);
+        let whole = pieces.len() == 1 || literal.is_empty() || literal.ends_with('/');
+        if whole && !path.is_dir() {
+            self.found
+                .warning(format!("the folder {} does not exist", path.display()))
+                .at(node.at, "the steps will fail until it does");
+        }
+        if matches!(pieces.as_slice(), [Piece::Text(_)]) {
+            return Dir::Fixed(path);
+        }
+        let mut all = vec![Piece::Text(format!("{}/", path.display().to_string().trim_end_matches('/')))];
+        all.extend(pieces.into_iter().skip(usize::from(!literal.is_empty())));
+        Dir::Named(Template(all))
+    }
+
+    fn environment(&mut self, node: &Node) -> Vec<EnvEntry> {
+        let mut entries = Vec::new();
+        match &node.value {
+            Value::List(list) => {
+                for item in list {
+                    let Some(name) = item.text() else { continue };
+                    self.variable_name(name, item.at);
+                    self.env_passed.push((name.to_owned(), item.at));
+                    entries.push(EnvEntry::Pass(name.to_owned()));
+                }
+            }
+            Value::Table(table) => {
+                for entry in &table.entries {
+                    self.variable_name(&entry.key, entry.key_at);
+                    let value = entry.node.text().unwrap_or_default();
+                    if value.contains('\0') {
+                        self.found.error("a variable's value has a zero byte in it").at(entry.node.at, "");
+                    }
+                    entries.push(EnvEntry::Set(entry.key.clone(), value.to_owned()));
+                }
+            }
+            _ => {}
+        }
+        entries
+    }
+
+    fn variable_name(&mut self, name: &str, at: Span) {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            self.found.error(format!("`{name}` cannot be the name of a variable")).at(at, "");
+        } else if name.starts_with(OWN_VARIABLES) {
+            self.found
+                .error(format!("`{name}` cannot be given to a command"))
+                .at(at, "names with HOOKONCE_ are set by hookonce itself");
+        }
+    }
+
+    fn forward(&mut self, route: &Section<'_>, respond: Respond) -> Option<Vec<Receiver>> {
+        let sections = route.sections("forward", Part::Forward);
+        self.number_of("forward", sections.len(), route)?;
+        if sections.len() > 1 && respond != Respond::Accepted {
+            self.found
+                .error("`forward` has several receivers, and the sender waits for one answer")
+                .at(route.key_place("forward"), "")
+                .hint("one receiver, or respond = \"accepted\"");
+        }
+        let default = if respond == Respond::Accepted { FORWARD_TIMEOUT } else { FORWARD_TIMEOUT_DONE };
+        let mut receivers = Vec::new();
+        for section in sections {
+            let timeout = self.positive(&section, "timeout").unwrap_or(default);
+            let Some(node) = section.node("url") else {
+                self.found.error("`forward` has no `url`").at(section.at, "");
+                continue;
+            };
+            receivers.extend(self.receiver(node, timeout));
+        }
+        Some(receivers)
+    }
+
+    fn receiver(&mut self, node: &Node, timeout: Duration) -> Option<Receiver> {
+        let open = self.open("url", node)?;
+        let wrong = match reqwest::Url::parse(&open.text) {
+            Err(_) if !open.text.contains("://") => "it must begin with http:// or https://".to_owned(),
+            Err(e) => e.to_string(),
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                format!("`{}` is neither http nor https", url.scheme())
+            }
+            Ok(url) if url.password().is_some() && open.shown.is_none() => {
+                self.found.conceal(node.at);
+                self.found
+                    .error("`url` has a password in it, and stands in the file")
+                    .at(node.at, "a secret is never written into the config")
+                    .hint("put the URL into the environment and write url = { env = \"NAME\" }");
+                return None;
+            }
+            Ok(_) => {
+                let shown = open.shown.unwrap_or_else(|| open.text.clone());
+                return Some(Receiver { url: open.text, shown, timeout });
+            }
+        };
+        self.found
+            .error("`url` is not a URL that can be sent to")
+            .at(open.at, wrong)
+            .hint("url = \"http://127.0.0.1:8080/ingest\"");
+        None
+    }
+}
+
+/// Every `{name}` in a text. A doubled `{{name}}` is somebody else's template and left alone.
+fn references(text: &str) -> Vec<(Range<usize>, &str)> {
+    let mut found = Vec::new();
+    for (open, _) in text.match_indices('{') {
+        let inner = &text[open + 1..];
+        let length = inner.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+        let close = open + 1 + length;
+        let begins = inner.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let doubled = text[..open].ends_with('{') && text[close..].starts_with("}}");
+        if begins && text[close..].starts_with('}') && !doubled {
+            found.push((open..close + 1, &text[open + 1..close]));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let names: Vec<_> = references(text).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, expected, "{text}");
+    }
+
+    #[test]
+    fn only_a_name_in_single_braces_is_a_field() {
+        check("a{tag}b{sha}", &["tag", "sha"]);
+        check("{tag}", &["tag"]);
+        check("{{tag}} {{.Name}} {{json .}}", &[]);
+        check("{} {1a} {a b} {a,b} {ä} {tag", &[]);
+        check("{{tag}", &["tag"]);
+    }
+}

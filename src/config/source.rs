@@ -1,0 +1,199 @@
+//! One source: its preset, its path, its delivery id, its answers, and its routes.
+
+use super::fields::Names;
+use super::keys::Part;
+use super::nearest;
+use super::once::whence;
+use super::raw::{Node, Span, Table};
+use super::resolve::Resolver;
+use super::section::Section;
+use super::value::size_text;
+use super::{Notes, Whence, presets};
+use crate::action::plan::ActionPlan;
+use crate::decide::field::Place;
+use crate::decide::limits;
+use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source};
+use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const RESPOND_WITHIN: Duration = Duration::from_secs(8);
+/// Paths that are answered by the node itself.
+const OWN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// A source, what its routes do, and where its parts came from.
+pub(super) struct Resolved {
+    pub(super) source: Source,
+    pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
+    pub(super) notes: Notes,
+}
+
+impl Resolver<'_> {
+    pub(super) fn source(&mut self, name: &str, at: Span, written: &Table) -> Resolved {
+        self.source_name(name, at);
+        let (table, preset) = self.with_preset(written);
+        let section = Section::new(&table, Part::Source, at);
+        let delivery_at = section.node("delivery").map(|node| self.place(node));
+        let scheme = self.verify(name, &section, delivery_at.as_ref());
+        let kind = self.kind(&section);
+        let fields = self.fields(&section, kind.as_ref());
+        let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
+        let names = Names { source: name, fields: &fields, scheme: scheme.as_ref(), kind: kind.as_ref() };
+        let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
+        notes.preset = preset;
+        let require = self.filter("require", &section, &names);
+        let when = self.filter("when", &section, &names);
+        let respond = self.respond(&section);
+
+        let mut routes: Vec<Arc<Route>> = Vec::new();
+        let mut plans = Vec::new();
+        let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
+        for (i, inner) in section.sections("route", Part::Route).into_iter().enumerate() {
+            let (route, plan) = self.route(i + 1, &inner, &names, once.change.as_ref(), respond);
+            if let Some(other) = seen.insert(route.name.clone(), i + 1) {
+                self.found
+                    .error(format!("source `{name}` has two routes named `{}`", route.name))
+                    .at(inner.place("name"), format!("also the name of route number {other}"));
+            }
+            plans.extend(plan.map(|plan| (route.name.clone(), plan)));
+            routes.push(Arc::new(route));
+        }
+        if !section.has("route") {
+            self.found
+                .warning(format!("source `{name}` has no route, so its events are only recorded"))
+                .at(at, "")
+                .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
+            routes.push(Arc::new(Route::default()));
+        }
+        let source = Source {
+            name: name.into(),
+            scope: self.scope(name, &section),
+            path: self.path(name, &section),
+            verify: scheme.unwrap_or(Scheme::None),
+            kind,
+            delivery,
+            fields,
+            require,
+            when,
+            once,
+            respond,
+            body_max: self.body_max(&section),
+            routes,
+        };
+        Resolved { source, plans, notes }
+    }
+
+    fn source_name(&mut self, name: &str, at: Span) {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+        if name.is_empty() || !name.chars().all(allowed) {
+            self.found
+                .error(format!("`{name}` cannot be the name of a source"))
+                .at(at, "lower-case letters, digits, _ and -");
+        }
+    }
+
+    fn with_preset(&mut self, written: &Table) -> (Table, Option<&'static str>) {
+        let Some(node) = written.get("preset") else { return (written.clone(), None) };
+        let Some(name) = node.text() else { return (written.clone(), None) };
+        let Some(preset) = presets::find(name) else {
+            let known = || presets::PRESETS.iter().map(|preset| preset.name);
+            if presets::LATER.contains(&name) {
+                self.found.error(format!("the preset `{name}` is not in this version yet")).at(node.at, "");
+            } else {
+                let all: Vec<_> = known().collect();
+                self.found
+                    .error(format!("there is no preset `{name}`"))
+                    .at(node.at, format!("presets: {}", all.join(", ")))
+                    .hint_if(nearest::did_you_mean(name, known()));
+            }
+            return (written.clone(), None);
+        };
+        let merged = presets::beside(preset, written);
+        if let Some(once) = written.entry("once")
+            && once.node.table().is_some_and(|once| once.get("per").is_none() && once.get("change").is_none())
+        {
+            self.found
+                .warning("`once` replaces all of the preset's `once`, also what it does not say")
+                .at(once.key_at, "neither `per` nor `change`: the defaults apply")
+                .hint(format!("`hookonce presets {name}` shows what to repeat"));
+        }
+        (merged, Some(preset.name))
+    }
+
+    fn kind(&mut self, section: &Section<'_>) -> Option<Kind> {
+        let kind = section.section("kind", Part::Kind).filter(|kind| whence(kind.at) == Whence::Preset)?;
+        let shape = match self.place(kind.node("shape")?) {
+            Place::Body(path) => path,
+            _ => Vec::new(),
+        };
+        Some(Kind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
+    }
+
+    fn delivery(&mut self, section: &Section<'_>, at: Option<Place>, scheme: Option<&Scheme>) -> Option<DeliveryId> {
+        if let Some(at) = at {
+            let covered = scheme.is_some_and(|scheme| scheme.covers(&at));
+            return Some(DeliveryId { at, signed: section.flag("signed").unwrap_or(covered) });
+        }
+        if section.has("signed") {
+            self.found
+                .error("`signed` is about `delivery`, which is not written")
+                .at(section.key_place("signed"), "")
+                .hint("delivery = \"header.x-id\", or leave `signed` out");
+        }
+        scheme.and_then(Scheme::delivery_id)
+    }
+
+    fn respond(&mut self, section: &Section<'_>) -> Respond {
+        let within = self.positive(section, "respond_within");
+        if section.text("respond") == Some("done") {
+            return Respond::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
+        }
+        if section.has("respond_within") {
+            self.found
+                .warning("`respond_within` has no effect")
+                .at(section.key_place("respond_within"), "the sender is answered as soon as the event is stored")
+                .hint("respond = \"done\" makes the sender wait");
+        }
+        Respond::Accepted
+    }
+
+    fn scope(&mut self, name: &str, section: &Section<'_>) -> Arc<str> {
+        let scope = section.text("scope").unwrap_or(name);
+        if scope.is_empty() {
+            self.found.error("`scope` is empty").at(section.place("scope"), "");
+        }
+        scope.into()
+    }
+
+    fn path(&mut self, name: &str, section: &Section<'_>) -> Arc<str> {
+        let Some((path, at)) = section.node("path").and_then(|node: &Node| Some((node.text()?, node.at))) else {
+            return format!("/in/{name}").into();
+        };
+        let wrong = if !path.starts_with('/') {
+            Some("it must begin with /")
+        } else if OWN_PATHS.contains(&path) {
+            Some("hookonce itself answers there")
+        } else if path.chars().any(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#')) {
+            Some("a path has no spaces, ? or #, and is written in ASCII")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.found.error(format!("`{path}` cannot be a path")).at(at, wrong);
+        }
+        path.into()
+    }
+
+    fn body_max(&mut self, section: &Section<'_>) -> usize {
+        let size = section.size("body_max").unwrap_or(limits::BODY_BYTES_MAX);
+        let most = limits::BODIES_IN_FLIGHT_BYTES;
+        if size == 0 || size > most {
+            self.found.error("`body_max` is out of range").at(
+                section.place("body_max"),
+                format!("from 1KB to {}, the most a node holds at once", size_text(most)),
+            );
+        }
+        size
+    }
+}

@@ -1,0 +1,216 @@
+//! How a source is verified: a scheme by name, or an HMAC as described.
+
+use super::Whence;
+use super::keys::{self, Part};
+use super::once::whence;
+use super::raw::{Node, Span};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::decide::field::Place;
+use crate::decide::time::Duration;
+use crate::decide::verify::{self, Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+
+const TOLERANCE: Duration = Duration::from_mins(5);
+
+/// `verify` and what belongs to it, as written.
+struct Written<'a> {
+    scheme: &'a str,
+    at: Span,
+    /// The keys beside `scheme`; none if `verify` is only a name.
+    keys: Option<Section<'a>>,
+}
+
+impl Resolver<'_> {
+    /// The scheme; `None` if so much is wrong that nothing can be said about what it covers.
+    pub(super) fn verify(&mut self, name: &str, source: &Section<'_>, delivery: Option<&Place>) -> Option<Scheme> {
+        let written = self.scheme(name, source)?;
+        self.foreign_keys(&written);
+        let secrets = self.source_secrets(name, source, &written);
+        match written.scheme {
+            "github" => Some(Scheme::Github(Secrets::new(secrets?))),
+            "bearer" => Some(Scheme::Bearer(Secrets::new(secrets?))),
+            "none" => Some(Scheme::None),
+            "standard-webhooks" => {
+                let tolerance = written.keys.and_then(|k| self.positive(&k, "tolerance")).unwrap_or(TOLERANCE);
+                self.standard_webhooks(&secrets?, tolerance, written.at)
+            }
+            "hmac" => {
+                let keys = written.keys.unwrap_or(*source);
+                self.hmac(&keys, written.keys.is_some(), Secrets::new(secrets?), delivery)
+            }
+            _ => None,
+        }
+    }
+
+    fn scheme<'a>(&mut self, name: &str, source: &Section<'a>) -> Option<Written<'a>> {
+        let Some(node) = source.node("verify") else {
+            self.found
+                .error(format!("source `{name}` does not say how it is verified"))
+                .at(source.at, "`verify` is missing")
+                .hint("verify = { scheme = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }; \"none\" must be written out");
+            return None;
+        };
+        if let Some(scheme) = node.text() {
+            return Some(Written { scheme, at: node.at, keys: None });
+        }
+        let keys = source.section("verify", Part::Verify)?;
+        if !keys.has("scheme") {
+            self.found
+                .error("`verify` has no `scheme`")
+                .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
+        }
+        Some(Written { scheme: keys.text("scheme")?, at: keys.place("scheme"), keys: Some(keys) })
+    }
+
+    fn foreign_keys(&mut self, written: &Written<'_>) {
+        let own: &[&str] = match written.scheme {
+            "hmac" => return,
+            "standard-webhooks" => &["scheme", "secret", "tolerance"],
+            _ => &["scheme", "secret"],
+        };
+        for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
+            if keys::find(Part::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
+                self.found
+                    .error(format!("`{}` means nothing to scheme `{}`", entry.key, written.scheme))
+                    .at(entry.key_at, "")
+                    .hint("leave it out, or describe the signature with scheme = \"hmac\"");
+            }
+        }
+    }
+
+    /// The secrets. Where one could not be had, that was told, and the others stand in: what the scheme covers is
+    /// known without them.
+    fn source_secrets(&mut self, name: &str, source: &Section<'_>, written: &Written<'_>) -> Option<Vec<Vec<u8>>> {
+        let inner = written.keys.and_then(|keys| keys.node("secret"));
+        let node = match (inner, source.node("secret")) {
+            (Some(_), Some(outer)) => {
+                self.found
+                    .error(format!("source `{name}` has two secrets"))
+                    .at(outer.at, "short for `verify.secret`, which is written too")
+                    .hint("while rotating, write a list: secret = [{ env = \"NEW\" }, { env = \"OLD\" }]");
+                return None;
+            }
+            (inner, outer) => inner.or(outer),
+        };
+        match (node, written.scheme) {
+            (None, "none") => None,
+            (Some(node), "none") => {
+                self.found.error("`verify` is \"none\", and there is a secret").at(node.at, "it would not be used");
+                None
+            }
+            (None, scheme) => {
+                // What a preset says is not what is missing.
+                let at = if whence(written.at) == Whence::Preset { source.at } else { written.at };
+                self.found
+                    .error(format!("scheme `{scheme}` needs a secret"))
+                    .at(at, "")
+                    .hint("secret = { env = \"WEBHOOK_SECRET\" }");
+                Some(Vec::new())
+            }
+            (Some(node), _) => Some(self.shared_with_nobody(name, node)),
+        }
+    }
+
+    fn shared_with_nobody(&mut self, name: &str, node: &Node) -> Vec<Vec<u8>> {
+        let secrets = self.secrets("secret", node).unwrap_or_default();
+        for secret in &secrets {
+            if let Some((_, other)) = self.secrets_seen.iter().find(|(seen, _)| seen == secret) {
+                self.found
+                    .warning(format!("sources `{other}` and `{name}` have the same secret"))
+                    .at(node.at, "what is signed for one is believed by the other")
+                    .hint("give each sender a secret of its own");
+            }
+        }
+        self.secrets_seen.extend(secrets.iter().map(|secret| (secret.clone(), name.to_owned())));
+        secrets.iter().map(|secret| secret.expose().to_vec()).collect()
+    }
+
+    fn standard_webhooks(&mut self, secrets: &[Vec<u8>], tolerance: Duration, at: Span) -> Option<Scheme> {
+        Scheme::standard_webhooks(secrets, tolerance)
+            .map_err(|why| {
+                self.found.error("the secret is not one of Standard Webhooks").at(at, why);
+            })
+            .ok()
+    }
+
+    fn hmac(
+        &mut self,
+        keys: &Section<'_>,
+        described: bool,
+        secrets: Secrets,
+        delivery: Option<&Place>,
+    ) -> Option<Scheme> {
+        if !described || !keys.has("header") {
+            self.found
+                .error("scheme `hmac` needs to know where the signature is")
+                .at(keys.at, "`header` is missing")
+                .hint("verify = { scheme = \"hmac\", secret = …, header = \"x-signature\" }");
+            return None;
+        }
+        let header = keys.text("header")?.to_ascii_lowercase();
+        let over = self.over(keys)?;
+        let timestamp = keys.node("timestamp").map(|node| self.place(node));
+        self.signed_time(keys, &over, timestamp.as_ref());
+        if over.contains(&Piece::Id) && delivery.is_none() {
+            self.found
+                .error("`over` has an {id}, and nobody says where it is")
+                .at(keys.place("over"), "")
+                .hint("delivery = \"header.x-id\" in the source");
+        }
+        let id = delivery.filter(|_| over.contains(&Piece::Id)).cloned();
+        Some(Scheme::Hmac(Box::new(Hmac {
+            secrets,
+            header,
+            prefix: keys.text("prefix").unwrap_or_default().to_owned(),
+            hash: match keys.text("hash") {
+                Some("sha1") => Hash::Sha1,
+                Some("sha512") => Hash::Sha512,
+                _ => Hash::Sha256,
+            },
+            encoding: match keys.text("encoding") {
+                Some("base64") => Encoding::Base64,
+                _ => Encoding::Hex,
+            },
+            over,
+            timestamp,
+            id,
+            tolerance: self.positive(keys, "tolerance").unwrap_or(TOLERANCE),
+        })))
+    }
+
+    /// What is signed.
+    fn over(&mut self, keys: &Section<'_>) -> Option<Vec<Piece>> {
+        let Some(node) = keys.node("over") else { return Some(vec![Piece::Body]) };
+        match verify::parse_over(node.text()?) {
+            Ok(over) => Some(over),
+            Err(why) => {
+                self.found.error("`over` cannot be read").at(node.at, why).hint("over = \"{timestamp}.{body}\"");
+                None
+            }
+        }
+    }
+
+    /// A time that is not signed proves nothing; one that is signed must be found.
+    fn signed_time(&mut self, keys: &Section<'_>, over: &[Piece], timestamp: Option<&Place>) {
+        match (over.contains(&Piece::Timestamp), timestamp) {
+            (true, None) => {
+                self.found
+                    .error("`over` has a {timestamp}, and nobody says where it is")
+                    .at(keys.place("over"), "")
+                    .hint("timestamp = \"header.x-time\"");
+            }
+            (false, Some(place)) if !matches!(place, Place::Body(_)) => {
+                self.found
+                    .error("`timestamp` is not part of `over`")
+                    .at(keys.place("timestamp"), "whoever repeats a delivery could change it")
+                    .hint("over = \"{timestamp}.{body}\", if the sender signs both");
+            }
+            (false, None) if keys.has("tolerance") => {
+                self.found
+                    .error("`tolerance` needs a `timestamp`")
+                    .at(keys.place("tolerance"), "nothing to compare with");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Acting on events: one lane per route, each with its permits, and one keeper for what belongs to nobody.
+//!
+//! ```text
+//! claim ─hand-over─▶ attempt ◀─Start─ lane (looks for what is due on its route, while it has a permit)
+//! keeper: ends leases that ran out, sets aside what has no route, forgets what is old
+//! ```
+//!
+//! There is no leader and no schedule: every node looks, and the revision decides who starts. What is known here is
+//! only a hint; the store is the truth.
+
+mod attempt;
+
+use crate::action::{Action, Boottime, Chunk, Lease, boottime};
+use crate::decide::change::Change;
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, Passed, State, Step};
+use crate::decide::id::{EventId, Node};
+use crate::decide::limits;
+use crate::decide::retry::Jitter;
+use crate::decide::source::{Route, Source};
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::batch::Batcher;
+use crate::store::{Advance, Keeps, Look, Store, StoreError};
+use crate::telemetry::{self, Level};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A route at work: what is done on it, and how often at once.
+pub struct Lane {
+    /// The source it belongs to.
+    pub source: Arc<Source>,
+    /// Its rules.
+    pub route: Arc<Route>,
+    /// What is done; `None`: events are only recorded.
+    action: Option<Arc<dyn Action>>,
+    permits: Arc<Semaphore>,
+    wake: Notify,
+}
+
+impl Lane {
+    /// A lane for this route.
+    pub fn new(source: Arc<Source>, route: Arc<Route>, action: Option<Arc<dyn Action>>) -> Self {
+        let permits = Arc::new(Semaphore::new(route.at_once));
+        Self { source, route, action, permits, wake: Notify::new() }
+    }
+}
+
+/// Acts on events. Cheap to clone.
+#[derive(Clone)]
+pub struct Dispatcher(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    batch: Batcher,
+    node: Node,
+    lanes: HashMap<(Arc<str>, Arc<str>), Arc<Lane>>,
+    keeps: Arc<Keeps>,
+    news: broadcast::Sender<Event>,
+    output: broadcast::Sender<Chunk>,
+    running: Mutex<HashMap<(EventId, u32, u32), Arc<Lease>>>,
+    stopping: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What is to be acted on, held by this node.
+pub struct Held {
+    /// Running, by this node.
+    event: Event,
+    /// Its body, where this node still has it.
+    payload: Option<Payload>,
+    /// When the write that made it ours was first sent: the lease counts from there.
+    sent: Boottime,
+    permit: OwnedSemaphorePermit,
+}
+
+/// News that a listener may fall behind by.
+const NEWS_MAX: usize = 4096;
+
+impl Dispatcher {
+    /// A dispatcher for these lanes, named anew.
+    pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
+        let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
+        let sources = lanes.iter().map(|lane| (lane.source.name.clone(), lane.source.once.kept())).collect();
+        let named = |lane: Lane| ((lane.source.name.clone(), lane.route.name.clone()), Arc::new(lane));
+        Self(Arc::new(Inner {
+            store,
+            batch,
+            node,
+            lanes: lanes.into_iter().map(named).collect(),
+            keeps: Arc::new(Keeps { sources }),
+            news: broadcast::Sender::new(NEWS_MAX),
+            output: broadcast::Sender::new(NEWS_MAX),
+            running: Mutex::default(),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Starts looking for work.
+    pub fn run(&self) {
+        for lane in self.0.lanes.values().filter(|lane| lane.action.is_some()) {
+            self.0.tasks.spawn(self.clone().walk(lane.clone()));
+        }
+        self.0.tasks.spawn(self.clone().keep());
+        self.0.tasks.spawn(self.clone().sweep());
+    }
+
+    /// This node's name.
+    pub fn node(&self) -> &Node {
+        &self.0.node
+    }
+
+    /// How long events are kept, as configured.
+    pub fn keeps(&self) -> Arc<Keeps> {
+        self.0.keeps.clone()
+    }
+
+    /// The lane of this route.
+    pub fn lane(&self, source: &str, route: &str) -> Option<&Arc<Lane>> {
+        self.0.lanes.get(&(source.into(), route.into()))
+    }
+
+    /// Changes of state, as they are written.
+    pub fn news(&self) -> broadcast::Receiver<Event> {
+        self.0.news.subscribe()
+    }
+
+    /// What commands write, as they write it.
+    pub fn output(&self) -> broadcast::Receiver<Chunk> {
+        self.0.output.subscribe()
+    }
+
+    /// A free place on this lane, if there is one and the node goes on.
+    pub fn permit(&self, lane: &Lane) -> Option<OwnedSemaphorePermit> {
+        if self.0.stopping.is_cancelled() {
+            return None;
+        }
+        lane.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, and is
+    /// still as it was claimed.
+    pub fn adopt(&self, event: Event, payload: Payload, permit: Option<OwnedSemaphorePermit>, sent: Boottime) {
+        self.tell(&event, &[]);
+        match permit {
+            Some(permit) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+                self.act(Held { event, payload: Some(payload), sent, permit });
+            }
+            _ => self.wake(&event),
+        }
+    }
+
+    fn act(&self, held: Held) {
+        self.0.tasks.spawn(self.clone().attempt(held));
+    }
+
+    /// Writes one step of an event, as its route is configured now.
+    pub async fn step(&self, event: &Event, step: Step) -> Result<Option<Advance>, StoreError> {
+        let now = self.0.store.now();
+        let gone = Route::default();
+        let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
+        match event.change(step, route, now) {
+            Ok(change) => self.write(change).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Writes a change, and tells what came of it.
+    pub async fn write(&self, change: Change) -> Result<Advance, StoreError> {
+        let (why, took) = match &change.attempt {
+            Some(tried) => (tried.why.clone(), Some(tried.ended_at.since(tried.started_at))),
+            None => (String::new(), None),
+        };
+        let advance = self.0.batch.advance(change).await?;
+        if let Advance::Written { event, .. } = &advance {
+            let took = took.map(|took| format!("{}ms", took.as_millis())).unwrap_or_default();
+            let details = [("took", &*took), ("why", &*why)];
+            let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+            self.tell(event, &details);
+            self.wake(event);
+        }
+        Ok(advance)
+    }
+
+    fn tell(&self, event: &Event, details: &[(&str, &str)]) {
+        telemetry::state(event, details);
+        // Nobody listening is no news.
+        self.0.news.send(event.clone()).unwrap_or_default();
+    }
+
+    /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
+    pub fn wake(&self, event: &Event) {
+        if event.group.is_some() && event.state.ended().is_some() {
+            self.0.lanes.values().for_each(|lane| lane.wake.notify_one());
+        } else if let (State::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route)) {
+            lane.wake.notify_one();
+        }
+    }
+
+    /// Waits for an event to end, at most so long; brings it as it stands then.
+    pub async fn ended(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
+        let until = tokio::time::Instant::now() + within;
+        let mut news = self.news();
+        loop {
+            let event = self.0.store.get(id).await?;
+            if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
+            {
+                return Ok(event);
+            }
+            let heard = async {
+                while let Ok(event) = news.recv().await {
+                    if event.id == id && event.state.ended().is_some() {
+                        return;
+                    }
+                }
+            };
+            // Another node may be the one that ends it: that is no news here.
+            let look = tokio::time::Instant::now() + JOIN_LOOK;
+            tokio::time::timeout_at(until.min(look), heard).await.unwrap_or_default();
+        }
+    }
+
+    /// One lane's loop: start what is due while there are permits.
+    async fn walk(self, lane: Arc<Lane>) {
+        while let Some(permit) = self.0.stopping.run_until_cancelled(lane.permits.clone().acquire_owned()).await {
+            let Ok(permit) = permit else { return };
+            let next = self.start_due(&lane, permit).await;
+            let rest = async {
+                tokio::select! {
+                    () = lane.wake.notified() => {}
+                    () = tokio::time::sleep(next) => {}
+                }
+            };
+            if self.0.stopping.run_until_cancelled(rest).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Starts what is due on a lane, as far as permits go; says how long to rest.
+    async fn start_due(&self, lane: &Lane, first: OwnedSemaphorePermit) -> Duration {
+        let look = Look::Route(lane.source.name.clone(), lane.route.name.clone());
+        let limit = 1 + lane.permits.available_permits();
+        let due = match self.0.store.due(look, limit).await {
+            Ok(due) => due,
+            Err(error) => return rest(&error),
+        };
+        let full = due.events.len() == limit;
+        let mut permit = Some(first);
+        for event in due.events {
+            if event.passed == Passed::Aside {
+                self.step(&event, Step::Rejoin).await.ok();
+                continue;
+            }
+            let Some(permit) = permit.take().or_else(|| self.permit(lane)) else { return Duration::ZERO };
+            self.0.tasks.spawn(self.clone().start(event, lane.route.lease, permit));
+        }
+        if full { Duration::ZERO } else { self.until(due.next) }
+    }
+
+    async fn start(self, event: Event, lasts: Duration, permit: OwnedSemaphorePermit) {
+        let sent = boottime();
+        match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
+            Ok(Some(Advance::Written { event, .. })) if event.runs_by(&self.0.node) => {
+                self.attempt(Held { event: *event, payload: None, sent, permit }).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                rest(&error);
+            }
+        }
+    }
+
+    /// The keeper's loop: leases that ran out, and events without a route.
+    async fn keep(self) {
+        let known: Arc<[_]> = self.0.lanes.keys().cloned().collect();
+        let mut strays_at = tokio::time::Instant::now();
+        while !self.0.stopping.is_cancelled() {
+            let mut rest = self.expire().await;
+            if tokio::time::Instant::now() >= strays_at {
+                strays_at = tokio::time::Instant::now() + limits::ROUTE_GONE_LOOK;
+                self.set_aside(&known).await;
+            }
+            rest = rest.max(Duration::from_millis(20));
+            self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await;
+        }
+    }
+
+    async fn expire(&self) -> Duration {
+        match self.0.store.due(Look::Leases, limits::BATCH_CLAIMS_MAX).await {
+            Ok(due) => {
+                for event in &due.events {
+                    self.step(event, Step::Expire { jitter: jitter() }).await.ok();
+                }
+                self.until(due.next)
+            }
+            Err(error) => rest(&error),
+        }
+    }
+
+    async fn set_aside(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
+        let Ok(due) = self.0.store.due(Look::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else { return };
+        for event in due.events {
+            if event.passed != Passed::Aside {
+                let route = [("event", &*event.id.short()), ("source", &event.source), ("route", &event.route)];
+                telemetry::say(Level::Warn, "route gone", &route);
+            }
+            self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await.ok();
+        }
+    }
+
+    /// The sweep: it only frees space. What may be forgotten is decided in the claim, and again in the sweep's write.
+    async fn sweep(self) {
+        loop {
+            let full = match self.0.store.forget(self.0.keeps.clone(), limits::FORGET_BATCH).await {
+                Ok(forgotten) => forgotten.events.max(forgotten.bodies) >= limits::FORGET_BATCH as u64,
+                Err(_) => false,
+            };
+            let rest = if full { SWEEP_PAUSE } else { limits::FORGET_EVERY };
+            if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// How long until then, but no longer than a look without being told.
+    fn until(&self, next: Option<Timestamp>) -> Duration {
+        next.map_or(limits::LOOK_EVERY, |next| next.since(self.0.store.now()).min(limits::LOOK_EVERY))
+    }
+
+    /// Stops: nothing new is started; what runs may go on for `grace`, is then ended, and settles as unknown.
+    pub async fn stop(&self, grace: Duration) {
+        self.0.stopping.cancel();
+        self.0.tasks.close();
+        if tokio::time::timeout(grace, self.0.tasks.wait()).await.is_err() {
+            self.end_all();
+            tokio::time::timeout(END_TIME, self.0.tasks.wait()).await.unwrap_or_default();
+        }
+    }
+
+    /// Ends every attempt now.
+    pub fn end_all(&self) {
+        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.values().for_each(|lease| lease.cancel());
+    }
+
+    /// Ends the attempt at this event, if this node is at it.
+    pub fn end(&self, id: EventId) {
+        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.iter().filter(|((event, ..), _)| *event == id).for_each(|(_, lease)| lease.cancel());
+    }
+}
+
+/// How often a request that waits for another node's event looks for itself.
+const JOIN_LOOK: Duration = Duration::from_millis(250);
+/// The pause between two batches of a sweep, so that claims go first.
+const SWEEP_PAUSE: Duration = Duration::from_millis(50);
+/// How long ended attempts may take to be settled.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// Says why the store did not answer, and how long to leave it alone.
+fn rest(error: &StoreError) -> Duration {
+    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    limits::LOOK_EVERY
+}
+
+/// A random share.
+pub(crate) fn jitter() -> Jitter {
+    let mut bytes = [0; 4];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
+    Jitter(u32::from_be_bytes(bytes))
+}

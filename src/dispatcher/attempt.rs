@@ -1,0 +1,222 @@
+//! One attempt, from its lease to its outcome. Every attempt takes this way: the first, a retry, a replay.
+//!
+//! The lease is renewed while the action goes on. If a renewal says that somebody else wrote, the action is ended and
+//! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
+//! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
+
+use super::{Dispatcher, Held, Lane, jitter, rest};
+use crate::action::{Attempt, BlocksDone, Boottime, Lease, Output, boottime, margin};
+use crate::decide::change::Tried;
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, Outcome, Step};
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::{Advance, StoreError, Stored};
+use crate::telemetry::{self, Level};
+use std::sync::{Arc, PoisonError};
+
+/// The wait before a store that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What a renewal came to.
+enum Renewal {
+    Renewed(Box<Event>),
+    Lost,
+}
+
+impl Dispatcher {
+    pub(super) async fn attempt(self, held: Held) {
+        let Held { event, payload, sent, permit } = held;
+        let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
+        let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
+        let this = (event.id, event.life, event.attempt);
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).insert(this, lease.clone());
+        self.act_and_settle(&lane, event, payload, &lease).await;
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&this);
+        drop(permit);
+        lane.wake.notify_one();
+    }
+
+    async fn act_and_settle(&self, lane: &Lane, event: Event, payload: Option<Payload>, lease: &Lease) {
+        let payload = match payload {
+            Some(payload) => Stored::Whole(payload),
+            None => match self.fetch(&event, lease).await {
+                Some(payload) => payload,
+                None => return self.finish(&event, Step::HandBack).await,
+            },
+        };
+        let Stored::Whole(payload) = payload else {
+            return self.finish(&event, Step::Damage).await;
+        };
+        if event.seal() != event.digest {
+            return self.finish(&event, Step::Damage).await;
+        }
+        if self.0.stopping.is_cancelled() {
+            return self.finish(&event, Step::HandBack).await;
+        }
+        let started_at = self.0.store.now();
+        let output = Output::new(event.id, self.0.output.clone());
+        let blocks = BlocksDone::new(event.blocks);
+        let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
+            return;
+        };
+        self.settle(lane, &event, outcome, &blocks, started_at, &output).await;
+    }
+
+    /// The body, as long as the lease lasts; `None`: the store did not answer, and nothing has happened yet.
+    async fn fetch(&self, event: &Event, lease: &Lease) -> Option<Stored<Payload>> {
+        loop {
+            match self.0.store.payload(event.id).await {
+                Ok(payload) => return Some(payload),
+                Err(error) => {
+                    rest(&error);
+                    if lease.term().over().is_some() {
+                        return None;
+                    }
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    async fn act_leased(
+        &self,
+        lane: &Lane,
+        mut event: Event,
+        payload: &Payload,
+        lease: &Lease,
+        blocks: &BlocksDone,
+        output: &Output,
+    ) -> Option<(Event, Outcome)> {
+        let action = lane.action.as_ref()?;
+        let begun = event.clone();
+        let mut act = action.act(Attempt { event: &begun, payload, lease, blocks, output });
+        loop {
+            tokio::select! {
+                outcome = &mut act => return Some((event, outcome)),
+                () = tokio::time::sleep(lane.route.lease / 3) => {}
+                () = blocks.changed() => {}
+            }
+            let mut outcome = None;
+            let mut renewal = Box::pin(self.renew(lane, &event, lease, blocks));
+            // The action goes on while the store is asked, and may end before it answers.
+            let renewed = loop {
+                tokio::select! {
+                    renewed = &mut renewal => break renewed,
+                    ended = &mut act, if outcome.is_none() => outcome = Some(ended),
+                }
+            };
+            drop(renewal);
+            match renewed {
+                Renewal::Renewed(renewed) => event = *renewed,
+                Renewal::Lost => {
+                    lost(&event);
+                    lease.extend(boottime());
+                    lease.cancel();
+                    if outcome.is_none() {
+                        act.await;
+                    }
+                    return None;
+                }
+            }
+            if let Some(outcome) = outcome {
+                return Some((event, outcome));
+            }
+        }
+    }
+
+    /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
+    async fn renew(&self, lane: &Lane, event: &Event, lease: &Lease, blocks: &BlocksDone) -> Renewal {
+        let lasts = lane.route.lease;
+        loop {
+            let sent = boottime();
+            let step = Step::Renew { lasts, blocks: blocks.blocks() };
+            let Ok(change) = event.change(step, &lane.route, self.0.store.now()) else { return Renewal::Lost };
+            match self.0.batch.advance(change).await {
+                Ok(Advance::Written { event, .. }) => {
+                    lease.extend(deadline(sent, lasts));
+                    return Renewal::Renewed(event);
+                }
+                Ok(Advance::Lost) => return Renewal::Lost,
+                Err(StoreError::Unsure(_)) => match self.stands(event).await {
+                    Some(stands) => return Renewal::Renewed(Box::new(stands)),
+                    None => return Renewal::Lost,
+                },
+                Err(error) => rest(&error),
+            };
+            if lease.term().over().is_some() {
+                return Renewal::Renewed(Box::new(event.clone()));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// The event as it stands, if this attempt of this node still holds it.
+    async fn stands(&self, event: &Event) -> Option<Event> {
+        loop {
+            match self.0.store.get(event.id).await {
+                Ok(stands) => {
+                    return stands.filter(|now| {
+                        now.runs_by(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt)
+                    });
+                }
+                Err(StoreError::Broken(_)) => return None,
+                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        lane: &Lane,
+        event: &Event,
+        outcome: Outcome,
+        blocks: &BlocksDone,
+        started_at: Timestamp,
+        output: &Output,
+    ) {
+        let now = self.0.store.now();
+        let tried = Tried {
+            life: event.life,
+            attempt: event.attempt,
+            started_at,
+            ended_at: now,
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: output.kept(),
+        };
+        let step = Step::Settle { outcome, blocks: blocks.blocks(), jitter: jitter() };
+        let Ok(mut change) = event.change(step, &lane.route, now) else { return };
+        change.attempt = Some(tried);
+        loop {
+            match self.write(change.clone()).await {
+                Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
+                Ok(Advance::Lost) => return lost(event),
+                Err(StoreError::Unsure(_)) => match self.stands(event).await {
+                    Some(stands) if stands.revision == event.revision => {}
+                    _ => return,
+                },
+                Err(StoreError::Down(_)) => {}
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Writes a step that ends this attempt before it began; if the store does not take it, the lease ends by itself.
+    async fn finish(&self, event: &Event, step: Step) {
+        if let Err(error) = self.step(event, step).await {
+            rest(&error);
+        }
+    }
+}
+
+/// When the action must have ended: counted from before the write was sent, never from the answer.
+fn deadline(sent: Boottime, lease: Duration) -> Boottime {
+    sent + lease.saturating_sub(margin(lease))
+}
+
+/// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+fn lost(event: &Event) {
+    let (id, attempt) = (event.id.short(), event.attempt.to_string());
+    telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+}

@@ -1,0 +1,213 @@
+//! Receiving: judge, claim, answer.
+
+use crate::action::boottime;
+use crate::decide::answer::{self, Reply};
+use crate::decide::claim::{self, Claim, New, Repeat, Same};
+use crate::decide::delivery::Delivery;
+use crate::decide::event::{Event, State, Step};
+use crate::decide::id::EventId;
+use crate::decide::judge::{Verdict, judge};
+use crate::decide::limits;
+use crate::decide::source::{InDoubt, Makes, Respond, Source};
+use crate::decide::time::{Duration, Timestamp};
+use crate::dispatcher::{Dispatcher, Lane};
+use crate::store::batch::Batcher;
+use crate::store::{Advance, Note, Sighting, Store, StoreError};
+use crate::telemetry::{self, Level};
+use std::sync::Arc;
+
+/// Receives deliveries.
+#[derive(Clone)]
+pub struct Gateway {
+    store: Arc<dyn Store>,
+    batch: Batcher,
+    dispatcher: Dispatcher,
+}
+
+/// What came of an event of a delivery: its name where it has one, and the answer.
+type Came = (Option<EventId>, Reply);
+
+impl Gateway {
+    /// A gateway to this store.
+    pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher) -> Self {
+        Self { store, batch, dispatcher }
+    }
+
+    /// The time to give a delivery that arrives now.
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+
+    /// Receives one delivery.
+    pub async fn receive(&self, source: &Source, delivery: &Delivery<'_>) -> Reply {
+        match judge(source, delivery, &mut new_id) {
+            Verdict::Refused(refusal) => {
+                let reply = answer::refused(&refusal);
+                let details =
+                    [("source", &*source.name), ("status", &*reply.status.to_string()), ("reason", &body_text(&reply))];
+                telemetry::say(Level::Warn, "refused", &details);
+                reply
+            }
+            Verdict::Ignored(why) => {
+                let id = delivery_id(source, delivery);
+                telemetry::say(Level::Info, "ignored", &[("source", &source.name), ("delivery", &id), ("why", &why)]);
+                answer::ignored(&why)
+            }
+            Verdict::Events(events) => self.claim_all(source, events).await,
+        }
+    }
+
+    async fn claim_all(&self, source: &Source, events: Vec<New>) -> Reply {
+        let all = futures_util::future::join_all(events.into_iter().map(|new| self.claim_one(source, new))).await;
+        let (ids, replies): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        answer::together(replies, &ids.into_iter().flatten().collect::<Vec<_>>())
+    }
+
+    async fn claim_one(&self, source: &Source, new: New) -> Came {
+        let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
+            return (None, answer::unavailable());
+        };
+        for _ in 0..limits::REARM_TRIES {
+            match self.claim(lane, &new).await {
+                Ok(Claim::New { event, .. }) => return self.answer_new(source, &event).await,
+                Ok(Claim::Stale { of }) => {
+                    let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
+                    telemetry::say(Level::Info, "stale", &details);
+                    return (Some(of), answer::stale(of));
+                }
+                Ok(Claim::Duplicate { event, same, instead, now }) => {
+                    self.see(&event, &same, &new, now).await;
+                    match claim::repeat(&event, &same, instead, lane.route.redelivery, now) {
+                        Repeat::Hears => return self.answer_repeat(source, &event, &same).await,
+                        Repeat::Rearms => match self.rearm(lane, &event, &new, now).await {
+                            Ok(Some(event)) => return self.answer_new(source, &event).await,
+                            Ok(None) => {}
+                            Err(error) => return unavailable(&error),
+                        },
+                    }
+                }
+                Ok(Claim::Again) => {}
+                Err(error) => return unavailable(&error),
+            }
+        }
+        (None, answer::unavailable())
+    }
+
+    /// Claims an event: running by this node if it has a free permit and may act again after a crash.
+    async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
+        let mut new = new.clone();
+        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt == InDoubt::Retry;
+        let permit = if at_once { self.dispatcher.permit(lane) } else { None };
+        if permit.is_some() {
+            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
+        }
+        let (dispatcher, payload, sent) = (self.dispatcher.clone(), new.payload.clone(), boottime());
+        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, payload, permit, sent))).await
+    }
+
+    /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
+    async fn rearm(&self, lane: &Lane, event: &Event, new: &New, now: Timestamp) -> Result<Option<Event>, StoreError> {
+        let mut armed = event.clone();
+        armed.fields = new.event.fields.clone();
+        armed.body_digest = new.event.body_digest;
+        armed.digest = armed.seal();
+        let Ok(mut change) = armed.change(Step::Rearm, &lane.route, now) else { return Ok(None) };
+        change.payload = Some(new.payload.clone());
+        match self.dispatcher.write(change).await? {
+            Advance::Written { event, .. } if event.state.ended().is_none() => Ok(Some(*event)),
+            Advance::Written { .. } | Advance::Lost => Ok(None),
+        }
+    }
+
+    /// Notes a duplicate beside its event, and says so.
+    async fn see(&self, event: &Event, same: &Same, new: &New, now: Timestamp) {
+        let delivery_id = new.event.delivery_id.clone();
+        let age = format!("{:.1}s", now.since(event.received_at).as_secs_f64());
+        let details = [
+            ("event", &*event.id.short()),
+            ("delivery", id_of(new)),
+            ("same", same.word()),
+            ("of", event.state.word()),
+            ("age", &age),
+        ];
+        telemetry::say(Level::Info, "duplicate", &details);
+        let note = Note { event: event.id, sighting: Sighting { at: now, delivery_id, same: same.clone() } };
+        // Not durable, and not worth an error to the sender.
+        self.store.note(vec![note]).await.ok();
+    }
+
+    async fn answer_new(&self, source: &Source, event: &Event) -> Came {
+        let reply = match source.respond {
+            Respond::Accepted => answer::accepted(event.id),
+            Respond::WhenDone { within } => match self.wait(event, within).await {
+                Ok((event, receipt)) => answer::ended(&event, receipt.as_ref()),
+                Err(error) => return unavailable(&error),
+            },
+        };
+        (Some(event.id), reply)
+    }
+
+    async fn answer_repeat(&self, source: &Source, event: &Event, same: &Same) -> Came {
+        let reply = match source.respond {
+            Respond::Accepted => answer::duplicate(event, same),
+            Respond::WhenDone { within } => {
+                let joins = event.state.ended().is_none();
+                match self.wait(event, within).await {
+                    Ok((event, Some(receipt))) if matches!(event.state, State::Done { .. }) => {
+                        answer::replayed(&event, &receipt)
+                    }
+                    Ok((event, receipt)) if joins && matches!(event.state, State::Dead { .. }) => {
+                        answer::ended(&event, receipt.as_ref())
+                    }
+                    Ok((event, _)) if event.state.ended().is_none() => answer::outstanding(&event, same),
+                    Ok((event, _)) => answer::duplicate(&event, same),
+                    Err(error) => return unavailable(&error),
+                }
+            }
+        };
+        (Some(event.id), reply)
+    }
+
+    /// Waits for an event to end; brings it as it stands, and its receipt if it did.
+    async fn wait(
+        &self,
+        event: &Event,
+        within: Duration,
+    ) -> Result<(Event, Option<crate::decide::event::Receipt>), StoreError> {
+        let stands = match event.state.ended() {
+            Some(_) => event.clone(),
+            None => self.dispatcher.ended(event.id, within).await?.unwrap_or_else(|| event.clone()),
+        };
+        let receipt = match stands.state.ended() {
+            Some(_) => self.store.receipt(event.id).await?,
+            None => None,
+        };
+        Ok((stands, receipt))
+    }
+}
+
+fn unavailable(error: &StoreError) -> Came {
+    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    (None, answer::unavailable())
+}
+
+fn new_id() -> EventId {
+    EventId(uuid::Uuid::now_v7().into_bytes())
+}
+
+fn id_of(new: &New) -> &str {
+    new.event.delivery_id.as_deref().unwrap_or("")
+}
+
+/// What the sender calls a delivery that was not for us, for the log alone.
+fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> String {
+    let at = source.delivery.as_ref().map(|delivery| &delivery.at);
+    match at {
+        Some(crate::decide::field::Place::Header(name)) => delivery.text(name).unwrap_or("").into(),
+        _ => String::new(),
+    }
+}
+
+fn body_text(reply: &Reply) -> String {
+    String::from_utf8_lossy(&reply.body).into_owned()
+}

@@ -1,0 +1,245 @@
+//! Takes connections and hands their requests to a handler. Owns the limits of a connection and the drain; never looks
+//! into a request.
+//!
+//! HTTP/1.1 only, over hyper, and not through `axum::serve`: that one has no timer, and without a timer hyper's time
+//! for headers never runs out.
+
+use super::watch::{Busy, Watch, Watched};
+use crate::decide::limits;
+use crate::telemetry::{self, Level};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The pause after an accept that failed for want of file descriptors or memory: it would fail again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A failing accept is logged this often at most.
+const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
+/// hyper takes no smaller buffer.
+const BUFFER_BYTES_MIN: usize = 8 << 10;
+/// File descriptors for everything that is not a connection: the store, commands, receivers.
+const FILES_BESIDE_CONNECTIONS: u64 = 1024;
+
+/// What one port allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections at once. One more waits in the kernel's queue until a place is free.
+    pub connections: usize,
+    /// Headers of one request; more are answered 431.
+    pub headers: usize,
+    /// Bytes of one request's line and headers; more are answered 431.
+    pub header_bytes: usize,
+    /// The time in which they must arrive, counted from their first byte, and on a new connection from its start.
+    pub header_time: Duration,
+    /// How long a connection may stay open between two requests, or take nothing of its answer.
+    pub idle_time: Duration,
+    /// How long the rest of a request is thrown away after an answer given before its end.
+    pub linger_time: Duration,
+    /// How long requests under way may go on after `drain`.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_MAX,
+            headers: limits::HEADERS_MAX,
+            header_bytes: limits::HEADER_BYTES_MAX,
+            header_time: limits::HEADER_TIME,
+            idle_time: limits::CONNECTION_IDLE,
+            linger_time: limits::CONNECTION_LINGER,
+            drain_time: limits::DRAIN_TIME,
+        }
+    }
+}
+
+/// Serves a port until `drain` is cancelled and the last connection is gone.
+///
+/// The handler is any `async fn(Request<Incoming>) -> Response<_>`; an axum router is one after
+/// `request.map(axum::body::Body::new)`. It runs in the task of its connection and is dropped when the client hangs up,
+/// so what must not be lost belongs into a task of its own. An answer with `Connection: close` ends its connection.
+///
+/// On `drain` the port is closed, connections without a request are closed, requests under way are finished and
+/// answered with `Connection: close`; what is not finished within [`Limits::drain_time`] is dropped.
+pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: Limits, drain: CancellationToken)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let connections = TaskTracker::new();
+    let mut complaint = Complaint::default();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = drain.cancelled() => break,
+            accepted = next(&listener, &places) => accepted,
+        };
+        match accepted {
+            Ok((stream, place)) => {
+                let connection = converse(stream, handler.clone(), limits, drain.clone());
+                connections.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                complaint.about(&error);
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+/// The next connection, once there is a place for it.
+async fn next(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore of places");
+    let (stream, _) = listener.accept().await?;
+    // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which this fails
+    // is already reset, which shows at its first byte.
+    let _ = stream.set_nodelay(true);
+    Ok((stream, place))
+}
+
+/// One connection, from its first byte to its last.
+async fn converse<H, F, B>(stream: TcpStream, handler: H, limits: Limits, drain: CancellationToken)
+where
+    H: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let watch = Watch::new(limits);
+    let io = TokioIo::new(Watched::new(stream, watch.clone()));
+    let requests = watch.clone();
+    let service = service_fn(move |request| {
+        let busy = requests.busy();
+        let response = handler(request);
+        let watch = requests.clone();
+        async move {
+            let response = response.await;
+            if says_close(response.headers()) {
+                watch.will_linger();
+            }
+            Ok::<_, Infallible>(response.map(|body| Attended { body, _busy: busy }))
+        }
+    });
+    let mut connection = pin!(builder(limits).serve_connection(io, service));
+    let mut overdue = pin!(watch.overdue());
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            // The watch is looked at after the connection has moved, in the same turn: what the connection starts to
+            // do in its turn has its deadline before the turn ends.
+            biased;
+            ended = connection.as_mut() => {
+                // A client that breaks off or talks nonsense is its own business.
+                ended.unwrap_or_default();
+                return;
+            }
+            () = overdue.as_mut() => return,
+            () = drain.cancelled(), if !draining => {
+                draining = true;
+                watch.end_by(Instant::now() + limits.drain_time);
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn builder(limits: Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .max_headers(limits.headers)
+        .max_header_size(limits.header_bytes)
+        // Nothing larger than the headers has to fit at once; hyper would take 400 KB per connection.
+        .max_buf_size(limits.header_bytes.max(BUFFER_BYTES_MIN))
+        // hyper counts this time from the end of the last answer, so it would be the idle time too: the watch has both.
+        .header_read_timeout(None);
+    builder
+}
+
+fn says_close(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+}
+
+/// The body of an answer; its connection is busy until hyper has taken all of it.
+struct Attended<B> {
+    body: B,
+    _busy: Busy,
+}
+
+impl<B: Body + Unpin> Body for Attended<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Keeps a failing accept from filling the log.
+#[derive(Default)]
+struct Complaint {
+    last: Option<Instant>,
+}
+
+impl Complaint {
+    fn about(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
+            self.last = Some(now);
+            let why = format!("cannot accept a connection: {error}");
+            telemetry::say(Level::Error, "accept", &[("why", &why)]);
+        }
+    }
+}
+
+/// Lets this process open as many files as `connections` need, as far as the system allows, and says how many it may
+/// open now. Most systems start a process with 1,024.
+pub fn allow_files(connections: usize) -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = connections as u64 + FILES_BESIDE_CONNECTIONS;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let allowed = maximum.map_or(wanted, |most| wanted.min(most));
+    if current.is_none_or(|now| now >= allowed) {
+        return current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
+        Ok(()) => Some(allowed),
+        Err(_) => current,
+    }
+}

@@ -1,0 +1,110 @@
+//! Events as people and their tools see them: JSON in the words of the design. Bodies and secrets are not in it.
+
+use crate::action::Chunk;
+use crate::decide::claim::Same;
+use crate::decide::event::{Event, How, State};
+use crate::store::Story;
+use axum::response::sse;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+/// One event.
+pub(super) fn event(event: &Event) -> Value {
+    let fields: Value = serde_json::from_str(&event.fields.to_json()).unwrap_or_default();
+    let mut shown = json!({
+        "event": event.id,
+        "source": &*event.source,
+        "route": &*event.route,
+        "delivery": event.delivery_id.as_deref(),
+        "fields": fields,
+        "state": event.state.word(),
+        "received_at": event.received_at,
+        "life": event.life,
+        "attempt": event.attempt,
+        "doubts": event.doubts,
+    });
+    match &event.state {
+        State::Waiting { due } => shown["due"] = json!(due),
+        State::Running { until, by } => (shown["until"], shown["node"]) = (json!(until), json!(by.to_string())),
+        State::Done { how, at } => {
+            (shown["how"], shown["ended_at"]) = (how.word().into(), json!(at));
+            if let How::Superseded { by } = how {
+                shown["superseded_by"] = json!(by);
+            }
+        }
+        State::Dead { cause, at } => (shown["cause"], shown["ended_at"]) = (cause.word().into(), json!(at)),
+    }
+    shown
+}
+
+/// All that is known of one.
+pub(super) fn story(story: &Story) -> Value {
+    let mut shown = event(&story.event);
+    shown["identities"] = story.identities.iter().map(Same::word).collect();
+    shown["duplicates"] = story.duplicates.into();
+    let sighting = |seen: &crate::store::Sighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
+    shown["deliveries"] = story.sightings.iter().map(sighting).collect();
+    let tried = |tried: &crate::decide::change::Tried| {
+        json!({
+            "life": tried.life,
+            "attempt": tried.attempt,
+            "started_at": tried.started_at,
+            "ended_at": tried.ended_at,
+            "outcome": tried.outcome,
+            "why": tried.why,
+            "output": String::from_utf8_lossy(&tried.output),
+        })
+    };
+    shown["attempts"] = story.attempts.iter().map(tried).collect();
+    shown["has_body"] = story.has_body.into();
+    if let Some(receipt) = &story.receipt {
+        shown["receipt"] = json!({
+            "status": receipt.status,
+            "headers": receipt.headers,
+            "body": String::from_utf8_lossy(&receipt.body),
+            "cut": receipt.cut,
+        });
+    }
+    shown
+}
+
+/// What a listener to [`news`] waits for.
+struct Ears {
+    news: Receiver<Event>,
+    output: Receiver<Chunk>,
+    draining: CancellationToken,
+}
+
+/// Changes of state and output, as server-sent events, until the node stops.
+pub(super) fn news(
+    news: Receiver<Event>,
+    output: Receiver<Chunk>,
+    draining: CancellationToken,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    unfold(Ears { news, output, draining }, |mut ears| async move {
+        let said = tokio::select! {
+            () = ears.draining.cancelled() => return None,
+            heard = ears.news.recv() => match heard {
+                Ok(one) => said("state", &event(&one)),
+                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
+                Err(RecvError::Closed) => return None,
+            },
+            heard = ears.output.recv() => match heard {
+                Ok(chunk) => {
+                    said("output", &json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) }))
+                }
+                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        Some((Ok(said), ears))
+    })
+}
+
+fn said(kind: &str, data: &Value) -> sse::Event {
+    sse::Event::default().event(kind).data(data.to_string())
+}

@@ -1,0 +1,19 @@
+//! A handler that takes a delivery in and does nothing with it: what the road itself costs, for the benchmark.
+
+use super::body::{BodiesInFlight, BodyLimits, read};
+use super::reply;
+use crate::decide::answer::Reply;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use std::sync::Arc;
+
+/// Reads the body under the default limits and answers 200.
+pub async fn bare(request: Request<Incoming>, flight: Arc<BodiesInFlight>) -> Response<Full<Bytes>> {
+    let reply = match read(request.into_body(), BodyLimits::default(), &flight).await {
+        Ok(_) => Reply { status: 200, headers: Vec::new(), body: Vec::new(), word: "bare" },
+        Err(error) => reply::no_body(error),
+    };
+    reply::response(reply)
+}

@@ -1,0 +1,107 @@
+//! The port where webhooks arrive: path and method, the body under its limits, then the gateway.
+
+use super::body::{BodiesInFlight, BodyLimits, read};
+use super::reply;
+use crate::decide::answer::{self, Reply};
+use crate::decide::delivery::Delivery;
+use crate::decide::id::EventId;
+use crate::decide::source::{Source, Sources};
+use crate::decide::time::Duration;
+use crate::gateway::Gateway;
+use crate::store::Store;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What the ingest port needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Ingest {
+    /// Who may send.
+    pub sources: Arc<Sources>,
+    /// What becomes of it.
+    pub gateway: Gateway,
+    /// How much may be under way.
+    pub flight: Arc<BodiesInFlight>,
+    /// Whether the node still takes deliveries.
+    pub health: Health,
+}
+
+/// Whether the node takes deliveries.
+#[derive(Clone)]
+pub struct Health {
+    /// The node is about to stop.
+    pub draining: CancellationToken,
+    /// Where events are.
+    pub store: Arc<dyn Store>,
+}
+
+/// How long the store may take to show that it answers.
+const READY_TIME: Duration = Duration::from_secs(2);
+
+impl Health {
+    /// The answer to `/readyz`.
+    pub async fn ready(&self) -> Reply {
+        if self.draining.is_cancelled() {
+            return answer::unavailable();
+        }
+        let nobody = EventId([0; 16]);
+        match tokio::time::timeout(READY_TIME, self.store.get(nobody)).await {
+            Ok(Ok(_)) => answer::fine(),
+            _ => answer::unavailable(),
+        }
+    }
+}
+
+impl Ingest {
+    /// Answers one request.
+    pub async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        reply::response(self.reply(request).await)
+    }
+
+    async fn reply(&self, request: Request<Incoming>) -> Reply {
+        let (parts, body) = request.into_parts();
+        let source = match (parts.uri.path(), self.sources.at(parts.uri.path())) {
+            (_, Some(source)) => source,
+            ("/healthz", None) => return answer::fine(),
+            ("/readyz", None) => return self.health.ready().await,
+            (_, None) => return closing(answer::turned_away(404, "unknown_path")),
+        };
+        if parts.method != Method::POST {
+            let mut reply = closing(answer::turned_away(405, "method"));
+            reply.headers.push(("allow".into(), "POST".into()));
+            return reply;
+        }
+        if self.health.draining.is_cancelled() {
+            return closing(answer::unavailable());
+        }
+        let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
+        match read(body, limits, &self.flight).await {
+            Ok(body) => self.receive(source, &parts, body).await,
+            Err(error) => reply::no_body(error),
+        }
+    }
+
+    async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> Reply {
+        let named =
+            |(name, value): (&http::HeaderName, &http::HeaderValue)| (name.to_string(), value.as_bytes().to_vec());
+        let headers: Vec<_> = parts.headers.iter().map(named).collect();
+        let delivery = Delivery {
+            path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or(""),
+            headers: &headers,
+            body: &body,
+            at: self.gateway.now(),
+        };
+        self.gateway.receive(source, &delivery).await
+    }
+}
+
+/// What is not read must not be taken for the next request.
+fn closing(mut reply: Reply) -> Reply {
+    reply.headers.push(("connection".into(), "close".into()));
+    reply
+}

@@ -1,0 +1,17 @@
+//! The edge that speaks HTTP: connections with limits, bodies with limits, answers. What a request means is decided
+//! elsewhere; here is only how it comes in and how the answer goes out.
+//!
+//! ```text
+//! accept.rs   takes connections, drains them        watch.rs   how long a connection may take for what it does
+//! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
+//! body.rs     reads a body, bounded in size, time and memory
+//! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
+//! ```
+
+pub mod accept;
+pub mod admin;
+pub mod bare;
+pub mod body;
+pub mod ingest;
+pub mod reply;
+mod watch;

@@ -1,0 +1,158 @@
+//! The batcher: one feeder for every store. It takes what is there, up to a limit, and makes one call of it; the next
+//! batch forms while the store is busy with the last. There is no timer.
+//!
+//! A claim that is committed is handed over to whoever acts on it *before* the request that brought it is woken: a
+//! client that hangs up never leaves an event nobody runs.
+
+use super::{Advance, Answer, Store, StoreError};
+use crate::decide::change::Change;
+use crate::decide::claim::{Claim, New};
+use crate::decide::event::Event;
+use crate::decide::limits;
+use crate::decide::time::Duration;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// What happens to a new event once it is committed.
+pub type HandOver = Box<dyn FnOnce(Event) + Send>;
+
+/// How often a batch whose answer was lost is asked again.
+const ASKS: usize = 3;
+/// The wait before that.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Feeds a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Batcher {
+    claims: mpsc::Sender<Job<New, Claim>>,
+    advances: mpsc::Sender<Job<Change, Advance>>,
+}
+
+struct Job<In, Out> {
+    input: In,
+    then: Option<HandOver>,
+    reply: oneshot::Sender<Result<Out, StoreError>>,
+}
+
+impl Batcher {
+    /// Starts feeding this store. It ends when the last clone is dropped.
+    pub fn start(store: Arc<dyn Store>) -> Self {
+        let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
+        let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
+        tokio::spawn(feed_claims(store.clone(), claim_jobs));
+        tokio::spawn(feed_advances(store, advance_jobs));
+        Self { claims, advances }
+    }
+
+    /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already
+    /// wait, the store counts as down.
+    pub async fn claim(&self, new: New, then: HandOver) -> Result<Claim, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { input: new, then: Some(then), reply };
+        self.claims.try_send(job).map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Writes one change.
+    pub async fn advance(&self, change: Change) -> Result<Advance, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { input: change, then: None, reply };
+        self.advances.send(job).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::Down("the node is stopping".into())
+}
+
+async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Claim>>) {
+    while let Some(first) = jobs.recv().await {
+        let mut batch = gather(first, &mut jobs, |new| new.payload.body.len());
+        while !batch.is_empty() {
+            let inputs: Vec<New> = batch.iter().map(|job| job.input.clone()).collect();
+            let answers = ask(|| store.claim(inputs.clone())).await;
+            batch = settle(batch, answers);
+        }
+    }
+}
+
+async fn feed_advances(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<Change, Advance>>) {
+    while let Some(first) = jobs.recv().await {
+        let batch = gather(first, &mut jobs, |change| {
+            change.receipt.as_ref().map_or(0, |receipt| receipt.body.len())
+                + change.attempt.as_ref().map_or(0, |tried| tried.output.len())
+        });
+        let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
+        match store.advance(inputs).await {
+            Ok(answers) => {
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    reply.send(Ok(answer)).unwrap_or_default();
+                }
+            }
+            Err(error) => {
+                for reply in replies {
+                    reply.send(Err(error.clone())).unwrap_or_default();
+                }
+            }
+        }
+    }
+}
+
+/// What is there, up to the limits.
+fn gather<In, Out>(
+    first: Job<In, Out>,
+    jobs: &mut mpsc::Receiver<Job<In, Out>>,
+    size: impl Fn(&In) -> usize,
+) -> Vec<Job<In, Out>> {
+    let mut bytes = size(&first.input);
+    let mut batch = vec![first];
+    while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
+        let Ok(job) = jobs.try_recv() else { break };
+        bytes += size(&job.input);
+        batch.push(job);
+    }
+    batch
+}
+
+/// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them.
+async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> Result<T, StoreError> {
+    for _ in 1..ASKS {
+        match call().await {
+            Err(StoreError::Unsure(_)) => tokio::time::sleep(ASK_AGAIN).await,
+            answer => return answer,
+        }
+    }
+    call().await
+}
+
+/// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.
+fn settle(batch: Vec<Job<New, Claim>>, answers: Result<Vec<Claim>, StoreError>) -> Vec<Job<New, Claim>> {
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => {
+            for job in batch {
+                job.reply.send(Err(error.clone())).unwrap_or_default();
+            }
+            return Vec::new();
+        }
+    };
+    let mut again = Vec::new();
+    for (mut job, claim) in batch.into_iter().zip(answers) {
+        match &claim {
+            Claim::Again => {
+                again.push(job);
+                continue;
+            }
+            Claim::New { event, .. } => {
+                if let Some(then) = job.then.take() {
+                    then(Event::clone(event));
+                }
+            }
+            Claim::Duplicate { .. } | Claim::Stale { .. } => {}
+        }
+        // The request may be gone; its event is not.
+        job.reply.send(Ok(claim)).unwrap_or_default();
+    }
+    again
+}

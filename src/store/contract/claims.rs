@@ -1,0 +1,91 @@
+//! Keys: all of an event's or none; and revisions: the fence.
+
+use super::{Fresh, MINUTE, SECOND, delivered, making, rejected, route, start};
+use crate::decide::claim::{Claim, Same};
+use crate::decide::event::{State, Step};
+use crate::decide::id::Revision;
+use crate::decide::time::Timestamp;
+use crate::store::Advance;
+
+pub(super) async fn a_first_claim_is_new_and_is_there_when_it_returns(fresh: Fresh) {
+    let made = making().delivery("d1").body("b1");
+    let event = fresh.claimed(made.clone()).await;
+    assert_eq!(event.id, made.id());
+    assert_eq!(event.revision, Revision::FIRST);
+    assert_eq!(fresh.get(event.id).await, event);
+    assert_eq!(fresh.store.get(making().id()).await.expect("the store reads"), None);
+}
+
+pub(super) async fn a_second_claim_is_a_duplicate_by_each_identity(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").body("b1").named("n1")).await.id;
+    assert_eq!(fresh.duplicate(making().delivery("d1").body("b2")).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(making().delivery("d2").body("b1")).await, (first, Same::Body));
+    assert_eq!(fresh.duplicate(making().delivery("d3").named("n1")).await, (first, Same::Fields("hash".into())));
+    fresh.claimed(making().delivery("d4").body("b4").named("n4")).await;
+}
+
+pub(super) async fn a_loser_leaves_none_of_its_keys_behind(fresh: Fresh) {
+    fresh.claimed(making().delivery("d1").body("b1")).await;
+    fresh.duplicate(making().delivery("d2").body("b1").named("n2")).await;
+    fresh.claimed(making().delivery("d2").body("b2").named("n2")).await;
+}
+
+pub(super) async fn the_first_in_the_order_of_per_that_is_not_dead_is_the_answer(fresh: Fresh) {
+    let dead = fresh.claimed(making().delivery("d1")).await.id;
+    let second = fresh.claimed(making().body("b2")).await.id;
+    let third = fresh.claimed(making().named("n3")).await.id;
+    fresh.attempt(dead, rejected()).await;
+    assert_eq!(fresh.duplicate(making().delivery("d1").body("b2").named("n3")).await, (second, Same::Body));
+    assert_eq!(fresh.duplicate(making().named("n3").body("b2")).await.0, third);
+    fresh.attempt(second, rejected()).await;
+    fresh.attempt(third, rejected()).await;
+    assert_eq!(fresh.duplicate(making().delivery("d1").body("b2").named("n3")).await, (dead, Same::Delivery));
+}
+
+pub(super) async fn the_same_claim_again_is_new_again_even_after_the_event_moved_on(fresh: Fresh) {
+    let made = making().delivery("d1").change("app", "A", None);
+    let first = fresh.claimed(made.clone()).await;
+    fresh.wait(SECOND);
+    assert_eq!(fresh.claimed(made.clone()).await, first);
+    let done = fresh.attempt(first.id, delivered()).await;
+    assert_eq!(fresh.claimed(made).await, done);
+}
+
+pub(super) async fn a_batch_with_two_deliveries_of_one_event_answers_new_and_duplicate(fresh: Fresh) {
+    let now = fresh.store.now();
+    let first = making().delivery("d1").body("b1");
+    let batch = [first.clone(), making().delivery("d2").body("b1"), making().delivery("d2").body("b2"), first.clone()];
+    let claims = fresh.claim_all(batch.into_iter().map(|one| one.made(now)).collect()).await;
+    assert!(matches!(&claims[0], Claim::New { event, .. } if event.id == first.id()), "{claims:?}");
+    let (id, same) = match &claims[1] {
+        Claim::Duplicate { event, same, .. } => (event.id, same.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((id, same), (first.id(), Same::Body));
+    assert!(matches!(&claims[2], Claim::New { .. }), "a loser leaves no key in its batch either");
+    assert!(matches!(&claims[3], Claim::New { event, .. } if event.id == first.id()));
+}
+
+pub(super) async fn a_write_that_names_another_revision_is_lost(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1")).await;
+    let slept = event.change(start(), &route(), fresh.store.now()).expect("it may start");
+    let running = fresh.start(event.id).await;
+    let late = fresh.store.advance(vec![slept.clone(), slept]).await.expect("the store writes");
+    assert_eq!(late, [Advance::Lost, Advance::Lost]);
+    assert_eq!(fresh.get(event.id).await, running);
+    let nobody = making().delivery("d2").made(fresh.store.now()).event;
+    let nobody = nobody.change(start(), &route(), fresh.store.now()).expect("it may start");
+    assert_eq!(fresh.store.advance(vec![nobody]).await.expect("the store writes"), [Advance::Lost]);
+}
+
+pub(super) async fn times_are_written_by_the_stores_clock(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1")).await;
+    let theirs = Timestamp(1_000); // a node whose clock stopped long ago
+    let step = Step::Start { lasts: MINUTE, by: crate::decide::id::Node("node".into()) };
+    let change = event.change(step, &route(), theirs).expect("it may start");
+    let Advance::Written { event, now } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+        panic!("lost");
+    };
+    let State::Running { until, .. } = event.state else { panic!("{:?}", event.state) };
+    assert_eq!(until, now + MINUTE);
+}

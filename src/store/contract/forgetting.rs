@@ -1,0 +1,156 @@
+//! Forgetting: only what is over, by the store's clock, an event with all its keys.
+
+use super::{DAY, Fresh, KEPT, MINUTE, Making, delivered, failed, making};
+use crate::decide::source::{Keep, Kept};
+use crate::decide::time::Duration;
+use crate::store::{Forgotten, Keeps, Stored};
+use std::sync::Arc;
+
+impl Fresh {
+    async fn forget(&self, limit: usize) -> Forgotten {
+        let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
+        self.store.forget(Arc::new(keeps), limit).await.expect("the store forgets")
+    }
+}
+
+pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").body("b1")).await.id;
+    fresh.attempt(first, delivered()).await;
+    fresh.wait(29 * DAY);
+    fresh.duplicate(making().delivery("d1")).await;
+    fresh.wait(DAY);
+    let second = fresh.claimed(making().delivery("d1")).await.id;
+    assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
+    assert_eq!(fresh.duplicate(making().delivery("d1")).await.0, second);
+    let forever = Kept { keys: Keep::Forever, ..KEPT };
+    fresh.attempt(second, delivered()).await;
+    fresh.wait(1_000 * DAY);
+    assert_eq!(fresh.duplicate(making().delivery("d1").kept(forever)).await.0, second, "as configured now");
+}
+
+pub(super) async fn only_what_is_over_expires(fresh: Fresh) {
+    let waiting = fresh.claimed(making().delivery("d1")).await.id;
+    let running = fresh.claimed(making().delivery("d2")).await.id;
+    let retried = fresh.claimed(making().delivery("d3")).await.id;
+    fresh.start(running).await;
+    fresh.attempt(retried, failed()).await;
+    fresh.wait(365 * DAY);
+    assert_eq!(fresh.forget(100).await, Forgotten::default());
+    for (delivery, event) in [("d1", waiting), ("d2", running), ("d3", retried)] {
+        assert_eq!(fresh.duplicate(making().delivery(delivery)).await.0, event);
+    }
+}
+
+pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
+    fresh.attempt(event, delivered()).await;
+    fresh.wait(365 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 0);
+    assert_eq!(fresh.duplicate(making().delivery("d1").change("app", "A", None)).await.0, event);
+    assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await.0, event);
+}
+
+pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Fresh) {
+    let mut events = Vec::new();
+    for (n, to) in ["A", "B"].into_iter().enumerate() {
+        events.push(fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, Some(7)).recorded()).await.id);
+    }
+    fresh.wait(365 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 0);
+    assert_eq!(fresh.duplicate(making().delivery("d0").change("app", "A", Some(7))).await.0, events[0]);
+    fresh.claimed(making().delivery("d3").change("app", "C", Some(8)).recorded()).await;
+    assert_eq!(fresh.forget(100).await.events, 1, "the order went on, and the first was replaced long ago");
+    fresh.wait(30 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 1);
+    assert_eq!(fresh.store.get(events[1]).await.expect("it reads"), None);
+}
+
+pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None).recorded()).await.id;
+    fresh.wait(100 * DAY);
+    fresh.claimed(making().delivery("d2").change("app", "B", None).recorded()).await;
+    fresh.wait(29 * DAY);
+    assert_eq!(fresh.duplicate(making().delivery("d1").change("app", "A", None)).await.0, first);
+    fresh.wait(DAY);
+    fresh.claimed(making().delivery("d1").change("app", "A", None)).await;
+}
+
+pub(super) async fn duplicates_do_not_extend_it(fresh: Fresh) {
+    fresh.claimed(making().delivery("d1").recorded()).await;
+    for _ in 0..29 {
+        fresh.wait(DAY);
+        fresh.duplicate(making().delivery("d1")).await;
+    }
+    fresh.wait(DAY);
+    fresh.claimed(making().delivery("d1")).await;
+}
+
+pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1").carrying("body")).await.id;
+    fresh.attempt(event, delivered()).await;
+    fresh.wait(6 * DAY);
+    assert_eq!(fresh.forget(100).await, Forgotten::default());
+    fresh.wait(DAY);
+    assert_eq!(fresh.forget(100).await, Forgotten { events: 0, bodies: 1 });
+    assert_eq!(fresh.forget(100).await, Forgotten::default());
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Forgotten);
+    assert_eq!(fresh.duplicate(making().delivery("d1")).await.0, event);
+    fresh.wait(23 * DAY);
+    assert_eq!(fresh.forget(100).await, Forgotten { events: 1, bodies: 0 });
+    assert_eq!(fresh.store.get(event).await.expect("it reads"), None);
+    fresh.claimed(making().delivery("d1")).await;
+}
+
+pub(super) async fn an_event_and_all_its_keys_go_together(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None).recorded()).await.id;
+    fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
+    let second = fresh.claimed(making().delivery("d3").change("app", "B", None).recorded()).await.id;
+    fresh.wait(30 * DAY);
+    assert_eq!(fresh.forget(100).await.events, 1);
+    assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
+    let all: [fn() -> Making; 4] =
+        [|| making().delivery("d1"), || making().body("b1"), || making().delivery("d2"), || making().body("b2")];
+    for made in all {
+        let anew = fresh.claimed(made()).await.id;
+        assert_eq!(fresh.duplicate(made()).await.0, anew, "its key is free to be held again");
+    }
+    assert_eq!(fresh.duplicate(making().delivery("d3")).await.0, second);
+}
+
+pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) {
+    for n in 0..10 {
+        fresh.claimed(making().delivery(&format!("d{n}")).carrying("body").recorded()).await;
+    }
+    fresh.wait(30 * DAY);
+    let mut rounds = Vec::new();
+    for _ in 0..4 {
+        rounds.push(fresh.forget(4).await.events);
+    }
+    assert_eq!(rounds, [4, 4, 2, 0]);
+}
+
+pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh) {
+    for name in ["gone", "source", "lost"] {
+        fresh.claimed(making().delivery(name).source(name).carrying("body").recorded()).await;
+    }
+    let kept = Kept { keys: Keep::Forever, body: Duration::MAX };
+    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
+    fresh.wait(7 * DAY);
+    let forgotten = fresh.store.forget(keeps.clone(), 100).await.expect("the store forgets");
+    assert_eq!(forgotten, Forgotten { events: 0, bodies: 2 });
+    fresh.wait(23 * DAY);
+    let forgotten = fresh.store.forget(keeps, 100).await.expect("the store forgets");
+    assert_eq!(forgotten, Forgotten { events: 2, bodies: 0 });
+    fresh.duplicate(making().delivery("source").kept(kept)).await;
+}
+
+pub(super) async fn a_recorded_event_may_leave_no_body(fresh: Fresh) {
+    let none = Kept { body: Duration::ZERO, ..KEPT };
+    let recorded = fresh.claimed(making().delivery("d1").carrying("body").recorded().kept(none)).await.id;
+    assert_eq!(fresh.store.payload(recorded).await.expect("it reads"), Stored::Forgotten);
+    let waiting = making().delivery("d2").carrying("body").kept(none);
+    let payload = waiting.payload().clone();
+    let waiting = fresh.claimed(waiting).await.id;
+    fresh.wait(MINUTE);
+    assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), Stored::Whole(payload));
+}

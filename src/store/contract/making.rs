@@ -1,0 +1,153 @@
+//! Deliveries as the suite makes them.
+
+use super::KEPT;
+use crate::decide::claim::{IdentityKey, New, Payload, Same};
+use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, State};
+use crate::decide::field::Fields;
+use crate::decide::id::{Digest, EventId, Key, Revision, Turn};
+use crate::decide::key::{self, Part};
+use crate::decide::source::Kept;
+use crate::decide::time::Timestamp;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A delivery, made up step by step.
+#[derive(Clone, Debug)]
+pub struct Making {
+    event: Event,
+    keys: Vec<IdentityKey>,
+    payload: Payload,
+    kept: Kept,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// An event that waits, with an id after all earlier ones, and no key yet.
+pub fn making() -> Making {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&0x0190_0000_0000_7000_u64.to_be_bytes());
+    id[8..].copy_from_slice(&NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    let event = Event {
+        id: EventId(id),
+        revision: Revision::FIRST,
+        source: "source".into(),
+        route: "1".into(),
+        part: 0,
+        delivery_id: None,
+        fields: Fields::from_json(r#"{"tag":"latest","size":9007199254740993,"draft":false}"#).expect("fields"),
+        received_at: Timestamp(0),
+        state: State::Waiting { due: Some(Timestamp(0)) },
+        life: 1,
+        attempt: 0,
+        doubts: 0,
+        blocks: Blocks(0),
+        passed: Passed::No,
+        group: None,
+        turn: Turn(0),
+        change: None,
+        body_digest: Digest::of(b""),
+        digest: Digest([0; 32]),
+    };
+    Making { event, keys: Vec::new(), payload: Payload::default(), kept: KEPT }
+}
+
+/// A key of this kind and text.
+fn key_of(kind: &str, text: &str) -> Key {
+    key::key("source", kind, &[Part::text("text", text)])
+}
+
+impl Making {
+    /// Under this delivery id, which is one of its identities.
+    #[must_use]
+    pub fn delivery(mut self, id: &str) -> Self {
+        self.event.delivery_id = Some(id.into());
+        self.keys.push(IdentityKey { same: Same::Delivery, key: key_of("delivery", id) });
+        self
+    }
+
+    /// With this body, which is one of its identities.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self = self.carrying(body);
+        let key = Key(self.event.body_digest.0);
+        self.keys.push(IdentityKey { same: Same::Body, key });
+        self
+    }
+
+    /// With this body, which is no identity.
+    #[must_use]
+    pub fn carrying(mut self, body: impl Into<Bytes>) -> Self {
+        let headers = vec![("content-type".into(), "application/json".into()), ("x-\"é\"".into(), "\n".into())];
+        self.payload = Payload { headers, body: body.into() };
+        self.event.body_digest = Digest::of(&self.payload.body);
+        self
+    }
+
+    /// With a combination of named fields as one of its identities.
+    #[must_use]
+    pub fn named(mut self, value: &str) -> Self {
+        self.keys.push(IdentityKey { same: Same::Fields("hash".into()), key: key_of("hash", value) });
+        self
+    }
+
+    /// It changes this subject to that, and so is in the subject's group.
+    #[must_use]
+    pub fn change(mut self, subject: &str, to: &str, order: Option<i64>) -> Self {
+        let value = key::value(&[Part::text("to", to)]);
+        self.event.change = Some(ChangeOf { subject: key_of("subject", subject), value, order });
+        self
+    }
+
+    /// In this group.
+    #[must_use]
+    pub fn group(mut self, name: &str) -> Self {
+        self.event.group = Some(key_of("group", name));
+        self
+    }
+
+    /// Through this source.
+    #[must_use]
+    pub fn source(mut self, name: &str) -> Self {
+        self.event.source = name.into();
+        self
+    }
+
+    /// On this route.
+    #[must_use]
+    pub fn route(mut self, name: &str) -> Self {
+        self.event.route = name.into();
+        self
+    }
+
+    /// Nothing is to be done: it is over as soon as it is claimed.
+    #[must_use]
+    pub fn recorded(mut self) -> Self {
+        self.event.state = State::Done { how: How::Recorded, at: Timestamp(0) };
+        self
+    }
+
+    /// Kept for this long.
+    #[must_use]
+    pub fn kept(mut self, kept: Kept) -> Self {
+        self.kept = kept;
+        self
+    }
+
+    /// The event's id.
+    pub fn id(&self) -> EventId {
+        self.event.id
+    }
+
+    /// Its body and headers.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// What is claimed of it when the store's clock shows `now`.
+    pub fn made(mut self, now: Timestamp) -> New {
+        self.event.state = self.event.state.shifted(Timestamp(0), now);
+        self.event.received_at = now;
+        self.event.digest = self.event.seal();
+        New { event: self.event, keys: self.keys, payload: self.payload, kept: self.kept }
+    }
+}

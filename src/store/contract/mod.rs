@@ -1,0 +1,250 @@
+//! What every store must do: one suite for all of them. A new store begins by making this green.
+//!
+//! ```no_run
+//! # use hookonce::store::{clock::Clock, contract, memory::Memory};
+//! # use hookonce::decide::time::Timestamp;
+//! # async fn check() {
+//! contract::run(async || {
+//!     let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
+//!     contract::Fresh::of(Memory::new(clock.clone()), move |length| clock.advance(length))
+//! }).await;
+//! # }
+//! ```
+
+mod claims;
+mod forgetting;
+mod groups;
+mod making;
+mod reading;
+mod registers;
+
+pub use making::{Making, making};
+
+use super::{Advance, Look, Store};
+use crate::decide::claim::{Claim, New, Same};
+use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
+use crate::decide::id::{EventId, Node};
+use crate::decide::retry::{Jitter, Retry};
+use crate::decide::source::{Keep, Kept, Route};
+use crate::decide::time::Duration;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// One rule: it panics when the store breaks it.
+pub type Rule = fn(Fresh) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+macro_rules! rules {
+    ($($module:ident { $($rule:ident)+ })+) => {
+        &[$($((stringify!($rule), |fresh| Box::pin($module::$rule(fresh)))),+),+]
+    };
+}
+
+/// Every rule, by its sentence.
+pub const RULES: &[(&str, Rule)] = rules! {
+    claims {
+        a_first_claim_is_new_and_is_there_when_it_returns
+        a_second_claim_is_a_duplicate_by_each_identity
+        a_loser_leaves_none_of_its_keys_behind
+        the_first_in_the_order_of_per_that_is_not_dead_is_the_answer
+        the_same_claim_again_is_new_again_even_after_the_event_moved_on
+        a_batch_with_two_deliveries_of_one_event_answers_new_and_duplicate
+        a_write_that_names_another_revision_is_lost
+        times_are_written_by_the_stores_clock
+    }
+    registers {
+        another_value_is_new_and_the_same_value_is_a_duplicate
+        a_change_and_its_roll_back_are_three_events
+        a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change
+        named_fields_leave_no_alias
+        an_older_order_is_stale_and_an_equal_one_is_not
+        after_a_replay_an_equal_order_is_stale_until_a_newer_one_comes
+        a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap
+        a_first_attempt_runs_though_it_is_overtaken
+        an_overtaken_event_is_superseded_wherever_it_would_be_tried_again
+        a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on
+        duplicates_of_a_superseded_event_hear_of_the_current_one
+        a_rearm_takes_the_arriving_body
+    }
+    groups {
+        the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns
+        a_slot_is_held_across_retries
+        done_dead_superseded_and_aside_hand_the_slot_on
+        a_replay_takes_a_new_turn_and_makes_its_event_the_current_one
+        what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins
+    }
+    forgetting {
+        an_expired_event_is_forgotten_inside_the_claim
+        only_what_is_over_expires
+        a_registers_current_event_is_not_forgotten
+        what_carries_its_registers_order_is_not_forgotten
+        what_was_replaced_late_is_kept_from_then
+        duplicates_do_not_extend_it
+        the_sweep_frees_bodies_first_and_keys_later
+        an_event_and_all_its_keys_go_together
+        the_sweep_keeps_to_its_limit_and_gets_through
+        a_source_that_is_gone_is_swept_by_the_defaults
+        a_recorded_event_may_leave_no_body
+    }
+    reading {
+        what_is_due_comes_oldest_first_with_the_time_of_the_next
+        payload_receipt_and_attempts_come_back_as_they_were
+        a_large_body_comes_back_as_it_was
+        sightings_are_kept_for_a_few_and_counted_for_all
+        events_are_listed_newest_first_and_filtered
+        an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
+        a_damaged_body_is_said_to_be_damaged
+        recipes_are_remembered_until_others_are
+    }
+};
+
+/// Runs every rule, each on a store of its own, and names those that are broken.
+pub async fn run(fresh: impl AsyncFn() -> Fresh) {
+    let mut broken = Vec::new();
+    for (name, rule) in RULES {
+        if tokio::spawn(rule(fresh().await)).await.is_err() {
+            broken.push(*name);
+        }
+    }
+    assert!(broken.is_empty(), "broken: {broken:#?}");
+}
+
+/// Does something to a store from outside.
+type Outside<T> = Box<dyn Fn(T) + Send + Sync>;
+
+/// An empty store, and what can be done to it from outside.
+pub struct Fresh {
+    store: Arc<dyn Store>,
+    wait: Outside<Duration>,
+    spoil: Option<Outside<EventId>>,
+}
+
+impl Fresh {
+    /// This store; `wait` moves its clock on.
+    pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None }
+    }
+
+    /// The same, where an event's stored body can be changed behind the store's back.
+    #[must_use]
+    pub fn spoiled_by(self, spoil: impl Fn(EventId) + Send + Sync + 'static) -> Self {
+        Self { spoil: Some(Box::new(spoil)), ..self }
+    }
+
+    fn wait(&self, length: Duration) {
+        (self.wait)(length);
+    }
+
+    async fn claim(&self, one: Making) -> Claim {
+        let new = one.made(self.store.now());
+        self.claim_all(vec![new]).await.remove(0)
+    }
+
+    async fn claim_all(&self, new: Vec<New>) -> Vec<Claim> {
+        self.store.claim(new).await.expect("the store claims")
+    }
+
+    async fn claimed(&self, one: Making) -> Event {
+        match self.claim(one).await {
+            Claim::New { event, .. } => *event,
+            other => panic!("not new: {other:?}"),
+        }
+    }
+
+    async fn duplicate(&self, one: Making) -> (EventId, Same) {
+        match self.claim(one).await {
+            Claim::Duplicate { event, same, instead: false, .. } => (event.id, same),
+            other => panic!("not a duplicate: {other:?}"),
+        }
+    }
+
+    async fn stale(&self, one: Making) -> EventId {
+        match self.claim(one).await {
+            Claim::Stale { of } => of,
+            other => panic!("not stale: {other:?}"),
+        }
+    }
+
+    async fn get(&self, id: EventId) -> Event {
+        self.store.get(id).await.expect("the store reads").expect("it is there")
+    }
+
+    /// Writes this step of the event as it stands.
+    async fn step(&self, id: EventId, step: Step) -> Event {
+        let event = self.get(id).await;
+        let change = event.change(step, &route(), self.store.now()).expect("the step is possible");
+        match self.store.advance(vec![change]).await.expect("the store writes").remove(0) {
+            Advance::Written { event, .. } => *event,
+            Advance::Lost => panic!("lost"),
+        }
+    }
+
+    async fn start(&self, id: EventId) -> Event {
+        self.step(id, start()).await
+    }
+
+    async fn settle(&self, id: EventId, outcome: Outcome) -> Event {
+        self.step(id, Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(u32::MAX) }).await
+    }
+
+    /// One attempt that comes to this.
+    async fn attempt(&self, id: EventId, outcome: Outcome) -> Event {
+        self.start(id).await;
+        self.settle(id, outcome).await
+    }
+
+    async fn due(&self) -> Vec<EventId> {
+        let mut due = self.store.due(anywhere(), 100).await.expect("the store reads").events;
+        due.extend(self.store.due(Look::Leases, 100).await.expect("the store reads").events);
+        due.sort_by_key(|event| event.state.wake_at());
+        due.into_iter().map(|event| event.id).collect()
+    }
+}
+
+/// Among the waiting events of any route.
+fn anywhere() -> Look {
+    Look::Strays(Arc::new([]))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+const DAY: Duration = Duration::from_hours(24);
+const KEPT: Kept = Kept { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) };
+
+/// Three attempts, the next one after at most a second.
+fn route() -> Route {
+    Route { retry: Retry { attempts: 3, first: SECOND, longest: SECOND }, ..Route::default() }
+}
+
+fn start() -> Step {
+    Step::Start { lasts: 30 * SECOND, by: Node("node".into()) }
+}
+
+fn delivered() -> Outcome {
+    Outcome::Delivered(None)
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { why: "no".into(), retry_after: None, receipt: None }
+}
+
+fn rejected() -> Outcome {
+    Outcome::Rejected { why: "never".into(), receipt: None }
+}
+
+fn superseded_by(event: &Event) -> Option<EventId> {
+    match event.state {
+        State::Done { how: How::Superseded { by }, .. } => Some(by),
+        _ => None,
+    }
+}
+
+fn dead_of(event: &Event) -> Option<Cause> {
+    match event.state {
+        State::Dead { cause, .. } => Some(cause),
+        _ => None,
+    }
+}
+
+fn parked(event: &Event) -> bool {
+    event.state == State::Waiting { due: None }
+}

@@ -1,0 +1,171 @@
+//! Reading: what is due, what an action needs, and what people ask for.
+
+use super::{Fresh, SECOND, anywhere, delivered, failed, making, rejected, route, start};
+use crate::decide::change::Tried;
+use crate::decide::claim::Same;
+use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
+use crate::decide::id::EventId;
+use crate::decide::limits;
+use crate::decide::recipe::Recipe;
+use crate::decide::retry::Jitter;
+use crate::store::{Listing, Note, Sighting, Stored};
+
+pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
+    assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        events.push(fresh.claimed(making()).await.id);
+        fresh.wait(SECOND);
+    }
+    let now = fresh.store.now();
+    fresh.claimed(making().group("g")).await;
+    fresh.claimed(making().group("g")).await; // parked: never due
+    fresh.claimed(making().recorded()).await;
+    let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
+    assert_eq!(due.events.len(), 4);
+    assert_eq!(due.events.iter().take(3).map(|event| event.id).collect::<Vec<_>>(), events);
+    assert_eq!(due.next, None);
+    let due = fresh.store.due(anywhere(), 2).await.expect("it reads");
+    assert_eq!((due.events.len(), due.next), (2, Some(now - SECOND)), "the next is one that is left over");
+    fresh.start(events[0]).await; // a lease of 30 s
+    fresh.attempt(events[1], failed()).await; // again in a second
+    let due = fresh.store.due(anywhere(), 10).await.expect("it reads");
+    assert!(due.events.iter().all(|event| event.id != events[0] && event.id != events[1]));
+    assert!(due.next.is_some_and(|at| at > now && at <= now + SECOND), "{:?}", due.next);
+    fresh.wait(30 * SECOND);
+    let due = fresh.due().await;
+    let place = |id| due.iter().position(|due| *due == id).expect("it is due");
+    assert!(place(events[2]) < place(events[1]) && place(events[1]) < place(events[0]));
+}
+
+pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: Fresh) {
+    let made = making().delivery("d1").body("the \0 body").named("n1");
+    let event = fresh.claimed(made.clone()).await.id;
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Whole(made.payload().clone()));
+    assert_eq!(fresh.store.receipt(event).await.expect("it reads"), None);
+    let mut told = Vec::new();
+    for (status, output) in [(500, ""), (204, "two lines\nof \u{fe} output")] {
+        fresh.wait(SECOND);
+        let running = fresh.start(event).await;
+        let headers = vec![("location".into(), "/\"1\"".into())];
+        let receipt = Receipt { status, headers, body: vec![0, 255, b'"'], cut: status == 500 };
+        let outcome = match status {
+            204 => Outcome::Delivered(Some(receipt.clone())),
+            _ => Outcome::Failed { why: "500".into(), retry_after: None, receipt: Some(receipt.clone()) },
+        };
+        let tried = Tried {
+            life: running.life,
+            attempt: running.attempt,
+            started_at: fresh.store.now(),
+            ended_at: fresh.store.now() + SECOND,
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: output.into(),
+        };
+        let step = Step::Settle { outcome, blocks: Blocks(1 << 63 | 1), jitter: Jitter(0) };
+        let mut change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        change.attempt = Some(tried.clone());
+        told.push(tried);
+        fresh.store.advance(vec![change]).await.expect("it writes");
+        assert_eq!(fresh.store.receipt(event).await.expect("it reads"), Some(receipt));
+        assert_eq!(fresh.get(event).await.blocks, Blocks(1 << 63 | 1));
+    }
+    let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
+    assert_eq!(story.event, fresh.get(event).await);
+    assert_eq!(story.attempts, told);
+    assert_eq!(story.identities, [Same::Delivery, Same::Body, Same::Fields("hash".into())]);
+    assert!(story.has_body && story.receipt.is_some_and(|receipt| receipt.status == 204));
+    assert_eq!(fresh.store.story(making().id()).await.expect("it reads"), None);
+}
+
+pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {
+    let body: Vec<u8> = (0..3_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let made = making().delivery("d1").carrying(body);
+    let event = fresh.claimed(made.clone()).await.id;
+    let found = fresh.store.payload(event).await.expect("it reads");
+    assert!(found == Stored::Whole(made.payload().clone()));
+}
+
+pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1")).await.id;
+    let sighting = |n: u64| Sighting {
+        at: fresh.store.now() + n.try_into().map_or(SECOND, |n: u32| n * SECOND),
+        delivery_id: n.is_multiple_of(2).then(|| format!("d{n}").into()),
+        same: Same::Body,
+    };
+    let notes = (0..20).map(|n| Note { event, sighting: sighting(n) });
+    let of_nobody = Note { event: making().id(), sighting: sighting(0) };
+    fresh.store.note(notes.chain([of_nobody]).collect()).await.expect("it notes");
+    fresh.claimed(making().delivery("d2")).await; // written with the next write
+    let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
+    assert_eq!(story.duplicates, 20);
+    assert_eq!(story.sightings, (0..limits::SIGHTINGS_MAX as u64).map(sighting).collect::<Vec<_>>());
+}
+
+pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
+    let mut all = Vec::new();
+    for n in 0..8 {
+        let made = making().source(["a", "b"][n % 2]).route(["x", "y"][n / 4]);
+        all.push(fresh.claimed(made).await.id);
+    }
+    fresh.attempt(all[1], delivered()).await;
+    fresh.attempt(all[2], rejected()).await;
+    fresh.start(all[3]).await;
+    let list = async |listing: Listing| {
+        let events = fresh.store.list(Listing { limit: listing.limit.max(1), ..listing }).await.expect("it lists");
+        events.iter().filter_map(|event: &Event| all.iter().position(|id| *id == event.id)).collect::<Vec<_>>()
+    };
+    let listing = Listing { limit: 100, ..Listing::default() };
+    assert_eq!(list(listing.clone()).await, [7, 6, 5, 4, 3, 2, 1, 0]);
+    assert_eq!(list(Listing { limit: 3, ..listing.clone() }).await, [7, 6, 5]);
+    assert_eq!(list(Listing { before: Some(all[2]), ..listing.clone() }).await, [1, 0]);
+    assert_eq!(list(Listing { source: Some("a".into()), ..listing.clone() }).await, [6, 4, 2, 0]);
+    let both = Listing { source: Some("b".into()), route: Some("x".into()), ..listing.clone() };
+    assert_eq!(list(both).await, [3, 1]);
+    for (state, expected) in
+        [("waiting", vec![7, 6, 5, 4, 0]), ("running", vec![3]), ("done", vec![1]), ("dead", vec![2]), ("odd", vec![])]
+    {
+        assert_eq!(list(Listing { state: Some(state.into()), ..listing.clone() }).await, expected, "{state}");
+    }
+}
+
+pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("F2")).await;
+    let second = fresh.claimed(making().delivery("d2")).await;
+    let named = async |name: &str| {
+        let events = fresh.store.named(name.into(), 10).await.expect("it reads");
+        events.iter().map(|event| event.id).collect::<Vec<EventId>>()
+    };
+    assert_eq!(named(&first.id.to_string()).await, [first.id]);
+    assert_eq!(named(&first.id.short().to_uppercase()).await, [first.id]);
+    assert_eq!(named(&first.id.to_string()[30..]).await, [first.id]);
+    assert_eq!(named("d2").await, [second.id]);
+    assert_eq!(named("").await, []);
+    assert_eq!(named("%").await, []);
+    assert_eq!(named("nothing like it").await, []);
+    let common = &first.id.to_string()[20..24];
+    assert_eq!(fresh.store.named(format!("{common}-zz"), 10).await.expect("it reads"), []);
+}
+
+pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: Fresh) {
+    let Some(spoil) = &fresh.spoil else { return };
+    let event = fresh.claimed(making().delivery("d1").carrying("as it came")).await.id;
+    let other = making().delivery("d2").carrying("another");
+    let payload = other.payload().clone();
+    let other = fresh.claimed(other).await.id;
+    spoil(event);
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Damaged);
+    assert_eq!(fresh.store.payload(other).await.expect("it reads"), Stored::Whole(payload));
+    let change = fresh.get(event).await.change(Step::Damage, &route(), fresh.store.now()).expect("it waits");
+    fresh.store.advance(vec![change]).await.expect("it writes");
+    assert!(fresh.get(event).await.change(start(), &route(), fresh.store.now()).is_err());
+}
+
+pub(super) async fn recipes_are_remembered_until_others_are(fresh: Fresh) {
+    let recipe = |scope: &str, once: &str| Recipe { scope: scope.into(), once: once.into() };
+    assert_eq!(fresh.store.recipes().await.expect("it reads"), []);
+    for recipes in [vec![recipe("a", "body"), recipe("b", "delivery")], vec![recipe("a", "delivery")]] {
+        fresh.store.remember(recipes.clone()).await.expect("it writes");
+        assert_eq!(fresh.store.recipes().await.expect("it reads"), recipes);
+    }
+}

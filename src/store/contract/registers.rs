@@ -1,0 +1,152 @@
+//! Registers: what a subject was last changed to, and what that does to the events before it.
+
+use super::{DAY, Fresh, MINUTE, SECOND, dead_of, delivered, failed, making, rejected, route, start, superseded_by};
+use crate::decide::claim::{Claim, Same};
+use crate::decide::event::{Cause, Event, State, Step};
+use crate::decide::retry::Jitter;
+use crate::store::{Advance, Stored};
+
+pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
+    assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await, (first, Same::Change));
+    let second = fresh.claimed(making().delivery("d3").change("app", "B", None)).await.id;
+    assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "B", None)).await.0, second);
+    fresh.claimed(making().delivery("d5").change("other", "A", None)).await;
+}
+
+pub(super) async fn a_change_and_its_roll_back_are_three_events(fresh: Fresh) {
+    for (n, to) in ["A", "B", "A"].into_iter().enumerate() {
+        fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, None)).await;
+    }
+}
+
+pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None)).await.id;
+    fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
+    fresh.claimed(making().delivery("d3").body("b3").change("app", "B", None)).await;
+    let again = fresh.duplicate(making().delivery("d2").body("x").change("app", "A", None)).await;
+    assert_eq!(again, (first, Same::Delivery));
+    let again = fresh.duplicate(making().delivery("x").body("b2").change("app", "A", None)).await;
+    assert_eq!(again, (first, Same::Body));
+}
+
+pub(super) async fn named_fields_leave_no_alias(fresh: Fresh) {
+    fresh.claimed(making().delivery("d1").named("n1").change("app", "A", None)).await;
+    fresh.duplicate(making().delivery("d2").named("n2").change("app", "A", None)).await;
+    fresh.claimed(making().delivery("d3").named("n2").change("app", "B", None)).await;
+}
+
+pub(super) async fn an_older_order_is_stale_and_an_equal_one_is_not(fresh: Fresh) {
+    fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
+    let newer = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
+    assert_eq!(fresh.stale(making().delivery("d3").change("app", "A", Some(19))).await, newer);
+    let equal = fresh.claimed(making().delivery("d3").change("app", "C", Some(20))).await.id; // the stale one left no key
+    assert_eq!(fresh.stale(making().delivery("d4").change("app", "A", Some(-5))).await, equal);
+    assert_eq!(fresh.duplicate(making().delivery("d5").change("app", "C", Some(1))).await.0, equal);
+    fresh.claimed(making().delivery("d6").change("app", "D", None)).await;
+}
+
+pub(super) async fn after_a_replay_an_equal_order_is_stale_until_a_newer_one_comes(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await.id;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
+    for id in [first, second] {
+        fresh.attempt(id, delivered()).await;
+    }
+    fresh.step(first, Step::Replay).await;
+    assert_eq!(fresh.stale(making().delivery("d3").change("app", "C", Some(20))).await, first);
+    assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "A", Some(20))).await.0, first);
+    fresh.claimed(making().delivery("d5").change("app", "C", Some(21))).await;
+    fresh.claimed(making().delivery("d6").change("app", "D", Some(21))).await;
+}
+
+pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
+    let running = fresh.start(event.id).await;
+    fresh.duplicate(making().delivery("d2").change("app", "A", Some(30))).await;
+    let order = |event: &Event| event.change.and_then(|change| change.order);
+    assert_eq!(order(&fresh.get(event.id).await), Some(30));
+    let settle = Step::Settle { outcome: delivered(), blocks: running.blocks, jitter: Jitter(0) };
+    let change = running.change(settle, &route(), fresh.store.now()).expect("it runs");
+    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+        panic!("the repeat took the runner's swap");
+    };
+    assert_eq!(order(&event), Some(30));
+    assert_eq!(fresh.stale(making().delivery("d3").change("app", "B", Some(29))).await, event.id);
+    fresh.duplicate(making().delivery("d4").change("app", "A", Some(20))).await;
+    assert_eq!(fresh.stale(making().delivery("d5").change("app", "B", Some(29))).await, event.id);
+}
+
+pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
+    fresh.claimed(making().delivery("d2").change("app", "B", None)).await;
+    assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
+    fresh.step(first, Step::HandBack).await;
+    assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
+    assert_eq!(superseded_by(&fresh.settle(first, delivered()).await), None);
+}
+
+pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_again(fresh: Fresh) {
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for subject in ["settle", "expire", "start", "rearm"] {
+        let event = fresh.claimed(making().delivery(subject).change(subject, "A", None)).await.id;
+        if subject == "rearm" {
+            assert_eq!(dead_of(&fresh.attempt(event, rejected()).await), Some(Cause::Rejected));
+        } else if subject != "start" {
+            fresh.start(event).await;
+        }
+        old.push(event);
+        new.push(fresh.claimed(making().change(subject, "B", None)).await.id);
+    }
+    assert_eq!(superseded_by(&fresh.settle(old[0], failed()).await), Some(new[0]));
+    fresh.wait(MINUTE);
+    assert_eq!(superseded_by(&fresh.step(old[1], Step::Expire { jitter: Jitter(0) }).await), Some(new[1]));
+    // A second attempt that was worked out before the subject was changed.
+    let second = Event { attempt: 1, ..fresh.get(old[2]).await };
+    let change = second.change(start(), &route(), fresh.store.now()).expect("it may start");
+    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+        panic!("lost");
+    };
+    assert_eq!(superseded_by(&event), Some(new[2]));
+    assert_eq!(superseded_by(&fresh.step(old[3], Step::Rearm).await), Some(new[3]));
+    for id in old {
+        assert!(fresh.get(id).await.state.ended().is_some());
+    }
+}
+
+pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
+    fresh.attempt(first, failed()).await;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None).group("app")).await;
+    assert_eq!(superseded_by(&fresh.get(first).await), Some(second.id));
+    assert!(matches!(second.state, State::Waiting { due: Some(_) }), "the slot was free by then: {:?}", second.state);
+    fresh.start(second.id).await;
+}
+
+pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fresh: Fresh) {
+    let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
+    fresh.attempt(first, failed()).await;
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
+    match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
+        Claim::Duplicate { event, same: Same::Delivery, instead: true, .. } => assert_eq!(event.id, second),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) async fn a_rearm_takes_the_arriving_body(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1").carrying("old")).await.id;
+    let dead = fresh.attempt(event, rejected()).await;
+    fresh.wait(DAY);
+    let arriving = making().carrying("new");
+    let mut change = dead.change(Step::Rearm, &route(), fresh.store.now()).expect("it may be re-armed");
+    change.event.body_digest = arriving.clone().made(fresh.store.now()).event.body_digest;
+    change.event.digest = change.event.seal();
+    change.payload = Some(arriving.payload().clone());
+    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+        panic!("lost");
+    };
+    assert_eq!(fresh.get(event.id).await, *event);
+    assert_eq!(event.digest, event.seal());
+    assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), Stored::Whole(arriving.payload().clone()));
+    fresh.wait(SECOND);
+    assert_eq!(fresh.start(event.id).await.attempt, 2, "the count of attempts goes on");
+}

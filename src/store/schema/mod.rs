@@ -1,0 +1,228 @@
+//! The schema of a store with tables: numbered migrations, each with its way back.
+//!
+//! What is to be done is worked out here, for every database alike; a module per database does it. A migration that
+//! was applied is never edited: its checksum is remembered, and a store whose past differs from ours is refused.
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use crate::decide::id::Digest;
+use crate::decide::time::Timestamp;
+use std::fmt;
+
+/// One step of the schema, and the way back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Migration {
+    /// Its number: 1, 2, 3, …
+    pub version: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// What leads here from the version before.
+    pub up: &'static str,
+    /// What leads back.
+    pub down: &'static str,
+}
+
+impl Migration {
+    /// What is remembered of it, to notice when it was edited.
+    pub fn checksum(&self) -> String {
+        hex::encode(Digest::of(self.up.as_bytes()).0)
+    }
+}
+
+/// A migration that a store went through.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// Its number.
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// Of what was run.
+    pub checksum: String,
+    /// When.
+    pub applied_at: Timestamp,
+}
+
+/// Where one version stands in one store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Its number.
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// When it was applied; `None`: not yet.
+    pub applied_at: Option<Timestamp>,
+}
+
+/// Why a schema is left as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The store is ahead of this binary by more than one version.
+    Newer {
+        /// The store's version.
+        store: u32,
+        /// The binary's.
+        ours: u32,
+    },
+    /// The store lacks versions that this binary needs.
+    Older {
+        /// The store's version.
+        store: u32,
+        /// The binary's.
+        ours: u32,
+    },
+    /// A version was applied in another form than this binary knows.
+    Drift {
+        /// That version.
+        version: u32,
+        /// Its name in the store.
+        name: String,
+    },
+    /// There is no such version.
+    Unknown {
+        /// The one that was asked for.
+        version: u32,
+        /// The newest there is.
+        latest: u32,
+    },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer { store, ours } => write!(
+                f,
+                "its schema is version {store}, and this hookonce knows version {ours}; \
+                 use a newer hookonce, or go back with the newer one's `hookonce migrate down`"
+            ),
+            Self::Older { store, ours } => write!(
+                f,
+                "its schema is version {store}, and this hookonce needs version {ours}; run `hookonce migrate up`"
+            ),
+            Self::Drift { version, name } => write!(
+                f,
+                "its schema version {version} ({name}) was applied in another form than this hookonce knows; \
+                 use the hookonce that made it"
+            ),
+            Self::Unknown { version, latest } => {
+                write!(f, "there is no schema version {version}; the newest is {latest}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// The newest version in this list.
+pub fn latest(known: &[Migration]) -> u32 {
+    known.last().map_or(0, |migration| migration.version)
+}
+
+/// May this binary work with a store that went through these? One version ahead is fine: nodes are renewed one by one.
+pub fn fits(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
+    unchanged(known, applied)?;
+    let (store, ours) = (version(applied), latest(known));
+    if store < ours { Err(Refused::Older { store, ours }) } else { Ok(()) }
+}
+
+/// What leads from what was applied up to `to`; `None`: as far as it goes.
+pub fn way_up<'m>(known: &'m [Migration], applied: &[Applied], to: Option<u32>) -> Result<Vec<&'m Migration>, Refused> {
+    unchanged(known, applied)?;
+    let to = reachable(known, to.unwrap_or(latest(known)))?;
+    Ok(known.iter().filter(|m| m.version > version(applied) && m.version <= to).collect())
+}
+
+/// What leads from what was applied back to `to`, the newest first.
+pub fn way_down<'m>(known: &'m [Migration], applied: &[Applied], to: u32) -> Result<Vec<&'m Migration>, Refused> {
+    unchanged(known, applied)?;
+    let (store, ours) = (version(applied), latest(known));
+    if store > ours {
+        return Err(Refused::Newer { store, ours }); // we do not know the way back from there
+    }
+    let to = reachable(known, to)?;
+    Ok(known.iter().rev().filter(|m| m.version <= store && m.version > to).collect())
+}
+
+/// Where every version stands: those we know, and those only the store knows.
+pub fn standings(known: &[Migration], applied: &[Applied]) -> Vec<Standing> {
+    let at = |version| applied.iter().find(|a| a.version == version).map(|a| a.applied_at);
+    let ours = known.iter().map(|m| Standing { version: m.version, name: m.name.into(), applied_at: at(m.version) });
+    let theirs = applied.iter().filter(|a| a.version > latest(known));
+    let theirs = theirs.map(|a| Standing { version: a.version, name: a.name.clone(), applied_at: Some(a.applied_at) });
+    ours.chain(theirs).collect()
+}
+
+fn version(applied: &[Applied]) -> u32 {
+    applied.iter().map(|a| a.version).max().unwrap_or(0)
+}
+
+fn reachable(known: &[Migration], version: u32) -> Result<u32, Refused> {
+    let latest = latest(known);
+    if version <= latest { Ok(version) } else { Err(Refused::Unknown { version, latest }) }
+}
+
+fn unchanged(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
+    let (store, ours) = (version(applied), latest(known));
+    if store > ours + 1 {
+        return Err(Refused::Newer { store, ours });
+    }
+    for one in applied {
+        let ours = known.iter().find(|m| m.version == one.version);
+        if ours.is_some_and(|m| m.checksum() != one.checksum) {
+            return Err(Refused::Drift { version: one.version, name: one.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[Migration] = &[
+        Migration { version: 1, name: "a", up: "A", down: "" },
+        Migration { version: 2, name: "b", up: "B", down: "" },
+    ];
+
+    fn applied(ups: &[&str]) -> Vec<Applied> {
+        let one = |(version, up): (u32, &&str)| Applied {
+            version,
+            name: up.to_string(),
+            checksum: hex::encode(Digest::of(up.as_bytes()).0),
+            applied_at: Timestamp(1),
+        };
+        (1..).zip(ups).map(one).collect()
+    }
+
+    fn check(ups: &[&str], expected: &Result<(), Refused>) {
+        assert_eq!(&fits(KNOWN, &applied(ups)), expected);
+    }
+
+    #[test]
+    fn one_version_ahead_is_fine_and_two_are_not() {
+        check(&["A", "B"], &Ok(()));
+        check(&["A", "B", "C"], &Ok(()));
+        check(&["A", "B", "C", "D"], &Err(Refused::Newer { store: 4, ours: 2 }));
+        check(&["A"], &Err(Refused::Older { store: 1, ours: 2 }));
+    }
+
+    #[test]
+    fn an_edited_past_is_refused() {
+        check(&["A", "b"], &Err(Refused::Drift { version: 2, name: "b".into() }));
+        assert!(way_up(KNOWN, &applied(&["x"]), None).is_err());
+        assert!(way_down(KNOWN, &applied(&["x"]), 0).is_err());
+    }
+
+    #[test]
+    fn the_way_up_and_the_way_down_are_each_others_reverse() {
+        let versions = |way: Vec<&Migration>| way.iter().map(|m| m.version).collect::<Vec<_>>();
+        assert_eq!(way_up(KNOWN, &[], None).map(versions), Ok(vec![1, 2]));
+        assert_eq!(way_down(KNOWN, &applied(&["A", "B"]), 0).map(versions), Ok(vec![2, 1]));
+        assert_eq!(way_up(KNOWN, &applied(&["A"]), Some(1)).map(versions), Ok(vec![]));
+        assert_eq!(way_up(KNOWN, &[], Some(9)).map(versions), Err(Refused::Unknown { version: 9, latest: 2 }));
+        assert_eq!(
+            way_down(KNOWN, &applied(&["A", "B", "C"]), 1).map(versions),
+            Err(Refused::Newer { store: 3, ours: 2 })
+        );
+    }
+}

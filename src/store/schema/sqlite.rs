@@ -1,0 +1,167 @@
+//! The schema in SQLite: every migration in a transaction of its own, with its row in `schema_migrations`.
+
+use super::{Applied, Migration, Refused, Standing};
+use crate::decide::time::Timestamp;
+use rusqlite::{Connection, TransactionBehavior};
+use std::fmt;
+
+/// Every version there is.
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "events",
+        up: include_str!("sqlite/0001_events.up.sql"),
+        down: include_str!("sqlite/0001_events.down.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "beside",
+        up: include_str!("sqlite/0002_beside.up.sql"),
+        down: include_str!("sqlite/0002_beside.down.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "scopes",
+        up: include_str!("sqlite/0003_scopes.up.sql"),
+        down: include_str!("sqlite/0003_scopes.down.sql"),
+    },
+];
+
+const MAKE_LOG: &str = "create table if not exists schema_migrations (
+    version    integer not null primary key,
+    name       text    not null,
+    checksum   text    not null,
+    applied_at integer not null
+) strict";
+
+/// Why the schema is as it was before the call.
+#[derive(Debug)]
+pub enum Problem {
+    /// It is not ours to change.
+    Refused(Refused),
+    /// SQLite did not do it.
+    Sqlite(rusqlite::Error),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => fmt::Display::fmt(refused, f),
+            Self::Sqlite(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<rusqlite::Error> for Problem {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// What this database went through, the oldest first; nothing where it has no log of it.
+pub fn applied(db: &Connection) -> Result<Vec<Applied>, rusqlite::Error> {
+    let log = "select count(*) from sqlite_schema where name = 'schema_migrations'";
+    if db.query_row(log, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(Vec::new());
+    }
+    let mut rows = db.prepare("select version, name, checksum, applied_at from schema_migrations order by version")?;
+    let one = |row: &rusqlite::Row<'_>| {
+        let (version, name, checksum, at) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok(Applied { version, name, checksum, applied_at: Timestamp(at) })
+    };
+    rows.query_map([], one)?.collect()
+}
+
+/// Where every version stands.
+pub fn status(db: &Connection) -> Result<Vec<Standing>, Problem> {
+    Ok(super::standings(MIGRATIONS, &applied(db)?))
+}
+
+/// Goes up to this version; `None`: to the newest. Says what was applied.
+pub fn up(db: &mut Connection, to: Option<u32>, now: Timestamp) -> Result<Vec<&'static Migration>, Problem> {
+    let way = super::way_up(MIGRATIONS, &applied(db)?, to)?;
+    for migration in &way {
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.execute_batch(MAKE_LOG)?;
+        tx.execute_batch(migration.up)?;
+        tx.execute(
+            "insert into schema_migrations (version, name, checksum, applied_at) values (?1, ?2, ?3, ?4)",
+            (migration.version, migration.name, migration.checksum(), now.0),
+        )?;
+        tx.commit()?;
+    }
+    Ok(way)
+}
+
+/// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
+pub fn down(db: &mut Connection, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+    let way = super::way_down(MIGRATIONS, &applied(db)?, to)?;
+    for migration in &way {
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.execute_batch(migration.down)?;
+        tx.execute("delete from schema_migrations where version = ?1", [migration.version])?;
+        tx.commit()?;
+    }
+    Ok(way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(db: &Connection) -> Vec<(String, String, Option<String>)> {
+        let mut rows = db.prepare("select type, name, sql from sqlite_schema order by type, name").expect("a query");
+        let one = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        rows.query_map([], one).expect("rows").map(|row| row.expect("a row")).collect()
+    }
+
+    #[test]
+    fn up_then_down_then_up_leaves_the_same_schema_for_every_version() {
+        for migration in MIGRATIONS {
+            let mut db = Connection::open_in_memory().expect("a database");
+            up(&mut db, Some(migration.version - 1), Timestamp(1)).expect("up to the version before");
+            let before = schema(&db);
+            up(&mut db, Some(migration.version), Timestamp(1)).expect("up");
+            let there = schema(&db);
+            down(&mut db, migration.version - 1).expect("down");
+            if migration.version > 1 {
+                assert_eq!(schema(&db), before, "{}", migration.name);
+            }
+            up(&mut db, Some(migration.version), Timestamp(2)).expect("up again");
+            assert_eq!(schema(&db), there, "{}", migration.name);
+        }
+    }
+
+    #[test]
+    fn going_all_the_way_down_leaves_nothing_but_the_log() {
+        let mut db = Connection::open_in_memory().expect("a database");
+        up(&mut db, None, Timestamp(1)).expect("up");
+        assert_eq!(down(&mut db, 0).expect("down").len(), MIGRATIONS.len());
+        let left: Vec<_> = schema(&db).into_iter().map(|(_, name, _)| name).collect();
+        assert_eq!(left, ["schema_migrations"]);
+        assert!(applied(&db).expect("the log").is_empty());
+    }
+
+    #[test]
+    fn versions_are_numbered_without_a_gap() {
+        assert!(MIGRATIONS.iter().zip(1..).all(|(migration, number)| migration.version == number));
+    }
+
+    #[test]
+    fn what_was_applied_in_another_form_is_refused() {
+        let mut db = Connection::open_in_memory().expect("a database");
+        up(&mut db, Some(1), Timestamp(1)).expect("up");
+        db.execute("update schema_migrations set checksum = 'another'", []).expect("an edit");
+        let refused = |got| matches!(got, Err(Problem::Refused(Refused::Drift { version: 1, .. })));
+        assert!(refused(up(&mut db, None, Timestamp(2))));
+        assert!(refused(down(&mut db, 0)));
+    }
+}

@@ -1,0 +1,4 @@
+drop table slots;
+drop table registers;
+drop table keys;
+drop table events;

@@ -1,0 +1,241 @@
+//! An event as cells of a row, and back.
+//!
+//! What is read may have rotted: a cell that is not what was written never panics and never passes for something
+//! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
+
+use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, State};
+use crate::decide::field::Fields;
+use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
+use crate::decide::time::Timestamp;
+use crate::store::ledger::Row;
+use rusqlite::types::ValueRef;
+use std::sync::Arc;
+
+/// The cells of an event, in the order in which [`read`] takes them.
+macro_rules! columns {
+    () => {
+        "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
+         ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
+         body_digest, digest"
+    };
+}
+pub(super) use columns;
+
+/// An event as it was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// As it was written.
+    Whole(Row),
+    /// What is left of one that cannot be read any more.
+    Damaged(Row, Buried),
+}
+
+/// Whether an event that cannot be read is known to be damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Buried {
+    /// It is written down as dead: nothing waits for it.
+    Yes,
+    /// It still looks alive, or done.
+    No,
+}
+
+impl Found {
+    /// The event, for those who only look.
+    pub(super) fn event(self) -> Event {
+        match self {
+            Self::Whole(row) | Self::Damaged(row, _) => row.event,
+        }
+    }
+}
+
+/// The cells that change as an event lives.
+pub(super) struct StateCells<'a> {
+    pub(super) state: &'static str,
+    pub(super) cause: Option<&'static str>,
+    pub(super) superseded_by: Option<[u8; 16]>,
+    pub(super) node: Option<&'a str>,
+}
+
+impl<'a> StateCells<'a> {
+    pub(super) fn of(state: &'a State) -> Self {
+        let (cause, superseded_by, node) = match state {
+            State::Waiting { .. } => (None, None, None),
+            State::Running { by, .. } => (None, None, Some(&*by.0)),
+            State::Done { how, .. } => match how {
+                How::Superseded { by } => (Some(how.word()), Some(by.0), None),
+                How::Acted | How::Recorded => (Some(how.word()), None, None),
+            },
+            State::Dead { cause, .. } => (Some(cause.word()), None, None),
+        };
+        Self { state: state.word(), cause, superseded_by, node }
+    }
+}
+
+/// `Passed` as a number.
+pub(super) fn passed_cell(passed: Passed) -> i64 {
+    match passed {
+        Passed::No => 0,
+        Passed::Aside => 1,
+        Passed::Yes => 2,
+    }
+}
+
+/// Reads the cells named by [`columns`].
+pub(super) fn read(row: &rusqlite::Row<'_>) -> Found {
+    let mut cells = Cells { row, next: 0, whole: true };
+    let id = EventId(cells.bytes());
+    let revision = Revision(cells.number());
+    let (source, route): (Arc<str>, Arc<str>) = (cells.text().into(), cells.text().into());
+    let part = cells.number();
+    let delivery_id = cells.maybe(Cells::text).map(Arc::from);
+    let fields = Fields::from_json(cells.text());
+    let word = cells.text();
+    let cause = cells.maybe(Cells::text);
+    let superseded_by = cells.maybe(Cells::bytes).map(EventId);
+    let wake_at = cells.maybe(Cells::integer).map(Timestamp);
+    let received_at = Timestamp(cells.integer());
+    let ended_at = cells.maybe(Cells::integer).map(Timestamp);
+    let keep_from = cells.maybe(Cells::integer).map(Timestamp);
+    let node = cells.maybe(Cells::text).map(|name| Node(name.into()));
+    let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
+    let blocks = Blocks(cells.integer().cast_unsigned());
+    let passed = match cells.integer() {
+        0 => Some(Passed::No),
+        1 => Some(Passed::Aside),
+        2 => Some(Passed::Yes),
+        _ => None,
+    };
+    let group = cells.maybe(Cells::bytes).map(Key);
+    let turn = Turn(cells.number());
+    let subject = cells.maybe(Cells::bytes).map(Key);
+    let value = cells.maybe(Cells::bytes).map(Digest);
+    let order = cells.maybe(Cells::integer);
+    let (body_digest, digest) = (Digest(cells.bytes()), Digest(cells.bytes()));
+    let change = match (subject, value) {
+        (Some(subject), Some(value)) => Some(ChangeOf { subject, value, order }),
+        _ => None,
+    };
+    let state = state(word, cause, superseded_by, wake_at, ended_at, node);
+
+    let whole = cells.whole
+        && fields.is_some()
+        && passed.is_some()
+        && state.is_some()
+        && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
+    let damaged = State::Dead { cause: Cause::Damaged, at: ended_at.unwrap_or(received_at) };
+    let event = Event {
+        id,
+        revision,
+        source,
+        route,
+        part,
+        delivery_id,
+        fields: fields.unwrap_or_default(),
+        received_at,
+        state: state.filter(|_| whole).unwrap_or(damaged),
+        life,
+        attempt,
+        doubts,
+        blocks,
+        passed: passed.unwrap_or(Passed::No),
+        group,
+        turn,
+        change,
+        body_digest,
+        digest,
+    };
+    let buried = word == "dead" && cause == Some("damaged") && ended_at.is_some() && wake_at.is_none();
+    match (whole, buried) {
+        (true, _) => Found::Whole(Row { event, keep_from }),
+        (false, true) => Found::Damaged(Row { event, keep_from }, Buried::Yes),
+        (false, false) => Found::Damaged(Row { event, keep_from }, Buried::No),
+    }
+}
+
+fn state(
+    word: &str,
+    cause: Option<&str>,
+    superseded_by: Option<EventId>,
+    wake_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    node: Option<Node>,
+) -> Option<State> {
+    match (word, cause, wake_at, ended_at) {
+        ("waiting", None, due, None) => Some(State::Waiting { due }),
+        ("running", None, Some(until), None) => node.map(|by| State::Running { until, by }),
+        ("done", Some(how), None, Some(at)) => {
+            let how = match (how, superseded_by) {
+                ("acted", None) => How::Acted,
+                ("recorded", None) => How::Recorded,
+                ("superseded", Some(by)) => How::Superseded { by },
+                _ => return None,
+            };
+            Some(State::Done { how, at })
+        }
+        ("dead", Some(cause), None, Some(at)) => Cause::parse(cause).map(|cause| State::Dead { cause, at }),
+        _ => None,
+    }
+}
+
+/// Takes one cell after another, and remembers whether all of them were what they should be.
+struct Cells<'r> {
+    row: &'r rusqlite::Row<'r>,
+    next: usize,
+    whole: bool,
+}
+
+impl<'r> Cells<'r> {
+    fn peek(&self) -> ValueRef<'r> {
+        self.row.get_ref(self.next).unwrap_or(ValueRef::Null)
+    }
+
+    fn take<T: Default>(&mut self, read: impl FnOnce(ValueRef<'r>) -> Option<T>) -> T {
+        let value = read(self.peek());
+        self.next += 1;
+        self.whole &= value.is_some();
+        value.unwrap_or_default()
+    }
+
+    fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.peek() == ValueRef::Null {
+            self.next += 1;
+            return None;
+        }
+        Some(read(self))
+    }
+
+    fn text(&mut self) -> &'r str {
+        self.take(|cell| cell.as_str().ok())
+    }
+
+    fn integer(&mut self) -> i64 {
+        self.take(|cell| cell.as_i64().ok())
+    }
+
+    fn number<T: TryFrom<i64> + Default>(&mut self) -> T {
+        self.take(|cell| T::try_from(cell.as_i64().ok()?).ok())
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        self.take(|cell| Some(Bytes(cell.as_blob().ok()?.try_into().ok()?))).0
+    }
+}
+
+/// An array has no default of its own beyond 32 places, and not for every length.
+struct Bytes<const N: usize>([u8; N]);
+
+impl<const N: usize> Default for Bytes<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+/// Headers as a cell.
+pub(super) fn headers_cell(headers: &[(String, String)]) -> String {
+    serde_json::to_string(headers).expect("pairs of texts are JSON")
+}
+
+/// Headers from their cell; `None` if it is something else.
+pub(super) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
+    serde_json::from_str(cell).ok()
+}

@@ -1,0 +1,295 @@
+//! SQLite inside: one file, one writer, and readers beside it.
+//!
+//! ```text
+//! claim, advance, forget, note ─▶ the writing thread ─▶ one transaction per batch, synced      writer.rs, rows.rs
+//!                                 the log is moved into the database beside it                 log.rs
+//! get, payload, due, list, …   ─▶ a few connections that only read                             read.rs
+//! ```
+//!
+//! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
+//! answers before what it answers is on the disk.
+
+mod cells;
+mod declare;
+mod log;
+mod open;
+mod read;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use open::{Access, Lock, OpenError, Opened, open_file};
+
+use super::clock::Clock;
+use super::ledger;
+use super::schema::{self, sqlite as migrations};
+use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
+use crate::decide::change::Change;
+use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::EventId;
+use crate::decide::limits;
+use crate::decide::recipe::Recipe;
+use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
+use log::Log;
+use read::Readers;
+use rows::Rows;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use tokio::sync::{oneshot, watch};
+use writer::{Ask, Failed, Job, Notes, Writer};
+
+/// A database's clock that is further ahead of the wall's than this is worth a word.
+const CLOCK_AHEAD: Duration = Duration::from_hours(24);
+
+/// A store in a file of this machine.
+pub struct Sqlite {
+    writer: Option<Pen>,
+    readers: Arc<Readers>,
+    clock: Clock,
+    failed: Arc<Failed>,
+    commits: Arc<AtomicU64>,
+    _lock: Option<Lock>,
+}
+
+/// What reaches the writing thread.
+struct Pen {
+    jobs: SyncSender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl Sqlite {
+    /// Opens the database at this path, by the wall's clock.
+    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+        Self::open_by(path, access, None)
+    }
+
+    /// Opens it by another clock: for tests.
+    pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
+        let Opened { mut db, lock } = open_file(path, access)?;
+        let wall = Clock::wall(Timestamp::default()).now();
+        fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
+        let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
+        if floor > wall + CLOCK_AHEAD && clock.is_none() {
+            let why = format!(
+                "it holds {floor}, which this machine's clock ({wall}) has yet to reach; it goes on from there"
+            );
+            telemetry::say(Level::Warn, "clock", &[("why", &why)]);
+        }
+        let clock = clock.unwrap_or_else(|| Clock::wall(floor));
+        let failed = Arc::new(watch::Sender::new(None));
+        let commits = Arc::new(AtomicU64::new(0));
+        let mut writer = None;
+        if access != Access::Read {
+            let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
+            let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
+            let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
+            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes: Notes::default(), log };
+            if access == Access::Node {
+                inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
+            }
+            let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());
+            writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
+        }
+        let readers = Arc::new(Readers::new(path.to_owned()));
+        Ok(Self { writer, readers, clock, failed, commits, _lock: lock })
+    }
+
+    /// Says why once the store has stopped writing for good: a node then ends itself.
+    pub fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.failed.subscribe()
+    }
+
+    /// How many transactions wrote something since it was opened.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Makes declared fields columns of `events`, by name; those of an identity (`true`) get an index. Returns the
+    /// names that a column of our own has already: these are only in `fields`.
+    pub fn declare(&self, fields: &[(String, bool)]) -> Answer<'_, Vec<String>> {
+        let fields = fields.to_vec();
+        self.ask(fields.len(), 0, move |rows| declare::declare(rows.db, &fields))
+    }
+
+    /// Has the writing thread do this in its next transaction; the answer comes after the commit. It is done even if
+    /// nobody waits for the answer any more.
+    fn ask<T: Send + 'static>(
+        &self,
+        rows: usize,
+        bytes: usize,
+        act: impl FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let (to, answer) = oneshot::channel();
+        let sent = self.send(Job::Do { task: Box::new(Ask::new(act, to)), rows, bytes });
+        Box::pin(async move {
+            sent?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
+        })
+    }
+
+    fn send(&self, job: Job) -> Result<(), StoreError> {
+        self.works()?;
+        let Some(pen) = &self.writer else { return Err(StoreError::Down("it was opened only to read".into())) };
+        pen.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => StoreError::Down("too much is waiting to be written".into()),
+            TrySendError::Disconnected(_) => StoreError::Broken("the writing thread ended".into()),
+        })
+    }
+
+    fn works(&self) -> Result<(), StoreError> {
+        match &*self.failed.borrow() {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            self.works()?;
+            self.readers.clone().ask(look).await
+        })
+    }
+}
+
+/// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
+pub fn remembered(path: &Path) -> Vec<Recipe> {
+    open_file(path, Access::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
+}
+
+impl Drop for Sqlite {
+    /// What was asked is still written, then the file is closed, then its lock is given back.
+    fn drop(&mut self) {
+        self.readers.close();
+        if let Some(Pen { jobs, thread }) = self.writer.take() {
+            drop(jobs);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A node brings the schema up to date, and so does whoever makes the file; the others only look whether it fits.
+fn fit_schema(path: &Path, db: &mut Connection, access: Access, now: Timestamp) -> Result<(), OpenError> {
+    let applied = migrations::applied(db).map_err(|error| OpenError::sqlite(path, error))?;
+    let fits = match access {
+        Access::Node => migrations::up(db, None, now).map(drop),
+        Access::Tool if applied.is_empty() => migrations::up(db, None, now).map(drop),
+        Access::Tool | Access::Read => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
+    };
+    fits.map_err(|problem| OpenError::schema(path, problem))
+}
+
+/// A node takes over what the one before it left: it was the only one, so what is running runs no more, and a slot
+/// whose holder is over is free.
+fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
+    let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
+    let now = writer.clock.now();
+    let orphans = tx.execute(
+        "update events set wake_at = ?1, revision = revision + 1 where state = 'running' and wake_at > ?1",
+        [now.0],
+    )?;
+    let mut rows = Rows { db: &tx, now, turns: &mut writer.turns };
+    let freed = rows.free_slots()?;
+    tx.commit()?;
+    if orphans + freed > 0 {
+        let taken = [("running", &*orphans.to_string()), ("slots", &*freed.to_string())];
+        telemetry::say(Level::Warn, "took over", &taken);
+    }
+    Ok(())
+}
+
+impl Store for Sqlite {
+    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let bytes = new.iter().map(|one| one.payload.body.len()).sum();
+        self.ask(new.len(), bytes, |rows| {
+            let now = rows.now;
+            new.into_iter().map(|one| ledger::claim(rows, one, now)).collect()
+        })
+    }
+
+    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+        self.ask(changes.len(), 0, move |rows| {
+            let now = rows.now;
+            changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
+        })
+    }
+
+    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+        self.look(move |db| read::get(db, id))
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        self.look(move |db| read::payload(db, id))
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        self.look(move |db| read::receipt(db, id))
+    }
+
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        let now = self.clock.now();
+        Box::pin(async move {
+            let looked = self.look(move |db| read::due(db, &look, limit, now)).await?;
+            if !looked.damaged.is_empty() {
+                self.bury(looked.damaged).await?;
+            }
+            Ok(looked.due)
+        })
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        self.look(move |db| read::list(db, &listing))
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        self.look(move |db| read::story(db, id))
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        self.look(move |db| read::named(db, &name, limit))
+    }
+
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(self.send(Job::Note(notes))))
+    }
+
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+        self.ask(limit, 0, move |rows| {
+            let now = rows.now;
+            ledger::forget(rows, &keeps, limit, now)
+        })
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.look(read::recipes)
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.ask(recipes.len(), 0, move |rows| {
+            rows.db.prepare_cached("delete from scopes")?.execute([])?;
+            let mut insert = rows.db.prepare_cached("insert or replace into scopes (scope, once) values (?1, ?2)")?;
+            recipes.iter().try_for_each(|recipe| insert.execute([&recipe.scope, &recipe.once]).map(drop))
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Sqlite {
+    /// Ends events that came up and cannot be read, so that they do not come up again.
+    fn bury(&self, ids: Vec<EventId>) -> Answer<'_, ()> {
+        use ledger::Ledger;
+        self.ask(ids.len(), 0, move |rows| ids.into_iter().try_for_each(|id| rows.row(id).map(drop)))
+    }
+}

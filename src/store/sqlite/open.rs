@@ -1,0 +1,285 @@
+//! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
+
+use crate::store::schema::Refused;
+use crate::store::schema::sqlite::Problem;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::FlockOperation;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long to wait for another process's write, such as one made by hand in the `sqlite3` shell.
+const BUSY: Duration = Duration::from_secs(5);
+/// The first release without the bug in which a reset WAL could lose a commit.
+const SQLITE_MIN: i32 = 3_051_003;
+/// How much of the log file is left standing after a burst.
+const WAL_BYTES_MAX: i64 = 64 << 20;
+/// The writer's cache of pages: a negative number counts KiB.
+const WRITER_CACHE: i64 = -(16 << 10);
+
+/// Who opens the database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A node: it alone writes, brings the schema up to date and ends the leases of its predecessor.
+    Node,
+    /// A command that writes while no node runs.
+    Tool,
+    /// A reader, beside whoever writes.
+    Read,
+}
+
+/// Why a database was not opened.
+#[derive(Debug)]
+pub struct OpenError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    InUse,
+    Missing,
+    NoFolder,
+    Permission(io::Error),
+    ReadOnly,
+    Full,
+    Busy,
+    NotADatabase,
+    Corrupt(rusqlite::Error),
+    Foreign,
+    NoWal(String),
+    Schema(Refused),
+    TooOld(String),
+    Io(io::Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.why {
+            Why::InUse => write!(
+                f,
+                "{path} is in use by another hookonce (it holds {path}.lock); stop that one, or give this one a store of \
+                 its own"
+            ),
+            Why::Missing => write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path"),
+            Why::NoFolder => write!(f, "the folder of {path} does not exist; make it first"),
+            Why::Permission(_) => {
+                write!(f, "no permission to open {path}; it and its folder must belong to the user that runs hookonce")
+            }
+            Why::ReadOnly => {
+                write!(f, "{path} or its folder is read-only; hookonce writes there, also files beside it")
+            }
+            Why::Full => write!(f, "the disk that holds {path} is full; make room and start again"),
+            Why::Busy => write!(f, "{path} is locked by another program, such as an open `sqlite3` shell; close it"),
+            Why::NotADatabase => {
+                write!(f, "{path} is not an SQLite database; give the path of a new file, or of hookonce's own")
+            }
+            Why::Corrupt(error) => write!(
+                f,
+                "{path} is corrupt ({error}); keep a copy, then restore a backup or try `sqlite3 {path} .recover`"
+            ),
+            Why::Foreign => {
+                write!(f, "{path} is another program's database; give hookonce a file of its own")
+            }
+            Why::NoWal(mode) => write!(
+                f,
+                "{path} cannot have a write-ahead log (journal mode stays \"{mode}\"): is it on a network file system? \
+                 Put it on a local disk"
+            ),
+            Why::Schema(refused) => write!(f, "{path}: {refused}"),
+            Why::TooOld(version) => write!(
+                f,
+                "{path} was not opened: SQLite {version} can lose commits, hookonce needs 3.51.3 or later; build with \
+                 the bundled one"
+            ),
+            Why::Io(error) => write!(f, "{path} could not be opened: {error}"),
+            Why::Sqlite(error) => write!(f, "{path} could not be opened: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.why {
+            Why::Permission(error) | Why::Io(error) => Some(error),
+            Why::Corrupt(error) | Why::Sqlite(error) => Some(error),
+            Why::Schema(refused) => Some(refused),
+            _ => None,
+        }
+    }
+}
+
+impl OpenError {
+    fn new(path: &Path, why: Why) -> Self {
+        Self { path: path.to_owned(), why }
+    }
+
+    /// What the operating system said, as a sentence about this file.
+    pub(super) fn io(path: &Path, error: io::Error) -> Self {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => Why::NoFolder,
+            io::ErrorKind::PermissionDenied => Why::Permission(error),
+            io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Why::Full,
+            _ => Why::Io(error),
+        };
+        Self::new(path, why)
+    }
+
+    /// What SQLite said, as a sentence about this file.
+    pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
+        let why = match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Why::NotADatabase,
+            Some(ErrorCode::DatabaseCorrupt) => Why::Corrupt(error),
+            Some(ErrorCode::ReadOnly) => Why::ReadOnly,
+            Some(ErrorCode::DiskFull) => Why::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Why::Busy,
+            Some(ErrorCode::PermissionDenied) => Why::Permission(io::ErrorKind::PermissionDenied.into()),
+            _ => Why::Sqlite(error),
+        };
+        Self::new(path, why)
+    }
+
+    /// Why the schema does not fit.
+    pub(super) fn schema(path: &Path, problem: Problem) -> Self {
+        match problem {
+            Problem::Refused(refused) => Self::new(path, Why::Schema(refused)),
+            Problem::Sqlite(error) => Self::sqlite(path, error),
+        }
+    }
+}
+
+/// The lock file beside a database: held as long as this lives. The file stays.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// An open database, ours to write as long as the lock lives; a reader has none.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection.
+    pub db: Connection,
+    /// The lock.
+    pub lock: Option<Lock>,
+}
+
+/// Opens the file with all its settings, and leaves its schema as it is.
+pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
+    if rusqlite::version_number() < SQLITE_MIN {
+        return Err(OpenError::new(path, Why::TooOld(rusqlite::version().into())));
+    }
+    let lock = match access {
+        Access::Node | Access::Tool => Some(take_lock(path)?),
+        Access::Read => None,
+    };
+    let db = match access {
+        Access::Node | Access::Tool => {
+            create(path)?;
+            connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?
+        }
+        Access::Read if !path.exists() => return Err(OpenError::new(path, Why::Missing)),
+        Access::Read => reader(path)?,
+    };
+    if too_short(path)? {
+        return Err(OpenError::new(path, Why::NotADatabase));
+    }
+    let ours = is_ours(&db).map_err(|error| OpenError::sqlite(path, error))?;
+    if !ours {
+        return Err(OpenError::new(path, Why::Foreign));
+    }
+    if access != Access::Read {
+        settle(path, &db)?;
+    }
+    Ok(Opened { db, lock })
+}
+
+/// One more connection that writes, for who holds the lock.
+pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    settle(path, &db)?;
+    Ok(db)
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn take_lock(path: &Path) -> Result<Lock, OpenError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&beside).map_err(|error| OpenError::io(path, error))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock { _file: file }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(path, Why::InUse)),
+        Err(error) => Err(OpenError::io(path, error.into())),
+    }
+}
+
+/// Makes the file if there is none, for its owner alone: it holds what senders sent.
+fn create(path: &Path) -> Result<(), OpenError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(OpenError::io(path, error)),
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    // Absolute, so that no name is taken for a URI.
+    let whole = std::path::absolute(path).map_err(|error| OpenError::io(path, error))?;
+    let open = || {
+        let db = Connection::open_with_flags(whole, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        db.busy_timeout(BUSY)?;
+        db.set_prepared_statement_cache_capacity(64);
+        db.pragma_update(None, "cell_size_check", true)?; // finds a rotten page before it is believed
+        Ok(db)
+    };
+    open().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen) => match File::open(path) {
+            Err(cause) => OpenError::io(path, cause),
+            Ok(_) => OpenError::sqlite(path, error),
+        },
+        _ => OpenError::sqlite(path, error),
+    })
+}
+
+/// SQLite would take a file of a few bytes for an empty database, and write over it. Only its length is looked at:
+/// to open and close the file would give back locks that this process holds on it.
+fn too_short(path: &Path) -> Result<bool, OpenError> {
+    let length = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?.len();
+    Ok((1..512).contains(&length))
+}
+
+/// Empty, or made by us: everything else is left alone.
+fn is_ours(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let sql = "select count(*), count(*) filter (where name = 'schema_migrations') from sqlite_schema";
+    let (things, ours): (i64, i64) = db.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(things == 0 || ours == 1)
+}
+
+/// The settings that "2xx means durable" rests on.
+fn settle(path: &Path, db: &Connection) -> Result<(), OpenError> {
+    let mode = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
+    match mode {
+        Ok(mode) if mode == "wal" => {}
+        Ok(mode) => return Err(OpenError::new(path, Why::NoWal(mode))),
+        Err(error) => return Err(OpenError::sqlite(path, error)),
+    }
+    let set = || {
+        db.pragma_update(None, "synchronous", "full")?;
+        db.pragma_update(None, "cache_size", WRITER_CACHE)?;
+        db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_MAX, |_| Ok(()))?;
+        // We move the log into the database ourselves, and hear when that fails.
+        db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
+    };
+    set().map_err(|error| OpenError::sqlite(path, error))
+}

@@ -1,0 +1,321 @@
+//! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
+
+use super::cells::{self, Buried, Found, columns};
+use super::open;
+use super::rows::receipt_digest;
+use super::writer::{Stage, classify};
+use crate::decide::change::Tried;
+use crate::decide::claim::{Payload, Same};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::{Digest, EventId};
+use crate::decide::recipe::Recipe;
+use crate::decide::time::Timestamp;
+use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
+use crate::telemetry::{self, Level};
+use bytes::Bytes;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+type Result<T> = std::result::Result<T, rusqlite::Error>;
+
+/// Reads at once; the others wait.
+const READERS: usize = 4;
+
+/// The connections that only read, opened when they are first needed.
+pub(super) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    free: Semaphore,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, idle: Mutex::default(), free: Semaphore::new(READERS) }
+    }
+
+    /// Asks one of them, on a thread that may wait.
+    pub(super) async fn ask<T: Send + 'static>(
+        self: Arc<Self>,
+        look: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> std::result::Result<T, StoreError> {
+        let readers = self.clone();
+        let _free = self.free.acquire().await.map_err(|_| StoreError::Down("the store is closed".into()))?;
+        let looked = tokio::task::spawn_blocking(move || {
+            let db = match readers.idle().pop() {
+                Some(db) => db,
+                None => open::reader(&readers.path).map_err(|error| StoreError::Down(error.to_string()))?,
+            };
+            let found = look(&db).map_err(|error| classify(&error, Stage::Before));
+            readers.idle().push(db);
+            found
+        });
+        looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
+    }
+
+    /// Closes those that nobody uses.
+    pub(super) fn close(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is due, and what else came up that cannot be read.
+pub(super) struct Looked {
+    pub(super) due: Due,
+    pub(super) damaged: Vec<EventId>,
+}
+
+pub(super) fn get(db: &Connection, id: EventId) -> Result<Option<Event>> {
+    let sql = concat!("select ", columns!(), " from events where id = ?1");
+    db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row).event())).optional()
+}
+
+macro_rules! due {
+    ($which:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            " from events where wake_at is not null and ",
+            $which,
+            " order by wake_at, id limit ?1"
+        )
+    };
+}
+
+pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
+pub(super) const DUE_LEASES: &str = due!("state = 'running'");
+pub(super) const ROUTES_IN_USE: &str =
+    "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
+
+/// What is due where somebody looks, and what cannot be read there.
+pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) -> Result<Looked> {
+    let mut looked = Looked { due: Due::default(), damaged: Vec::new() };
+    let room = limit_cell(limit.saturating_add(1));
+    match look {
+        Look::Route(source, route) => {
+            let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+            gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
+        }
+        Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
+        Look::Strays(known) => {
+            // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+            let strays = |state: &str, source: &str, route: &str| {
+                state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
+            };
+            let mut routes = db.prepare_cached(ROUTES_IN_USE)?;
+            let routes = routes.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            for (state, source, route) in routes.collect::<Result<Vec<(String, String, String)>>>()? {
+                if strays(&state, &source, &route) {
+                    let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
+                    gather(rows.query(params![room, state, source, route])?, limit, now, &mut looked)?;
+                }
+            }
+            let Due { events, next } = &mut looked.due;
+            events.sort_by_key(|event| (event.state.wake_at(), event.id));
+            if let Some(left_over) = events.get(limit) {
+                let first = [*next, left_over.state.wake_at()].into_iter().flatten().min();
+                *next = first;
+                events.truncate(limit);
+            }
+        }
+    }
+    Ok(looked)
+}
+
+/// Takes what is due from rows in the order of their time, and the time of the first that is not.
+fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut Looked) -> Result<()> {
+    let mut left = limit;
+    while let Some(row) = rows.next()? {
+        let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
+        if at > now || left == 0 {
+            looked.due.next = Some(looked.due.next.map_or(at, |next| next.min(at)));
+            break;
+        }
+        left -= 1;
+        match cells::read(row) {
+            Found::Whole(row) => looked.due.events.push(row.event),
+            Found::Damaged(row, Buried::No) => looked.damaged.push(row.event.id),
+            Found::Damaged(_, Buried::Yes) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A body on a page that cannot be read is a damaged one: the others are still served.
+pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
+    let sql = "select headers, headers_digest, body, (select body_digest from events where id = event) \
+               from payloads where event = ?1";
+    let read = |row: &rusqlite::Row<'_>| {
+        let text = row.get_ref(0)?.as_str().unwrap_or_default();
+        let body = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
+        let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == Some(Digest::of(body));
+        Ok(match cells::headers(text) {
+            Some(headers) if whole => Stored::Whole(Payload { headers, body: Bytes::copy_from_slice(body) }),
+            _ => Stored::Damaged,
+        })
+    };
+    match db.prepare_cached(sql)?.query_row([id.0], read).optional() {
+        Ok(found) => Ok(found.unwrap_or(Stored::Forgotten)),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+            damaged(id, &format!("its body cannot be read: {error}"));
+            Ok(Stored::Damaged)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn damaged(id: EventId, why: &str) {
+    telemetry::say(Level::Error, "damaged", &[("event", &id.short()), ("why", why)]);
+}
+
+/// An answer that is not as it was kept is none.
+pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
+    let sql = "select status, headers, body, cut, digest from receipts where event = ?1";
+    let read = |row: &rusqlite::Row<'_>| {
+        let text = row.get_ref(1)?.as_str().unwrap_or_default();
+        let body = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let (Ok(status), Ok(cut), Some(headers)) = (row.get(0), row.get(3), cells::headers(text)) else {
+            return Ok(None);
+        };
+        let whole = row.get(4).map(Digest).ok() == Some(receipt_digest(status, cut, text, body));
+        Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), cut }))
+    };
+    let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;
+    if let Some(None) = found {
+        damaged(id, "its receipt cannot be read");
+    }
+    Ok(found.flatten())
+}
+
+pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
+    let mut rows = db.prepare_cached("select scope, once from scopes order by scope")?;
+    rows.query_map([], |row| Ok(Recipe { scope: row.get(0)?, once: row.get(1)? }))?.collect()
+}
+
+macro_rules! listed {
+    ($state:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            " from events where id < ?1 and (?2 is null or source = ?2) and (?3 is null or route = ?3) and ",
+            $state,
+            " order by id desc limit ?5"
+        )
+    };
+}
+pub(super) const LIST_OPEN: &str = listed!("ended_at is null and state = ?4");
+pub(super) const LIST_DEAD: &str = listed!("state = 'dead' and ?4 = 'dead'");
+
+/// The newest first. Each state is found through the index that holds few others.
+pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
+    let sql = match listing.state.as_deref() {
+        None => listed!("?4 is null"),
+        Some("waiting" | "running") => LIST_OPEN,
+        Some("dead") => LIST_DEAD,
+        Some(_) => listed!("state = ?4"),
+    };
+    let after_all = [u8::MAX; 17];
+    let before = listing.before.as_ref().map_or(&after_all[..], |id| &id.0[..]);
+    let Listing { source, route, state, limit, .. } = listing;
+    events(db, sql, (before, source, route, state, limit_cell(*limit)))
+}
+
+/// By delivery id, and by the end of an id; only the latter looks at all of them.
+pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
+    let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
+    let mut found = events(db, by_delivery, (name, limit_cell(limit)))?;
+    for id in ending(db, &name.to_ascii_lowercase(), limit)? {
+        if found.iter().all(|event| event.id != id) {
+            found.extend(get(db, id)?);
+        }
+    }
+    found.sort_by_key(|event| std::cmp::Reverse(event.id));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// The newest ids that end like this, as people write them.
+fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+    let digits: String = suffix.chars().filter(|c| *c != '-').collect();
+    if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(Vec::new());
+    }
+    if let Ok(id) = suffix.parse::<EventId>() {
+        return Ok(Vec::from([id]));
+    }
+    let mut rows = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
+    let ids = rows.query_map([&digits], |row| row.get(0).map(EventId))?;
+    let wanted = ids.filter(|id| id.as_ref().is_ok_and(|id| id.to_string().ends_with(suffix)));
+    wanted.take(limit).collect()
+}
+
+pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<Story>> {
+    let snapshot = db.unchecked_transaction()?;
+    let Some(event) = get(&snapshot, id)? else { return Ok(None) };
+    let mut identities = several(&snapshot, "select identity from keys where event = ?1 and not alias", id, |row| {
+        Ok(Same::parse(row.get_ref(0)?.as_str()?))
+    })?;
+    identities.sort();
+    let sightings = "select at, delivery_id, identity from sightings where event = ?1 order by n";
+    let sightings = several(&snapshot, sightings, id, |row| {
+        let same = Same::parse(row.get_ref(2)?.as_str()?);
+        Ok(Sighting { at: Timestamp(row.get(0)?), delivery_id: row.get(1)?, same })
+    })?;
+    let duplicates = several(&snapshot, "select count from duplicates where event = ?1", id, |row| row.get(0))?;
+    let body = several(&snapshot, "select 1 from payloads where event = ?1", id, |_| Ok(()))?;
+    Ok(Some(Story {
+        event,
+        identities,
+        sightings,
+        duplicates: duplicates.first().map_or(0, |count: &i64| count.unsigned_abs()),
+        attempts: attempts(&snapshot, id)?,
+        receipt: receipt(&snapshot, id)?,
+        has_body: !body.is_empty(),
+    }))
+}
+
+fn attempts(db: &Connection, id: EventId) -> Result<Vec<Tried>> {
+    let sql = "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, x'') \
+               from attempts a left join output o on o.id = a.id where a.event = ?1 order by a.id";
+    several(db, sql, id, |row| {
+        Ok(Tried {
+            life: row.get(0)?,
+            attempt: row.get(1)?,
+            started_at: Timestamp(row.get(2)?),
+            ended_at: Timestamp(row.get(3)?),
+            outcome: row.get(4)?,
+            why: row.get(5)?,
+            output: row.get(6)?,
+        })
+    })
+}
+
+/// The rows beside an event. One that cannot be read is left out: it is only for people.
+fn several<T>(
+    db: &Connection,
+    sql: &str,
+    id: EventId,
+    read: impl Fn(&rusqlite::Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut rows = db.prepare_cached(sql)?;
+    let mut rows = rows.query([id.0])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.extend(read(row).ok());
+    }
+    Ok(all)
+}
+
+fn events(db: &Connection, sql: &str, params: impl Params) -> Result<Vec<Event>> {
+    db.prepare_cached(sql)?.query_map(params, |row| Ok(cells::read(row).event()))?.collect()
+}
+
+fn limit_cell(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

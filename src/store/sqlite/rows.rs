@@ -1,0 +1,390 @@
+//! The ledger over SQLite: single rows, read and written inside the writer's transaction.
+
+use super::cells::{self, Buried, Found, StateCells, columns};
+use crate::decide::change::Tried;
+use crate::decide::claim::{Payload, Same};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::key::{self, Part};
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use crate::store::ledger::{self, Held, Ledger, Of, Register, Row};
+use crate::store::{Note, Sighting};
+use crate::telemetry::{self, Level};
+use rusqlite::{Connection, OptionalExtension, Params, params};
+
+type Result<T> = std::result::Result<T, rusqlite::Error>;
+
+/// The rows, in one transaction, at one time.
+pub(super) struct Rows<'t> {
+    /// The writing connection.
+    pub(super) db: &'t Connection,
+    /// The store's clock.
+    pub(super) now: Timestamp,
+    /// The last turn that was given.
+    pub(super) turns: &'t mut u64,
+}
+
+impl Rows<'_> {
+    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+        self.db.prepare_cached(sql)?.execute(params)
+    }
+
+    fn find<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&rusqlite::Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.db.prepare_cached(sql)?.query_row(params, read).optional()
+    }
+
+    fn ids(&self, sql: &str, params: impl Params) -> Result<Vec<EventId>> {
+        let mut rows = self.db.prepare_cached(sql)?;
+        rows.query_map(params, |row| row.get(0).map(EventId))?.collect()
+    }
+
+    /// Ends an event that cannot be read any more, on sight. Its group may be what is damaged, so the slot is looked
+    /// for by its holder.
+    fn bury(&mut self, mut row: Row) -> Result<Row> {
+        let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
+        telemetry::say(Level::Error, "damaged", &what);
+        let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
+        row.event.group = slot.map(Key).or(row.event.group);
+        ledger::bury(self, row, self.now)
+    }
+
+    fn sound(&mut self, found: Found) -> Result<Row> {
+        match found {
+            Found::Whole(row) | Found::Damaged(row, Buried::Yes) => Ok(row),
+            Found::Damaged(row, Buried::No) => self.bury(row),
+        }
+    }
+
+    /// Hands on the slots of events that are over or gone: none should be, unless a row rotted. Says how many.
+    pub(super) fn free_slots(&mut self) -> Result<usize> {
+        let mut slots = self.db.prepare(
+            "select slots.grp from slots left join events on events.id = slots.event \
+             where events.id is null or events.ended_at is not null",
+        )?;
+        let groups = slots.query_map([], |row| row.get(0).map(Key))?.collect::<Result<Vec<_>>>()?;
+        for group in &groups {
+            ledger::hand_slot_on(self, group, self.now)?;
+        }
+        Ok(groups.len())
+    }
+
+    /// Notes a duplicate that was seen. What it is a duplicate of may have been forgotten meanwhile.
+    pub(super) fn note(&mut self, note: &Note) -> Result<()> {
+        let Note { event, sighting: Sighting { at, delivery_id, same } } = note;
+        let count = self.find(
+            "insert into duplicates (event, count) select id, 1 from events where id = ?1
+             on conflict (event) do update set count = count + 1 returning count",
+            [event.0],
+            |row| row.get::<_, i64>(0),
+        )?;
+        if let Some(n) = count.filter(|n| usize::try_from(*n).is_ok_and(|n| n <= limits::SIGHTINGS_MAX)) {
+            self.execute(
+                "insert or replace into sightings (event, n, at, delivery_id, identity) values (?1, ?2, ?3, ?4, ?5)",
+                params![event.0, n, at.0, delivery_id.as_deref(), same.word()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The sources that `of` stands for, among those this query names.
+    fn sources(&self, of: Of<'_>, named: &str) -> Result<Vec<String>> {
+        match of {
+            Of::Source(name) => Ok(vec![name.to_owned()]),
+            Of::Unknown(keeps) => {
+                let mut rows = self.db.prepare_cached(named)?;
+                let found = rows.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>>>()?;
+                Ok(found.into_iter().filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
+            }
+        }
+    }
+}
+
+/// One name after another out of an index, without reading what lies between.
+macro_rules! sources {
+    ($among:literal) => {
+        concat!(
+            "with recursive names (name) as (select min(source) from events where ",
+            $among,
+            " union all select (select min(source) from events where source > name and ",
+            $among,
+            ") from names where name is not null) select name from names where name is not null"
+        )
+    };
+}
+
+pub(super) const KEPT_SOURCES: &str = sources!("keep_from is not null");
+pub(super) const BODY_SOURCES: &str = sources!("body = 1");
+/// What carries its register's order is passed over here already: it would stand at the front for ever.
+pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
+    or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
+    order by keep_from limit ?3";
+pub(super) const OLD_BODIES: &str =
+    "select id from events where source = ?1 and body = 1 and ended_at <= ?2 order by ended_at limit ?3";
+pub(super) const PARKED: &str = concat!(
+    "select ",
+    columns!(),
+    " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
+);
+
+fn limit_cell(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn counter_cell(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What a receipt is compared with when it is read.
+pub(super) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
+    key::value(&[
+        Part::bytes("status", &status.to_be_bytes()),
+        Part::bytes("cut", &[u8::from(cut)]),
+        Part::text("headers", headers),
+        Part::bytes("body", body),
+    ])
+}
+
+impl Ledger for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn row(&mut self, id: EventId) -> Result<Option<Row>> {
+        let sql = concat!("select ", columns!(), " from events where id = ?1");
+        let found = self.find(sql, [id.0], |row| Ok(cells::read(row)))?;
+        found.map(|found| self.sound(found)).transpose()
+    }
+
+    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<()> {
+        let Row { event, keep_from } = row;
+        let cells = StateCells::of(&event.state);
+        self.execute(
+            concat!(
+                "insert into events (",
+                columns!(),
+                ", body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
+                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)"
+            ),
+            params![
+                event.id.0,
+                counter_cell(event.revision.0),
+                event.source,
+                event.route,
+                event.part,
+                event.delivery_id,
+                event.fields.to_json(),
+                cells.state,
+                cells.cause,
+                cells.superseded_by,
+                event.state.wake_at().map(|at| at.0),
+                event.received_at.0,
+                event.state.ended().map(|at| at.0),
+                keep_from.map(|at| at.0),
+                cells.node,
+                event.life,
+                event.attempt,
+                event.doubts,
+                event.blocks.0.cast_signed(),
+                cells::passed_cell(event.passed),
+                event.group.map(|group| group.0),
+                counter_cell(event.turn.0),
+                event.change.map(|change| change.subject.0),
+                event.change.map(|change| change.value.0),
+                event.change.and_then(|change| change.order),
+                event.body_digest.0,
+                event.digest.0,
+                payload.is_some(),
+            ],
+        )?;
+        match payload {
+            Some(payload) => self.write_payload(event.id, payload),
+            None => Ok(()),
+        }
+    }
+
+    fn update(&mut self, row: &Row) -> Result<()> {
+        let Row { event, keep_from } = row;
+        let cells = StateCells::of(&event.state);
+        self.execute(
+            "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
+             ended_at = ?7, keep_from = ?8, node = ?9, life = ?10, attempt = ?11, doubts = ?12, blocks_done = ?13, \
+             passed = ?14, turn = ?15, ord = ?16 where id = ?1",
+            params![
+                event.id.0,
+                counter_cell(event.revision.0),
+                cells.state,
+                cells.cause,
+                cells.superseded_by,
+                event.state.wake_at().map(|at| at.0),
+                event.state.ended().map(|at| at.0),
+                keep_from.map(|at| at.0),
+                cells.node,
+                event.life,
+                event.attempt,
+                event.doubts,
+                event.blocks.0.cast_signed(),
+                cells::passed_cell(event.passed),
+                counter_cell(event.turn.0),
+                event.change.and_then(|change| change.order),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn remove(&mut self, id: EventId) -> Result<()> {
+        for sql in [
+            "delete from keys where event = ?1",
+            "delete from payloads where event = ?1",
+            "delete from receipts where event = ?1",
+            "delete from attempts where event = ?1",
+            "delete from output where event = ?1",
+            "delete from sightings where event = ?1",
+            "delete from duplicates where event = ?1",
+            "delete from events where id = ?1",
+        ] {
+            self.execute(sql, [id.0])?;
+        }
+        Ok(())
+    }
+
+    fn held(&mut self, key: &Key) -> Result<Option<Held>> {
+        self.find("select event, identity, alias from keys where key = ?1", [key.0], |row| {
+            let same = Same::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
+            Ok(Held { event: EventId(row.get(0)?), same, alias: row.get(2)? })
+        })
+    }
+
+    fn hold(&mut self, key: &Key, held: &Held) -> Result<()> {
+        self.execute(
+            "insert into keys (key, event, identity, alias) values (?1, ?2, ?3, ?4) on conflict do nothing",
+            params![key.0, held.event.0, held.same.word(), held.alias],
+        )?;
+        Ok(())
+    }
+
+    fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
+        self.find("select value, ord, strict, event from registers where key = ?1", [subject.0], |row| {
+            Ok(Register {
+                value: Digest(row.get(0)?),
+                order: row.get(1)?,
+                strict: row.get(2)?,
+                event: EventId(row.get(3)?),
+            })
+        })
+    }
+
+    fn set_register(&mut self, subject: &Key, register: &Register) -> Result<()> {
+        self.execute(
+            "insert or replace into registers (key, value, ord, strict, event) values (?1, ?2, ?3, ?4, ?5)",
+            params![subject.0, register.value.0, register.order, register.strict, register.event.0],
+        )?;
+        Ok(())
+    }
+
+    fn slot(&mut self, group: &Key) -> Result<Option<EventId>> {
+        self.find("select event from slots where grp = ?1", [group.0], |row| row.get(0).map(EventId))
+    }
+
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<()> {
+        match event {
+            Some(event) => {
+                self.execute("insert or replace into slots (grp, event) values (?1, ?2)", (group.0, event.0))?
+            }
+            None => self.execute("delete from slots where grp = ?1", [group.0])?,
+        };
+        Ok(())
+    }
+
+    fn parked(&mut self, group: &Key) -> Result<Option<Row>> {
+        loop {
+            match self.find(PARKED, [group.0], |row| Ok(cells::read(row)))? {
+                Some(Found::Whole(row)) => return Ok(Some(row)),
+                Some(Found::Damaged(row, _)) => self.bury(row)?, // no longer parked
+                None => return Ok(None),
+            };
+        }
+    }
+
+    fn next_turn(&mut self) -> Turn {
+        *self.turns += 1;
+        Turn(*self.turns)
+    }
+
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<()> {
+        self.execute(
+            "update events set delivery_id = ?2, fields = ?3, body = 1, body_digest = ?4, digest = ?5 where id = ?1",
+            params![event.id.0, event.delivery_id, event.fields.to_json(), event.body_digest.0, event.digest.0],
+        )?;
+        self.write_payload(event.id, payload)
+    }
+
+    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<()> {
+        let Receipt { status, headers, body, cut } = receipt;
+        let headers = cells::headers_cell(headers);
+        let digest = receipt_digest(*status, *cut, &headers, body);
+        self.execute(
+            "insert or replace into receipts (event, status, headers, body, cut, digest) \
+             values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![id.0, status, headers, body, cut, digest.0],
+        )?;
+        Ok(())
+    }
+
+    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
+        let Tried { life, attempt, started_at, ended_at, outcome, why, output } = tried;
+        self.execute(
+            "insert into attempts (event, life, attempt, started_at, ended_at, outcome, why) \
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![id.0, life, attempt, started_at.0, ended_at.0, outcome, why],
+        )?;
+        if !output.is_empty() {
+            self.execute(
+                "insert into output (id, event, life, attempt, bytes) values (?1, ?2, ?3, ?4, ?5)",
+                params![self.db.last_insert_rowid(), id.0, life, attempt, output],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        let mut ids = Vec::new();
+        for source in self.sources(of, KEPT_SOURCES)? {
+            ids.extend(self.ids(FORGETTABLE, (source, before.0, limit_cell(limit - ids.len())))?);
+        }
+        Ok(ids)
+    }
+
+    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64> {
+        let mut removed = 0;
+        for source in self.sources(of, BODY_SOURCES)? {
+            let ids = self.ids(OLD_BODIES, (source, before.0, limit_cell(limit - removed)))?;
+            removed += ids.len();
+            for id in ids {
+                for sql in [
+                    "delete from payloads where event = ?1",
+                    "delete from receipts where event = ?1",
+                    "delete from output where event = ?1",
+                    "update events set body = 0 where id = ?1",
+                ] {
+                    self.execute(sql, [id.0])?;
+                }
+            }
+        }
+        Ok(removed as u64)
+    }
+}
+
+impl Rows<'_> {
+    fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
+        let headers = cells::headers_cell(&payload.headers);
+        self.execute(
+            "insert or replace into payloads (event, headers, headers_digest, body) values (?1, ?2, ?3, ?4)",
+            params![id.0, headers, Digest::of(headers.as_bytes()).0, &payload.body[..]],
+        )?;
+        Ok(())
+    }
+}

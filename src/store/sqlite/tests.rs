@@ -1,0 +1,108 @@
+//! What only the inside can show: which index a question goes through, and a database that may not grow.
+
+use super::rows::{BODY_SOURCES, FORGETTABLE, KEPT_SOURCES, OLD_BODIES, PARKED};
+use super::{Access, Sqlite, read};
+use crate::store::contract::making;
+use crate::store::{Store, StoreError, Stored};
+use rusqlite::Connection;
+use std::path::Path;
+
+fn open(path: &Path) -> Sqlite {
+    Sqlite::open(path, Access::Node).unwrap()
+}
+
+fn check_plan(db: &Connection, sql: &str, index: &str) {
+    let mut plan = db.prepare(&format!("explain query plan {sql}")).unwrap();
+    let count = plan.parameter_count();
+    let lines: Vec<String> =
+        plan.query_map(rusqlite::params_from_iter(vec![1; count]), |row| row.get(3)).unwrap().flatten().collect();
+    let plan = lines.join("\n");
+    assert!(plan.contains(index), "{sql}\n{plan}");
+    assert!(lines.iter().all(|line| line != "SCAN events") && !plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
+}
+
+#[tokio::test]
+async fn every_question_of_the_walk_goes_through_its_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let db = super::open::reader(&dir.path().join("a.db")).unwrap();
+    check_plan(&db, FORGETTABLE, "events_keep");
+    check_plan(&db, OLD_BODIES, "events_body");
+    check_plan(&db, PARKED, "events_parked");
+    check_plan(&db, KEPT_SOURCES, "events_keep");
+    check_plan(&db, BODY_SOURCES, "events_body");
+    check_plan(&db, read::DUE_ON_ROUTE, "events_due");
+    check_plan(&db, read::ROUTES_IN_USE, "events_due");
+    check_plan(&db, read::LIST_DEAD, "events_dead");
+    check_plan(&db, read::LIST_OPEN, "events_ended");
+    check_plan(&db, "select max(ended_at) from events", "events_ended");
+    check_plan(&db, "update events set wake_at = 1 where state = 'running' and wake_at > 1", "events_due");
+    drop(store);
+}
+
+async fn page_limit(store: &Sqlite, more: Option<i64>) {
+    let set = store.ask(1, 0, move |rows| {
+        let pages: i64 = rows.db.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        let limit = more.map_or(1 << 30, |more| pages + more);
+        rows.db.pragma_update_and_check(None, "max_page_count", limit, |row| row.get::<_, i64>(0))
+    });
+    set.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let store = open(&path);
+    page_limit(&store, Some(64)).await;
+    let (mut acked, mut refused) = (Vec::new(), Vec::new());
+    for n in 0..60 {
+        let one = making().delivery(&format!("d{n}")).carrying(vec![b'x'; 10_000]);
+        let (id, now) = (one.id(), store.now());
+        match store.claim(vec![one.made(now)]).await {
+            Ok(_) => acked.push(id),
+            Err(StoreError::Down(_)) => refused.push(id),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(!acked.is_empty() && refused.len() > 10, "{} {}", acked.len(), refused.len());
+    for id in &refused {
+        assert_eq!(store.get(*id).await.unwrap(), None);
+        assert_eq!(store.payload(*id).await.unwrap(), Stored::Forgotten);
+    }
+    page_limit(&store, None).await;
+    store.claim(vec![making().delivery("after").carrying(vec![b'x'; 100_000]).made(store.now())]).await.unwrap();
+    assert!(store.failed().borrow().is_none());
+    drop(store);
+    let store = open(&path);
+    for id in &acked {
+        assert!(matches!(store.payload(*id).await.unwrap(), Stored::Whole(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_stops_the_store_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let mut failed = store.failed();
+    let answer: Result<(), _> = store.ask(1, 0, |_| panic!("our own bug")).await;
+    assert!(matches!(answer, Err(StoreError::Unsure(_))), "{answer:?}");
+    failed.wait_for(Option::is_some).await.unwrap();
+    let after = store.claim(vec![making().made(store.now())]).await;
+    assert!(matches!(after, Err(StoreError::Broken(_))), "{after:?}");
+}
+
+#[tokio::test]
+async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let answer: Result<(), _> = store
+        .ask(1, 0, |rows| {
+            rows.db.execute("insert into scopes values ('a', 'b')", [])?;
+            rows.db.execute_batch("insert into nowhere values (1)")
+        })
+        .await;
+    assert!(matches!(answer, Err(StoreError::Down(_))), "{answer:?}");
+    let left = store.look(|db| db.query_row("select count(*) from scopes", [], |row| row.get::<_, i64>(0)));
+    assert_eq!(left.await.unwrap(), 0);
+}

@@ -1,0 +1,301 @@
+//! The one thread that writes.
+//!
+//! It takes every job that is there, does them in one transaction, and answers all after the commit. The next batch
+//! forms while that commit runs: no timer.
+//!
+//! ```text
+//! begin immediate ─ jobs ─ commit ─▶ answer all ─▶ move the log, when it is long
+//!       │            │        └─ the disk did not say: unsure, and nothing is written any more
+//!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
+//! ```
+
+use super::log::Log;
+use super::rows::Rows;
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::clock::Clock;
+use crate::store::{Note, StoreError};
+use crate::telemetry::{self, Level};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
+use tokio::sync::{oneshot, watch};
+
+/// How long a note is held back for want of another write.
+const NOTE_HELD: Duration = Duration::from_secs(1);
+/// How many notes are held back.
+const NOTES_HELD: usize = 1_000;
+
+/// One thing to do in the next transaction, for somebody who waits.
+pub(super) trait Task: Send {
+    /// Does it.
+    fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), rusqlite::Error>;
+    /// Says what came of it, once it is committed, or why it was not.
+    fn tell(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// What the writer is asked.
+pub(super) enum Job {
+    /// To do this. `bytes` of bodies and `rows` come with it.
+    Do { task: Box<dyn Task>, rows: usize, bytes: usize },
+    /// To write these down when it writes anyway.
+    Note(Vec<Note>),
+}
+
+/// A question as a task: the answer is kept until the commit.
+pub(super) struct Ask<T, F> {
+    act: Option<F>,
+    answer: Option<T>,
+    to: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Ask<T, F> {
+    pub(super) fn new(act: F, to: oneshot::Sender<Result<T, StoreError>>) -> Self {
+        Self { act: Some(act), answer: None, to }
+    }
+}
+
+impl<T: Send, F: FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send> Task for Ask<T, F> {
+    fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), rusqlite::Error> {
+        let act = self.act.take().expect("a task runs once");
+        self.answer = Some(act(rows)?);
+        Ok(())
+    }
+
+    fn tell(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { answer, to, .. } = *self;
+        let _ = to.send(committed.map(|()| answer.expect("what is committed has run"))); // who no longer waits need not hear it
+    }
+}
+
+/// Why the store stopped, if it did. Once set it stays.
+pub(super) type Failed = watch::Sender<Option<String>>;
+
+/// The thread's own.
+pub(super) struct Writer {
+    pub(super) db: Connection,
+    pub(super) clock: Clock,
+    pub(super) turns: u64,
+    pub(super) jobs: Receiver<Job>,
+    pub(super) failed: Arc<Failed>,
+    pub(super) commits: Arc<AtomicU64>,
+    pub(super) notes: Notes,
+    pub(super) log: Log,
+}
+
+/// Notes that are held back.
+#[derive(Default)]
+pub(super) struct Notes {
+    held: Vec<Note>,
+    since: Option<Instant>,
+    closing: bool,
+}
+
+impl Notes {
+    fn add(&mut self, notes: Vec<Note>) {
+        self.since.get_or_insert_with(Instant::now);
+        self.held.extend(notes);
+    }
+
+    fn are_due(&self) -> bool {
+        let long = |since: Instant| self.closing || since.elapsed() >= NOTE_HELD;
+        self.held.len() >= NOTES_HELD || self.since.is_some_and(long)
+    }
+
+    fn take(&mut self) -> Vec<Note> {
+        self.since = None;
+        std::mem::take(&mut self.held)
+    }
+}
+
+impl Writer {
+    /// Works until nobody can ask any more.
+    pub(super) fn run(mut self) {
+        let _guard = Guard(self.failed.clone());
+        while let Some(batch) = self.next_batch() {
+            self.work(batch);
+        }
+        self.notes.closing = true;
+        self.work(Vec::new());
+        leave_log(&self.db, &self.failed);
+    }
+
+    /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
+    fn next_batch(&mut self) -> Option<Vec<Box<dyn Task>>> {
+        let first = match self.notes.since {
+            None => self.jobs.recv().ok()?,
+            Some(since) => match self.jobs.recv_timeout(NOTE_HELD.saturating_sub(since.elapsed())) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            },
+        };
+        let mut batch = Vec::new();
+        let (mut rows, mut bytes, mut next) = (0, 0, Some(first));
+        while let Some(job) = next {
+            match job {
+                Job::Do { task, rows: more, bytes: heavier } => {
+                    batch.push(task);
+                    rows += more;
+                    bytes += heavier;
+                }
+                Job::Note(notes) => {
+                    rows += notes.len();
+                    self.notes.add(notes);
+                }
+            }
+            let room = rows < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX;
+            next = if room { self.jobs.try_recv().ok() } else { None };
+        }
+        Some(batch)
+    }
+
+    fn work(&mut self, mut batch: Vec<Box<dyn Task>>) {
+        let stopped = self.failed.borrow().clone();
+        let committed = match stopped {
+            Some(why) => Err(StoreError::Broken(why)),
+            None if batch.is_empty() && !self.notes.are_due() => return,
+            None => self.transact(&mut batch),
+        };
+        if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &committed {
+            stop(&self.failed, why);
+        }
+        for task in batch {
+            task.tell(committed.clone());
+        }
+        if self.failed.borrow().is_none() {
+            self.log.look(&self.db);
+        }
+    }
+
+    /// One transaction: all of it is durable when this returns, or nothing of it is there.
+    fn transact(&mut self, batch: &mut [Box<dyn Task>]) -> Result<(), StoreError> {
+        let wrote = match self.in_transaction(batch) {
+            Ok(wrote) => self.execute("commit").map(|()| wrote).map_err(|error| classify(&error, Stage::Commit)),
+            Err(error) => Err(classify(&error, Stage::Before)),
+        };
+        if wrote.is_err() && !self.db.is_autocommit() {
+            self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
+        }
+        if wrote? {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Says whether anything was written.
+    fn in_transaction(&mut self, batch: &mut [Box<dyn Task>]) -> Result<bool, rusqlite::Error> {
+        self.execute("begin immediate")?;
+        let before = self.db.total_changes();
+        let mut rows = Rows { db: &self.db, now: self.clock.now(), turns: &mut self.turns };
+        for task in batch {
+            task.run(&mut rows)?;
+        }
+        if self.notes.are_due() || self.db.total_changes() != before {
+            for note in self.notes.take() {
+                rows.note(&note)?;
+            }
+        }
+        Ok(self.db.total_changes() != before)
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
+        self.db.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+/// Writes nothing any more from here on.
+pub(super) fn stop(failed: &Failed, why: &str) {
+    failed.send_if_modified(|was| {
+        let first = was.is_none();
+        if first {
+            telemetry::say(Level::Error, "broken", &[("why", why)]);
+            *was = Some(why.to_owned());
+        }
+        first
+    });
+}
+
+/// A store that has stopped leaves its log to the next one who opens it: what a disk failed to keep once must not be
+/// taken for kept because a second try went well.
+pub(super) fn leave_log(db: &Connection, failed: &Failed) {
+    if failed.borrow().is_some() {
+        let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
+}
+
+/// Tells when the thread dies of our own bug.
+struct Guard(Arc<Failed>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            stop(&self.0, "the writing thread panicked");
+        }
+    }
+}
+
+/// Where in a transaction it went wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Before the commit, or while only reading: nothing is written.
+    Before,
+    /// In the commit itself.
+    Commit,
+}
+
+/// What an error means for whoever asked.
+pub(super) fn classify(error: &rusqlite::Error, stage: Stage) -> StoreError {
+    let why = error.to_string();
+    match (error.sqlite_error_code(), stage) {
+        (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ReadOnly), _) => {
+            StoreError::Broken(why)
+        }
+        // After a failed sync the pages may be there after a restart, or not. Nothing may be built on them.
+        (Some(ErrorCode::SystemIoFailure), Stage::Commit) => StoreError::Unsure(why),
+        (Some(_), _) => StoreError::Down(why),
+        // Not SQLite's word but ours: a key, register or slot is not what was written.
+        (None, _) => StoreError::Broken(format!("a row cannot be read: {why}")),
+    }
+}
+
+/// The latest time these rows hold and the last turn that still counts.
+pub(super) fn marks(db: &Connection) -> Result<(Timestamp, u64), rusqlite::Error> {
+    // An event that is over gets a new turn when it comes back, so only the turns of the others count.
+    let sql = "select max((select coalesce(max(ended_at), 0) from events), coalesce(max(received_at), 0)), \
+               coalesce(max(turn), 0) from events where ended_at is null";
+    db.query_row(sql, [], |row| Ok((Timestamp(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(code: i32, stage: Stage, expected: &str) {
+        let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let word = match classify(&error, stage) {
+            StoreError::Down(_) => "down",
+            StoreError::Unsure(_) => "unsure",
+            StoreError::Broken(_) => "broken",
+        };
+        assert_eq!(word, expected, "{code} {stage:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_down_a_failed_sync_is_unsure_and_rot_is_broken() {
+        use rusqlite::ffi;
+        for stage in [Stage::Before, Stage::Commit] {
+            for code in [ffi::SQLITE_FULL, ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_NOMEM] {
+                check(code, stage, "down");
+            }
+            for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_READONLY] {
+                check(code, stage, "broken");
+            }
+        }
+        check(ffi::SQLITE_IOERR_FSYNC, Stage::Commit, "unsure");
+        check(ffi::SQLITE_IOERR_READ, Stage::Before, "down");
+    }
+}

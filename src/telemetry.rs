@@ -1,0 +1,228 @@
+//! What is said while running: one line per change of state, duplicate and ignored delivery, with the word itself.
+//!
+//! ```text
+//! 09:12:04.118 INFO running   event=3fa9c01e source=ghcr package=jamiec_ts tag=latest attempt=1
+//! 09:12:04.951 INFO done      event=3fa9c01e attempt=1 took=829ms
+//! ```
+//!
+//! Bodies, secrets and signatures are never said. Values from outside are cut and escaped: one event, one line.
+//! Lines go through a thread of their own, so that a slow terminal delays nobody; what does not fit is counted.
+
+use crate::decide::event::{Event, How, State};
+use crate::decide::field::Value;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+
+/// How much it matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// As it should be.
+    Info,
+    /// Somebody may want to look.
+    Warn,
+    /// Somebody must look.
+    Error,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: one JSON object per line.
+    Json,
+}
+
+/// Lines that wait for the writer; one more is dropped and counted.
+const LINES_WAITING_MAX: usize = 8192;
+/// The longest value that is said.
+const VALUE_CHARS_MAX: usize = 400;
+
+/// Where lines go.
+#[derive(Clone, Debug)]
+pub struct Log {
+    to: Option<SyncSender<Message>>,
+    format: Format,
+    dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    Flush(SyncSender<()>),
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+impl Log {
+    /// Starts writing lines to `out`, for the whole process. Without this nothing is said.
+    pub fn start(format: Format, out: Box<dyn Write + Send>) {
+        let (to, from) = sync_channel(LINES_WAITING_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let log = Self { to: Some(to), format, dropped: dropped.clone() };
+        if LOG.set(log).is_ok() {
+            std::thread::Builder::new().name("log".into()).spawn(move || write_lines(&from, out, &dropped)).ok();
+        }
+    }
+
+    /// Waits until everything said so far is written.
+    pub fn flush() {
+        let (done, wait) = sync_channel(1);
+        if let Some(to) = LOG.get().and_then(|log| log.to.as_ref())
+            && to.send(Message::Flush(done)).is_ok()
+        {
+            wait.recv().ok();
+        }
+    }
+}
+
+fn write_lines(from: &Receiver<Message>, out: Box<dyn Write + Send>, dropped: &AtomicU64) {
+    let mut out = std::io::BufWriter::new(out);
+    while let Ok(first) = from.recv() {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            // Nobody is left to be told that the log cannot be written.
+            match message {
+                Message::Line(line) => out.write_all(line.as_bytes()).unwrap_or_default(),
+                Message::Flush(done) => {
+                    out.flush().unwrap_or_default();
+                    done.send(()).unwrap_or_default();
+                }
+            }
+            next = from.try_recv().ok();
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            writeln!(out, "{lost} lines were not written: the log is too slow").unwrap_or_default();
+        }
+        out.flush().unwrap_or_default();
+    }
+}
+
+/// Is anybody listening? Saves making a line for nobody.
+pub fn is_on() -> bool {
+    LOG.get().is_some()
+}
+
+/// Says one word with its details.
+pub fn say(level: Level, word: &str, details: &[(&str, &str)]) {
+    let Some(Log { to: Some(to), format, dropped }) = LOG.get() else { return };
+    let line = match format {
+        Format::Text => text(level, word, details),
+        Format::Json => json(level, word, details),
+    };
+    if let Err(TrySendError::Full(_)) = to.try_send(Message::Line(line)) {
+        dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
+    let level = match level {
+        Level::Info => "INFO",
+        Level::Warn => "WARN",
+        Level::Error => "ERROR",
+    };
+    let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
+    for (name, value) in details {
+        let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'=');
+        let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
+        // Writing to a string cannot fail.
+        let _ = if plain { write!(line, " {name}={cut}") } else { write!(line, " {name}={cut:?}") };
+    }
+    line.push('\n');
+    line
+}
+
+fn json(level: Level, word: &str, details: &[(&str, &str)]) -> String {
+    let level = match level {
+        Level::Info => "info",
+        Level::Warn => "warn",
+        Level::Error => "error",
+    };
+    let mut line = serde_json::Map::new();
+    line.insert("at".into(), wall().to_string().into());
+    line.insert("level".into(), level.into());
+    line.insert("word".into(), word.into());
+    for (name, value) in details {
+        line.insert((*name).into(), value.chars().take(VALUE_CHARS_MAX).collect::<String>().into());
+    }
+    format!("{}\n", serde_json::Value::Object(line))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a line tells people the wall's time; it decides nothing")]
+fn wall() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
+/// Says what an event's state now is.
+pub fn state(event: &Event, details: &[(&str, &str)]) {
+    if !is_on() {
+        return;
+    }
+    let attempt = event.attempt.to_string();
+    let id = event.id.short();
+    let mut all: Vec<(&str, &str)> = vec![("event", &id), ("source", &event.source)];
+    let begins = matches!(event.state, State::Waiting { .. } | State::Running { .. }) && event.attempt <= 1;
+    if begins {
+        all.extend(event.fields.iter().map(|(name, value)| (name, said(value))));
+    }
+    if event.attempt > 0 {
+        all.push(("attempt", &attempt));
+    }
+    let by;
+    let level = match &event.state {
+        State::Dead { cause, .. } => {
+            all.push(("cause", cause.word()));
+            Level::Error
+        }
+        State::Done { how: How::Superseded { by: other }, .. } => {
+            by = other.short();
+            all.extend([("how", "superseded"), ("by", &*by)]);
+            Level::Info
+        }
+        State::Done { how: how @ How::Recorded, .. } => {
+            all.push(("how", how.word()));
+            Level::Info
+        }
+        _ => Level::Info,
+    };
+    all.extend_from_slice(details);
+    say(level, event.state.word(), &all);
+}
+
+fn said(value: &Value) -> &str {
+    match value {
+        Value::Text(text) | Value::Number(text) => text,
+        Value::Bool(true) => "true",
+        Value::Bool(false) => "false",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(details: &[(&str, &str)], expected: &str) {
+        let line = text(Level::Info, "done", details);
+        assert_eq!(line.split_once(' ').map(|(_, rest)| rest), Some(expected));
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_is_said() {
+        check(&[("event", "3fa9c01e"), ("took", "829ms")], "INFO done      event=3fa9c01e took=829ms\n");
+        check(&[("tag", "")], "INFO done      tag=\"\"\n");
+        check(&[("why", "a b\n\u{1b}[31m\"")], "INFO done      why=\"a b\\n\\u{1b}[31m\\\"\"\n");
+        check(&[("v", &"y".repeat(5000))], &format!("INFO done      v={}\n", "y".repeat(VALUE_CHARS_MAX)));
+    }
+
+    #[test]
+    fn a_json_line_can_be_read_back() {
+        let line = json(Level::Error, "dead", &[("why", "\n\"")]);
+        let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!((&value["level"], &value["word"], &value["why"]), (&"error".into(), &"dead".into(), &"\n\"".into()));
+    }
+}

@@ -1,0 +1,274 @@
+//! Routes and what they do: the exact words.
+
+use super::{check, route};
+
+#[test]
+fn two_routes_of_one_name_are_refused() {
+    check(
+        &route(
+            r#"name = "2"
+[[source.s.route]]"#,
+        ),
+        r"
+error: source `s` has two routes named `2`
+ --> hookonce.toml:7:1
+  |
+7 | [[source.s.route]]
+  | ^^^^^^^^^^^^^^^^^^ also the name of route number 1
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+}
+
+#[test]
+fn a_url_that_cannot_be_sent_to_is_told() {
+    check(
+        &route(r#"forward = { url = "127.0.0.1:8080" }"#),
+        r#"
+error: `url` is not a URL that can be sent to
+ --> hookonce.toml:6:19
+  |
+6 | forward = { url = "127.0.0.1:8080" }
+  |                   ^^^^^^^^^^^^^^^^ it must begin with http:// or https://
+  |
+hint: url = "http://127.0.0.1:8080/ingest"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"forward = { url = "ftp://a/b" }"#),
+        r#"
+error: `url` is not a URL that can be sent to
+ --> hookonce.toml:6:19
+  |
+6 | forward = { url = "ftp://a/b" }
+  |                   ^^^^^^^^^^^ `ftp` is neither http nor https
+  |
+hint: url = "http://127.0.0.1:8080/ingest"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"forward = { timeout = "8s" }"#),
+        r#"
+error: `forward` has no `url`
+ --> hookonce.toml:6:11
+  |
+6 | forward = { timeout = "8s" }
+  |           ^^^^^^^^^^^^^^^^^^
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_route_has_one_action() {
+    check(
+        &route(
+            r#"run = { dir = "/", steps = ["true"] }
+forward = { url = "http://a/" }"#,
+        ),
+        r#"
+error: a route has one action, and this one has `run` and `forward`
+ --> hookonce.toml:7:1
+  |
+7 | forward = { url = "http://a/" }
+  | ^^^^^^^
+  |
+hint: keep one of them; a command can also send, and `forward` may be a list
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn several_receivers_need_a_sender_that_does_not_wait() {
+    check(
+        r#"[source.s]
+verify = "none"
+respond = "done"
+[[source.s.route]]
+forward = [{ url = "http://a/" }, { url = "http://b/" }]
+"#,
+        r#"
+error: `forward` has several receivers, and the sender waits for one answer
+ --> hookonce.toml:5:1
+  |
+5 | forward = [{ url = "http://a/" }, { url = "http://b/" }]
+  | ^^^^^^^
+  |
+hint: one receiver, or respond = "accepted"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_field_in_a_text_for_the_shell_is_refused() {
+    check(
+        &route(r#"run = { dir = "/", steps = ["deploy {tag} ${sha} {other}"] }"#),
+        r#"
+error: `{tag}` stands in a text for the shell
+ --> hookonce.toml:6:37
+  |
+6 | run = { dir = "/", steps = ["deploy {tag} ${sha} {other}"] }
+  |                                     ^^^^^ the sender could write commands into it
+  |
+hint: write "$HOOKONCE_FIELD_TAG", or make the step a list
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_undeclared_field_in_a_list_is_told() {
+    check(
+        &route(r#"run = { dir = "/", steps = [["deploy", "v{tga}", "{{other}}"]] }"#),
+        r#"
+error: `{tga}` is not a declared field
+ --> hookonce.toml:6:42
+  |
+6 | run = { dir = "/", steps = [["deploy", "v{tga}", "{{other}}"]] }
+  |                                          ^^^^^ fields of source `s`: tag, sha
+  |
+hint: did you mean `tag`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_field_in_dir_is_one_whole_folder() {
+    check(
+        &route(r#"run = { dir = "/v{tag}/{tga}", steps = ["true"] }"#),
+        r#"
+error: `{tag}` is only a piece of a folder's name
+ --> hookonce.toml:6:18
+  |
+6 | run = { dir = "/v{tag}/{tga}", steps = ["true"] }
+  |                  ^^^^^ in `dir` a field stands for one whole folder
+  |
+hint: dir = "/opt/{tag}"
+
+error: `{tga}` is not a declared field
+ --> hookonce.toml:6:24
+  |
+6 | run = { dir = "/v{tag}/{tga}", steps = ["true"] }
+  |                        ^^^^^ fields of source `s`: tag, sha
+  |
+hint: did you mean `tag`?
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_block_has_steps() {
+    check(
+        &route(r#"run = { dir = "/" }"#),
+        r#"
+error: `run` has no `steps`
+ --> hookonce.toml:6:7
+  |
+6 | run = { dir = "/" }
+  |       ^^^^^^^^^^^^^
+  |
+hint: steps = ["docker compose pull", "docker compose up -d"]
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"run = { dir = "/", steps = [] }"#),
+        r#"
+error: `steps` is empty
+ --> hookonce.toml:6:28
+  |
+6 | run = { dir = "/", steps = [] }
+  |                            ^^ at least one step is needed
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"run = { dir = "/", steps = ["", [""]], shell = [] }"#),
+        r#"
+error: a step is empty
+ --> hookonce.toml:6:29
+  |
+6 | run = { dir = "/", steps = ["", [""]], shell = [] }
+  |                             ^^
+
+error: a step is empty
+ --> hookonce.toml:6:33
+  |
+6 | run = { dir = "/", steps = ["", [""]], shell = [] }
+  |                                 ^^^^
+
+error: `shell` is empty
+ --> hookonce.toml:6:48
+  |
+6 | run = { dir = "/", steps = ["", [""]], shell = [] }
+  |                                                ^^ the shell and its option, such as ["sh", "-c"]
+
+3 errors in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route("run = []"),
+        r"
+error: `run` has 0 entries
+ --> hookonce.toml:6:1
+  |
+6 | run = []
+  | ^^^ from 1 to 64
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+}
+
+#[test]
+fn a_group_stays_within_the_subject_of_change() {
+    check(
+        r#"[source.s]
+verify = "none"
+fields = { tag = "body.t", sha = "body.s" }
+once = { change = { of = ["tag"], to = ["sha"] } }
+[[source.s.route]]
+group = ["tag", "sha"]
+"#,
+        r#"
+error: `group` uses `sha`, which is not in `change.of`
+ --> hookonce.toml:6:17
+  |
+6 | group = ["tag", "sha"]
+  |                 ^^^^^ `change.of`: tag
+  |
+hint: two events of one subject would be in two groups; leave `group` out, or use one fixed name
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route("group = []"),
+        r"
+error: `group` is empty
+ --> hookonce.toml:6:9
+  |
+6 | group = []
+  |         ^^ a name, or a list of fields
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+}

@@ -1,0 +1,97 @@
+//! `hookonce check`: what it prints, and its exit codes.
+
+use super::{LONG, SHORT, env};
+use hookonce::cli::check::{Form, Verdict, check};
+use hookonce::config::problem::Ink;
+use std::path::Path;
+
+fn told(folder: &Path, text: &str, form: Form) -> (Verdict, String) {
+    let file = folder.join("hookonce.toml");
+    std::fs::write(&file, text).expect("the folder is ours");
+    let mut out = Vec::new();
+    let verdict = check(Some(&file), form, &env, &mut out).expect("a vector takes everything");
+    (verdict, String::from_utf8(out).expect("it is text").replace(&folder.display().to_string(), "DIR"))
+}
+
+#[test]
+fn check_says_what_a_config_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{SHORT}at_once = 4\n[source.plain]\nverify = 'none'\n[[source.plain.route]]\n");
+    let (verdict, shown) = told(folder.path(), &text, Form::Text(Ink::Plain));
+    assert_eq!(verdict, Verdict::Fine);
+    let expected = r#"listen     127.0.0.1:3142
+admin      127.0.0.1:3143, without a token
+store      sqlite:DIR/hookonce.db
+
+source ghcr
+  preset     github-package
+  url        http://127.0.0.1:3142/version/1
+  signed by  GitHub's signature (SHA-256)
+  kind       x-github-event is registry_package, and the body has registry_package
+  fields     package     body.registry_package.name
+             tag         body.registry_package.package_version.container_metadata.tag.name
+             version_id  body.registry_package.package_version.id
+             sha         body.registry_package.package_version.version
+             updated_at  body.registry_package.updated_at
+  acts when  tag == "latest"
+  once per   the delivery id (header.x-github-delivery) with the body's digest, since the id is not signed  (preset)
+             the body  (preset)
+             a change of package + tag to version_id + sha, ordered by updated_at  (preset)
+  keeps      events for 30d (default), bodies for 7d (default)
+  answers    when the event is stored
+  limits     body 25MB
+  route jamiec_ts
+    when       package == "jamiec_ts"
+    runs       in /, within 10m
+                 docker compose pull
+                 docker compose up -d
+    retry      3 attempts, waiting 5s to 1m
+    in doubt   retry
+    redelivery retry a dead event: the same delivery after 5s, another after 1m
+    group      one at a time per package
+    lease      30s
+    at once    4
+
+source plain
+  url        http://127.0.0.1:3142/in/plain
+  signed by  nothing
+  acts when  always
+  once per   the body  (default)
+  keeps      events for 30d (default), bodies for 7d (default)
+  answers    when the event is stored
+  limits     body 25MB
+  route 1
+    when       always
+    does       nothing: events are only recorded
+
+DIR/hookonce.toml is fine
+"#;
+    assert!(shown == expected, "--- got\n{shown}--- expected\n{expected}---");
+}
+
+#[test]
+fn check_tells_a_wrong_config_from_one_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (verdict, shown) = told(folder.path(), "a = 1", Form::Text(Ink::Plain));
+    assert_eq!(verdict as u8, 1);
+    assert!(shown.ends_with("2 errors in DIR/hookonce.toml; nothing was started\n"), "{shown}");
+    let mut out = Vec::new();
+    let missing = folder.path().join("none.toml");
+    let verdict = check(Some(&missing), Form::Text(Ink::Plain), &env, &mut out).unwrap();
+    assert_eq!(verdict as u8, 2);
+}
+
+#[test]
+fn check_gives_programs_the_same_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, shown) = told(folder.path(), LONG, Form::Json);
+    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(json["status"], "fine");
+    let source = &json["sources"][0];
+    assert_eq!(source["once"]["per"][1], serde_json::json!({ "identity": "body", "from": "written" }));
+    assert_eq!(source["routes"][0]["group"], serde_json::json!(["package", "tag"]));
+    assert!(!shown.contains("s3cret") && !shown.contains("t0ken"), "{shown}");
+    let (verdict, shown) = told(folder.path(), "listen = 1", Form::Json);
+    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((verdict, &json["status"], &json["problems"][1]["line"]), (Verdict::Wrong, &"wrong".into(), &1.into()));
+}

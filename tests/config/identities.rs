@@ -1,0 +1,313 @@
+//! Fields, expressions and identities: the exact words.
+
+use super::{check, route, source};
+
+#[test]
+fn an_undeclared_field_is_told_with_the_one_that_was_meant() {
+    check(
+        &source(r#"once = { per = [["tag", "shaa"]] }"#),
+        r#"
+error: `once.per` names a field that is not declared: `shaa`
+ --> hookonce.toml:4:25
+  |
+4 | once = { per = [["tag", "shaa"]] }
+  |                         ^^^^^^ fields of source `s`: tag, sha
+  |
+hint: did you mean `sha`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &source(r#"once = { change = { of = ["tag"], to = ["sha"], order = "tme" } }"#),
+        r#"
+error: `change.order` names a field that is not declared: `tme`
+ --> hookonce.toml:4:57
+  |
+4 | once = { change = { of = ["tag"], to = ["sha"], order = "tme" } }
+  |                                                         ^^^^^ fields of source `s`: tag, sha
+  |
+hint: did you mean `tag`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"group = ["tagg"]"#),
+        r#"
+error: `group` names a field that is not declared: `tagg`
+ --> hookonce.toml:6:10
+  |
+6 | group = ["tagg"]
+  |          ^^^^^^ fields of source `s`: tag, sha
+  |
+hint: did you mean `tag`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_name_in_an_expression_is_underlined_inside_the_string() {
+    check(
+        &source(r#"when = 'tag == "latest" && shaa == "1"'"#),
+        r#"
+error: `when` cannot be read
+ --> hookonce.toml:4:28
+  |
+4 | when = 'tag == "latest" && shaa == "1"'
+  |                            ^^^^ `shaa` is not a declared field; fields: tag, sha
+  |
+hint: did you mean `sha`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"when = "tag == \"é\" && tga == \"x\"""#),
+        r#"
+error: `when` cannot be read
+ --> hookonce.toml:6:25
+  |
+6 | when = "tag == \"é\" && tga == \"x\""
+  |                         ^^^ `tga` is not a declared field; fields: tag, sha
+  |
+hint: did you mean `tag`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_identity_on_a_header_that_is_not_signed_is_refused() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+fields = { kind = "header.x-kind", id = "body.id" }
+once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+[[source.g.route]]
+"#,
+        r#"
+error: `once.per` uses `kind`, which is not signed
+ --> hookonce.toml:4:17
+  |
+4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+  |                 ^^^^^^ whoever repeats a delivery could change it
+  |
+hint: take a value from the body
+
+error: `change.to` uses `kind`, which is not signed
+ --> hookonce.toml:4:56
+  |
+4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+  |                                                        ^^^^^^ whoever repeats a delivery could change it
+  |
+hint: take a value from the body
+
+error: `change.order` uses `kind`, which is not signed
+ --> hookonce.toml:4:73
+  |
+4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+  |                                                                         ^^^^^^ whoever repeats a delivery could change it
+  |
+hint: take a value from the body
+
+3 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_delivery_id_that_nobody_sends_cannot_be_an_identity() {
+    check(
+        &source(r#"once = { per = ["delivery"] }"#),
+        r#"
+error: `once.per` names the delivery id, and this sender has none
+ --> hookonce.toml:4:17
+  |
+4 | once = { per = ["delivery"] }
+  |                 ^^^^^^^^^^
+  |
+hint: say where it is, delivery = "header.x-id", or use "body" or fields
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn delivery_and_body_are_not_taken_together_with_fields() {
+    check(
+        &source(r#"once = { per = [["body", "tag"], []] }"#),
+        r#"
+error: `body` cannot be taken together with fields
+ --> hookonce.toml:4:18
+  |
+4 | once = { per = [["body", "tag"], []] }
+  |                  ^^^^^^ it is an identity of its own
+  |
+hint: write it outside of the inner list: per = ["body", […]]
+
+error: an identity of `once.per` is empty
+ --> hookonce.toml:4:34
+  |
+4 | once = { per = [["body", "tag"], []] }
+  |                                  ^^ every delivery would be the same event
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_identity_or_a_field_said_twice_is_refused() {
+    check(
+        &source(r#"once = { per = ["tag", ["tag"], ["sha", "sha"]] }"#),
+        r#"
+error: `once.per` says the same twice
+ --> hookonce.toml:4:24
+  |
+4 | once = { per = ["tag", ["tag"], ["sha", "sha"]] }
+  |                        ^^^^^^^
+
+error: `once.per` says the same twice
+ --> hookonce.toml:4:41
+  |
+4 | once = { per = ["tag", ["tag"], ["sha", "sha"]] }
+  |                                         ^^^^^
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn nothing_to_recognise_a_repeat_by_is_refused() {
+    check(
+        &source("once = { per = [] }"),
+        r"
+error: `once.per` is empty
+ --> hookonce.toml:4:16
+  |
+4 | once = { per = [] }
+  |                ^^ no delivery would ever be a duplicate
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        &source("once = { change = { of = [] } }"),
+        r"
+error: `change` has no `to`
+ --> hookonce.toml:4:19
+  |
+4 | once = { change = { of = [] } }
+  |                   ^^^^^^^^^^^ both `of` and `to` are needed
+
+error: `change.of` is empty
+ --> hookonce.toml:4:26
+  |
+4 | once = { change = { of = [] } }
+  |                          ^^ at least one field is needed
+
+2 errors in hookonce.toml; nothing was started
+",
+    );
+}
+
+#[test]
+fn two_fields_that_would_be_one_variable_are_refused() {
+    check(
+        r#"[source.s]
+verify = "none"
+[source.s.fields]
+tag = "body.a"
+Tag = "body.b"
+[[source.s.route]]
+"#,
+        r#"
+error: the fields `tag` and `Tag` would be one variable
+ --> hookonce.toml:5:1
+  |
+5 | Tag = "body.b"
+  | ^^^ both would be HOOKONCE_FIELD_TAG to a command
+  |
+hint: rename one of them
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_field_must_have_a_name_that_can_be_written_everywhere() {
+    check(
+        r#"[source.s]
+verify = "none"
+[source.s.fields]
+ver-sion = "body.a"
+body = "body.b"
+id = { trim = true }
+x = "$.c"
+[[source.s.route]]
+"#,
+        r#"
+error: `ver-sion` cannot be the name of a field
+ --> hookonce.toml:4:1
+  |
+4 | ver-sion = "body.a"
+  | ^^^^^^^^ letters, digits and _, not beginning with a digit
+
+error: `body` cannot be the name of a field
+ --> hookonce.toml:5:1
+  |
+5 | body = "body.b"
+  | ^^^^ it is a word of its own in `once.per` and in expressions
+  |
+hint: call it `body_` or something else
+
+error: field `id` does not say where it is
+ --> hookonce.toml:6:1
+  |
+6 | id = { trim = true }
+  | ^^ `at` is missing
+  |
+hint: at = "body.a.b", or header.x, query.x, path
+
+error: `$.c` is not a place in a delivery
+ --> hookonce.toml:7:5
+  |
+7 | x = "$.c"
+  |     ^^^^^ `$.c` must begin with `body.`, `header.` or `query.`, or be `path`
+  |
+hint: body.a.0.b, body."a.b", header.x, query.x or path
+
+4 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_problem_in_what_a_preset_says_points_into_the_preset() {
+    check(
+        r#"[source.s]
+preset = "github-package"
+secret = { env = "A" }
+fields = { updated_at = "header.date" }
+[[source.s.route]]
+"#,
+        r#"
+error: `change.order` uses `updated_at`, which is not signed
+  --> preset github-package:15:73
+   |
+15 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
+   |                                                                         ^^^^^^^^^^^^ whoever repeats a delivery could change it
+   |
+hint: take a value from the body
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}

@@ -1,0 +1,269 @@
+//! Keys, presets and the file as a whole: the exact words.
+
+use super::{check, route, source};
+
+#[test]
+fn an_unknown_key_is_told_with_the_key_that_was_meant() {
+    check(
+        &source(r#"whne = "x""#),
+        r#"
+error: unknown key `whne` in source `s`
+ --> hookonce.toml:4:1
+  |
+4 | whne = "x"
+  | ^^^^
+  |
+hint: did you mean `when`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"lisen = "x"
+[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+[[source.g.route]]
+"#,
+        r#"
+error: unknown key `lisen` at the top level
+ --> hookonce.toml:1:1
+  |
+1 | lisen = "x"
+  | ^^^^^
+  |
+hint: did you mean `listen`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &route(r#"colour = "red""#),
+        r#"
+error: unknown key `colour` in a route of source `s`
+ --> hookonce.toml:6:1
+  |
+6 | colour = "red"
+  | ^^^^^^
+  |
+hint: keys here: name, when, group, retry, in_doubt, redelivery, rearm_after, lease, at_once, env, run, forward
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_config_without_a_source_is_refused() {
+    check(
+        r#"listen = "127.0.0.1:1"
+"#,
+        r"
+error: no source is configured
+hint: write [source.NAME] with `verify` and a route, or begin with `hookonce init`
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        "",
+        r"
+error: no source is configured
+hint: write [source.NAME] with `verify` and a route, or begin with `hookonce init`
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+}
+
+#[test]
+fn what_is_not_in_this_version_is_not_called_a_typo() {
+    check(
+        &route(r#"publish = { nats = "nats://a", subject = "b" }"#),
+        r#"
+error: `publish` is not in this version yet
+ --> hookonce.toml:6:1
+  |
+6 | publish = { nats = "nats://a", subject = "b" }
+  | ^^^^^^^
+  |
+hint: what it will do: publishes to a NATS subject
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &source("mark_duplicates = true"),
+        r"
+error: `mark_duplicates` is not in this version yet
+ --> hookonce.toml:4:1
+  |
+4 | mark_duplicates = true
+  | ^^^^^^^^^^^^^^^
+  |
+hint: what it will do: marks a repeated answer with isDuplicate
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        r#"store = "postgres://localhost/x"
+[source.s]
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: a store of kind `postgres:` is not in this version yet
+ --> hookonce.toml:1:9
+  |
+1 | store = "postgres://localhost/x"
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+hint: sqlite:PATH is durable on one machine
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { dir = "callers" }
+[[source.s.route]]
+"#,
+        r#"
+error: `dir` is not in this version yet
+ --> hookonce.toml:3:12
+  |
+3 | secret = { dir = "callers" }
+  |            ^^^
+  |
+hint: what it will do: one file for each caller
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        &source(r#"preset = "ci-ingestion""#),
+        r#"
+error: the preset `ci-ingestion` is not in this version yet
+ --> hookonce.toml:4:10
+  |
+4 | preset = "ci-ingestion"
+  |          ^^^^^^^^^^^^^^
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_preset_that_does_not_exist_is_told_with_the_one_that_was_meant() {
+    check(
+        r#"[source.s]
+preset = "github-packages"
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: there is no preset `github-packages`
+ --> hookonce.toml:2:10
+  |
+2 | preset = "github-packages"
+  |          ^^^^^^^^^^^^^^^^^ presets: github-package
+  |
+hint: did you mean `github-package`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn the_kind_of_event_is_for_presets_only() {
+    check(
+        &source(r#"kind = { header = "x", is = "y", shape = "body.z" }"#),
+        r#"
+error: `kind` is a key of presets only
+ --> hookonce.toml:4:1
+  |
+4 | kind = { header = "x", is = "y", shape = "body.z" }
+  | ^^^^
+  |
+hint: filter with `when` instead
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn what_is_not_toml_is_told_all_at_once() {
+    check(
+        r#"listen = 
+store = "memory:"
+store = "memory:"
+"#,
+        r#"
+error: this is not TOML: string values must be quoted, expected literal string
+ --> hookonce.toml:1:10
+  |
+1 | listen = 
+  |          ^
+
+error: this is not TOML: duplicate key
+ --> hookonce.toml:3:1
+  |
+3 | store = "memory:"
+  | ^^^^^
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn every_problem_is_told_at_once_in_the_order_of_the_file() {
+    check(
+        r#"listen = 1
+[source.a]
+path = "x"
+[[source.a.route]]
+lease = "1x"
+when = "nope"
+"#,
+        r#"
+error: `listen` cannot be read
+ --> hookonce.toml:1:10
+  |
+1 | listen = 1
+  |          ^ expected an address such as "127.0.0.1:3142", found an integer
+
+error: source `a` does not say how it is verified
+ --> hookonce.toml:2:9
+  |
+2 | [source.a]
+  |         ^ `verify` is missing
+  |
+hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be written out
+
+error: `x` cannot be a path
+ --> hookonce.toml:3:8
+  |
+3 | path = "x"
+  |        ^^^ it must begin with /
+
+error: `lease` cannot be read
+ --> hookonce.toml:5:9
+  |
+5 | lease = "1x"
+  |         ^^^^ expected a whole number with ms, s, m, h or d, such as "30s"
+
+error: `when` cannot be read
+ --> hookonce.toml:6:9
+  |
+6 | when = "nope"
+  |         ^^^^ `nope` is not a declared field; none is declared
+
+5 errors in hookonce.toml; nothing was started
+"#,
+    );
+}

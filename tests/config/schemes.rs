@@ -1,0 +1,330 @@
+//! Schemes, and who may come in: the exact words.
+
+use super::{check, source};
+
+#[test]
+fn an_admin_port_off_loopback_needs_a_token() {
+    check(
+        r#"admin = { listen = "0.0.0.0:3143" }
+[source.s]
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: the admin port can be reached from outside and has no token
+ --> hookonce.toml:1:20
+  |
+1 | admin = { listen = "0.0.0.0:3143" }
+  |                    ^^^^^^^^^^^^^^ not a loopback address
+  |
+hint: add token = { env = "HOOKONCE_ADMIN_TOKEN" }, or listen on 127.0.0.1
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn both_ports_cannot_be_the_same() {
+    check(
+        r#"listen = "127.0.0.1:3143"
+[source.s]
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: webhooks and the admin port listen on the same address
+ --> hookonce.toml:1:10
+  |
+1 | listen = "127.0.0.1:3143"
+  |          ^^^^^^^^^^^^^^^^ webhooks: 127.0.0.1:3143, admin: 127.0.0.1:3143
+  |
+hint: the admin port needs a port of its own
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"listen = "0.0.0.0:80"
+admin = { listen = "127.0.0.1:80" }
+[source.s]
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: webhooks and the admin port listen on the same address
+ --> hookonce.toml:2:20
+  |
+2 | admin = { listen = "127.0.0.1:80" }
+  |                    ^^^^^^^^^^^^^^ webhooks: 0.0.0.0:80, admin: 127.0.0.1:80
+  |
+hint: the admin port needs a port of its own
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn tokens_of_the_admin_port_differ_and_say_what_they_may() {
+    check(
+        r#"[admin]
+tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
+[source.s]
+verify = "none"
+[[source.s.route]]
+"#,
+        r#"
+error: two tokens of the admin port are the same
+ --> hookonce.toml:2:1
+  |
+2 | tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
+  | ^^^^^^ which of them counts could not be told
+
+error: `may` cannot be read
+ --> hookonce.toml:2:42
+  |
+2 | tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
+  |                                          ^^^^^^^^^^^^ expected "read", "forget" or "all"
+
+error: an entry of `tokens` has no `token`
+ --> hookonce.toml:2:85
+  |
+2 | tokens = [{ token = { env = "A" }, may = "everything" }, { token = { env = "A" } }, { may = "read" }]
+  |                                                                                     ^^^^^^^^^^^^^^^^
+
+3 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn how_a_source_is_verified_must_be_written_out() {
+    check(
+        r#"[source.s]
+secret = { env = "A" }
+[[source.s.route]]
+"#,
+        r#"
+error: source `s` does not say how it is verified
+ --> hookonce.toml:1:9
+  |
+1 | [source.s]
+  |         ^ `verify` is missing
+  |
+hint: verify = { scheme = "github", secret = { env = "WEBHOOK_SECRET" } }; "none" must be written out
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { secret = { env = "A" } }
+[[source.s.route]]
+"#,
+        r#"
+error: `verify` has no `scheme`
+ --> hookonce.toml:2:10
+  |
+2 | verify = { secret = { env = "A" } }
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "bearer" or "none"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+[[source.s.route]]
+"#,
+        r#"
+error: scheme `github` needs a secret
+ --> hookonce.toml:2:10
+  |
+2 | verify = "github"
+  |          ^^^^^^^^
+  |
+hint: secret = { env = "WEBHOOK_SECRET" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "none"
+secret = { env = "A" }
+[[source.s.route]]
+"#,
+        r#"
+error: `verify` is "none", and there is a secret
+ --> hookonce.toml:3:10
+  |
+3 | secret = { env = "A" }
+  |          ^^^^^^^^^^^^^ it would not be used
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn keys_of_another_scheme_are_told() {
+    check(
+        r#"[source.s]
+verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
+[[source.s.route]]
+"#,
+        r#"
+error: `header` means nothing to scheme `github`
+ --> hookonce.toml:2:55
+  |
+2 | verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
+  |                                                       ^^^^^^
+  |
+hint: leave it out, or describe the signature with scheme = "hmac"
+
+error: `tolerance` means nothing to scheme `github`
+ --> hookonce.toml:2:69
+  |
+2 | verify = { scheme = "github", secret = { env = "A" }, header = "x", tolerance = "5m" }
+  |                                                                     ^^^^^^^^^
+  |
+hint: leave it out, or describe the signature with scheme = "hmac"
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_hmac_is_described_completely() {
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" } }
+[[source.s.route]]
+"#,
+        r#"
+error: scheme `hmac` needs to know where the signature is
+ --> hookonce.toml:2:10
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" } }
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `header` is missing
+  |
+hint: verify = { scheme = "hmac", secret = …, header = "x-signature" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}.{id}.{body}" }
+[[source.s.route]]
+"#,
+        r#"
+error: `over` has a {timestamp}, and nobody says where it is
+ --> hookonce.toml:2:74
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}.{id}.{body}" }
+  |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+hint: timestamp = "header.x-time"
+
+error: `over` has an {id}, and nobody says where it is
+ --> hookonce.toml:2:74
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}.{id}.{body}" }
+  |                                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+hint: delivery = "header.x-id" in the source
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "header.t" }
+[[source.s.route]]
+"#,
+        r#"
+error: `timestamp` is not part of `over`
+ --> hookonce.toml:2:79
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", timestamp = "header.t" }
+  |                                                                               ^^^^^^^^^^ whoever repeats a delivery could change it
+  |
+hint: over = "{timestamp}.{body}", if the sender signs both
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", tolerance = "1m" }
+[[source.s.route]]
+"#,
+        r#"
+error: `tolerance` needs a `timestamp`
+ --> hookonce.toml:2:79
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", tolerance = "1m" }
+  |                                                                               ^^^^ nothing to compare with
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}" , timestamp = "header.t" }
+[[source.s.route]]
+"#,
+        r#"
+error: `over` cannot be read
+ --> hookonce.toml:2:74
+  |
+2 | verify = { scheme = "hmac", secret = { env = "A" }, header = "x", over = "{timestamp}" , timestamp = "header.t" }
+  |                                                                          ^^^^^^^^^^^^^ without `{body}` a signature would say nothing about what was sent
+  |
+hint: over = "{timestamp}.{body}"
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_secret_of_standard_webhooks_has_its_own_form() {
+    check(
+        r#"[source.s]
+verify = "standard-webhooks"
+secret = { env = "A" }
+[[source.s.route]]
+"#,
+        r#"
+error: the secret is not one of Standard Webhooks
+ --> hookonce.toml:2:10
+  |
+2 | verify = "standard-webhooks"
+  |          ^^^^^^^^^^^^^^^^^^^ the secret is not `whsec_` followed by base64
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn signed_says_nothing_without_a_delivery_id() {
+    check(
+        &source("signed = true"),
+        r#"
+error: `signed` is about `delivery`, which is not written
+ --> hookonce.toml:4:1
+  |
+4 | signed = true
+  | ^^^^^^
+  |
+hint: delivery = "header.x-id", or leave `signed` out
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}

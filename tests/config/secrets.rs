@@ -1,0 +1,298 @@
+//! Secrets: the exact words.
+
+use super::{check, route};
+
+#[test]
+fn a_literal_secret_is_refused_and_not_shown() {
+    check(
+        r#"[source.s]
+verify = { scheme = "github", secret = "hunter2" }
+[[source.s.route]]
+"#,
+        r#"
+error: `secret` stands in the file
+ --> hookonce.toml:2:40
+  |
+2 | verify = { scheme = "github", secret = "•••" }
+  |                                        ^^^^^ a secret is never written into the config
+  |
+hint: put it into the environment and write secret = { env = "NAME" }, or into a file and write secret = { file = "PATH" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "githb", secret = "hunter2", secrt = "hunter3" }
+[[source.s.route]]
+"#,
+        r#"
+error: `scheme` cannot be read
+ --> hookonce.toml:2:21
+  |
+2 | verify = { scheme = "githb", secret = "•••", secrt = "•••" }
+  |                     ^^^^^^^ expected "github", "standard-webhooks", "hmac", "bearer" or "none"
+  |
+hint: did you mean `github`?
+
+error: `secret` stands in the file
+ --> hookonce.toml:2:39
+  |
+2 | verify = { scheme = "githb", secret = "•••", secrt = "•••" }
+  |                                       ^^^^^ a secret is never written into the config
+  |
+hint: put it into the environment and write secret = { env = "NAME" }, or into a file and write secret = { file = "PATH" }
+
+error: unknown key `secrt` in `verify`
+ --> hookonce.toml:2:50
+  |
+2 | verify = { scheme = "githb", secret = "•••", secrt = "•••" }
+  |                                              ^^^^^
+  |
+hint: did you mean `secret`?
+
+3 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_unset_variable_is_told_apart_from_an_empty_one() {
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { env = "NOPE" }
+[[source.s.route]]
+"#,
+        r#"
+error: the environment variable `NOPE` is not set
+ --> hookonce.toml:3:18
+  |
+3 | secret = { env = "NOPE" }
+  |                  ^^^^^^ needed for `secret`
+  |
+hint: set `NOPE` where hookonce is started, or use { file = "…" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+secret = [{ env = "A" }, { env = "EMPTY" }]
+[[source.s.route]]
+"#,
+        r#"
+error: the environment variable `EMPTY` is empty
+ --> hookonce.toml:3:34
+  |
+3 | secret = [{ env = "A" }, { env = "EMPTY" }]
+  |                                  ^^^^^^^ needed for `secret`
+  |
+hint: give `EMPTY` a value where hookonce is started
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn secrets_while_rotating_are_few_and_differ() {
+    check(
+        r#"[source.s]
+verify = "github"
+secret = [{ env = "A" }, { env = "WEBHOOK_SECRET" }]
+[[source.s.route]]
+"#,
+        r#"
+error: `secret` has the same secret twice
+ --> hookonce.toml:3:26
+  |
+3 | secret = [{ env = "A" }, { env = "WEBHOOK_SECRET" }]
+  |                          ^^^^^^^^^^^^^^^^^^^^^^^^^^ the same as one before it
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+secret = []
+[[source.s.route]]
+"#,
+        r"
+error: `secret` is an empty list
+ --> hookonce.toml:3:10
+  |
+3 | secret = []
+  |          ^^ at least one secret is needed
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+secret = [{ env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }]
+[[source.s.route]]
+"#,
+        r#"
+error: `secret` has 9 secrets
+ --> hookonce.toml:3:10
+  |
+3 | secret = [{ env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }, { env = "A" }]
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ at most 8 at once, while rotating
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_secret_comes_from_exactly_one_place() {
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { env = "A", file = "a" }
+[[source.s.route]]
+"#,
+        r#"
+error: `secret` comes from two places
+ --> hookonce.toml:3:10
+  |
+3 | secret = { env = "A", file = "a" }
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^ one of `env` and `file`, not both
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { }
+[[source.s.route]]
+"#,
+        r"
+error: `secret` comes from nowhere
+ --> hookonce.toml:3:10
+  |
+3 | secret = { }
+  |          ^^^ `env` or `file` is needed
+
+1 error in hookonce.toml; nothing was started
+",
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "github", secret = { env = "A" } }
+secret = { env = "B" }
+[[source.s.route]]
+"#,
+        r#"
+error: source `s` has two secrets
+ --> hookonce.toml:3:10
+  |
+3 | secret = { env = "B" }
+  |          ^^^^^^^^^^^^^ short for `verify.secret`, which is written too
+  |
+hint: while rotating, write a list: secret = [{ env = "NEW" }, { env = "OLD" }]
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_secret_file_that_is_not_there_is_told_with_its_whole_path() {
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { file = "nowhere/secret" }
+[[source.s.route]]
+"#,
+        r#"
+error: the file /etc/nowhere/secret cannot be used: there is no such file
+ --> hookonce.toml:3:19
+  |
+3 | secret = { file = "nowhere/secret" }
+  |                   ^^^^^^^^^^^^^^^^ needed for `secret`
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_password_in_a_url_is_a_literal_secret() {
+    check(
+        &route(r#"forward = { url = "http://u:hunter2@a/" }"#),
+        r#"
+error: `url` has a password in it, and stands in the file
+ --> hookonce.toml:6:19
+  |
+6 | forward = { url = "•••" }
+  |                   ^^^^^ a secret is never written into the config
+  |
+hint: put the URL into the environment and write url = { env = "NAME" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_secret_that_a_preset_needs_is_missed_in_the_source() {
+    check(
+        r#"[source.s]
+preset = "github-package"
+[[source.s.route]]
+"#,
+        r#"
+error: scheme `github` needs a secret
+ --> hookonce.toml:1:9
+  |
+1 | [source.s]
+  |         ^
+  |
+hint: secret = { env = "WEBHOOK_SECRET" }
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_command_never_gets_a_variable_that_holds_a_secret() {
+    check(
+        r#"[source.s]
+verify = "github"
+secret = { env = "A" }
+[[source.s.route]]
+env = ["A", "HOOKONCE_X"]
+run = { dir = "/", steps = ["true"], env = { "B=" = "1" } }
+"#,
+        r#"
+error: `A` cannot be given to a command
+ --> hookonce.toml:5:8
+  |
+5 | env = ["A", "HOOKONCE_X"]
+  |        ^^^ the config itself reads it, so a command never gets it
+  |
+hint: give the command a variable of its own
+
+error: `HOOKONCE_X` cannot be given to a command
+ --> hookonce.toml:5:13
+  |
+5 | env = ["A", "HOOKONCE_X"]
+  |             ^^^^^^^^^^^^ names with HOOKONCE_ are set by hookonce itself
+
+error: `B=` cannot be the name of a variable
+ --> hookonce.toml:6:46
+  |
+6 | run = { dir = "/", steps = ["true"], env = { "B=" = "1" } }
+  |                                              ^^^^
+
+3 errors in hookonce.toml; nothing was started
+"#,
+    );
+}

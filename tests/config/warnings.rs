@@ -1,0 +1,177 @@
+//! What works, but probably not as meant: the exact words.
+
+use super::{check, route, source};
+
+#[test]
+fn a_change_without_an_order_is_warned_about() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+fields = { tag = "body.t", sha = "body.s" }
+once = { change = { of = ["tag"], to = ["sha"] }, keep = "9d" }
+[[source.g.route]]
+"#,
+        r#"
+warning: `change` has no `order`, so its keys are kept for ever
+ --> hookonce.toml:4:19
+  |
+4 | once = { change = { of = ["tag"], to = ["sha"] }, keep = "9d" }
+  |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `keep` does not apply: a delivery repeated after `keep` would look like a roll-back
+  |
+hint: name the field with the sender's order: a number or a time that grows
+"#,
+    );
+}
+
+#[test]
+fn a_keep_shorter_than_the_redelivery_window_is_warned_about() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+once = { keep = "1d" }
+[[source.g.route]]
+"#,
+        r#"
+warning: `keep` is shorter than GitHub's redelivery window
+ --> hookonce.toml:3:17
+  |
+3 | once = { keep = "1d" }
+  |                 ^^^^ GitHub can deliver again for 3d
+  |
+hint: keep = "3d" or longer
+"#,
+    );
+}
+
+#[test]
+fn one_secret_for_two_sources_is_warned_about() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+[[source.g.route]]
+[source.h]
+verify = "bearer"
+secret = { env = "WEBHOOK_SECRET" }
+[[source.h.route]]
+"#,
+        r#"
+warning: sources `g` and `h` have the same secret
+ --> hookonce.toml:6:10
+  |
+6 | secret = { env = "WEBHOOK_SECRET" }
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ what is signed for one is believed by the other
+  |
+hint: give each sender a secret of its own
+"#,
+    );
+}
+
+#[test]
+fn a_filter_on_a_header_that_is_not_signed_is_warned_about() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+fields = { kind = "header.x-kind" }
+when = 'kind == "push"'
+[[source.g.route]]
+"#,
+        r#"
+warning: `when` looks at `kind`, which is not signed
+ --> hookonce.toml:4:8
+  |
+4 | when = 'kind == "push"'
+  |        ^^^^^^^^^^^^^^^^ whoever repeats a delivery could change it
+  |
+hint: where it matters, take a value from the body
+"#,
+    );
+}
+
+#[test]
+fn a_folder_that_does_not_exist_is_warned_about() {
+    check(
+        &route(r#"run = { dir = "nowhere", steps = ["true"] }"#),
+        r#"
+warning: the folder /etc/nowhere does not exist
+ --> hookonce.toml:6:15
+  |
+6 | run = { dir = "nowhere", steps = ["true"] }
+  |               ^^^^^^^^^ the steps will fail until it does
+"#,
+    );
+}
+
+#[test]
+fn a_source_without_a_route_is_warned_about() {
+    check(
+        r#"[source.s]
+verify = "none"
+"#,
+        r"
+warning: source `s` has no route, so its events are only recorded
+ --> hookonce.toml:1:9
+  |
+1 | [source.s]
+  |         ^
+  |
+hint: [[source.s.route]] with `run` or `forward`
+",
+    );
+}
+
+#[test]
+fn a_key_without_effect_is_warned_about() {
+    check(
+        &source(r#"respond_within = "8s""#),
+        r#"
+warning: `respond_within` has no effect
+ --> hookonce.toml:4:1
+  |
+4 | respond_within = "8s"
+  | ^^^^^^^^^^^^^^ the sender is answered as soon as the event is stored
+  |
+hint: respond = "done" makes the sender wait
+"#,
+    );
+    check(
+        &route(
+            r#"redelivery = "ignore"
+rearm_after = "1s"
+env = ["X"]"#,
+        ),
+        r#"
+warning: `rearm_after` has no effect
+ --> hookonce.toml:7:1
+  |
+7 | rearm_after = "1s"
+  | ^^^^^^^^^^^ `redelivery` is "ignore"
+
+warning: `env` has no effect
+ --> hookonce.toml:8:1
+  |
+8 | env = ["X"]
+  | ^^^ this route has no `run`
+"#,
+    );
+}
+
+#[test]
+fn a_once_that_silently_replaces_the_one_of_a_preset_is_warned_about() {
+    check(
+        r#"[source.s]
+preset = "github-package"
+secret = { env = "A" }
+once.keep = "60d"
+[[source.s.route]]
+"#,
+        r#"
+warning: `once` replaces all of the preset's `once`, also what it does not say
+ --> hookonce.toml:4:1
+  |
+4 | once.keep = "60d"
+  | ^^^^ neither `per` nor `change`: the defaults apply
+  |
+hint: `hookonce presets github-package` shows what to repeat
+"#,
+    );
+}

@@ -1,0 +1,340 @@
+//! A node in a house of its own: the real binary, on free ports, in a temporary folder that goes with it.
+//!
+//! Every test binary uses a part of it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Scheme, Secrets};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The secret of every source in these tests.
+pub const SECRET: &str = "It's a Secret to Everybody";
+/// How long a fact may take to come true.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A house with a node in it.
+pub struct House {
+    pub dir: tempfile::TempDir,
+    node: Option<Running>,
+    client: reqwest::Client,
+}
+
+struct Running {
+    child: Child,
+    ingest: String,
+    admin: String,
+    log: Arc<Mutex<String>>,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Json {
+        serde_json::from_slice(&self.body).unwrap_or(Json::Null)
+    }
+
+    /// The status word of the answer.
+    pub fn word(&self) -> String {
+        self.json()["status"].as_str().unwrap_or("").to_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| &**value)
+    }
+
+    pub fn event(&self) -> String {
+        self.json()["event"].as_str().unwrap_or("").to_owned()
+    }
+}
+
+impl House {
+    /// A house with this config, whose node runs. The ports and the store are added if the config has none.
+    pub fn new(config: &str) -> Self {
+        let mut house = Self::empty(config);
+        house.start();
+        house
+    }
+
+    /// The same, before anything is started.
+    pub fn empty(config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let house = Self { dir, node: None, client: reqwest::Client::new() };
+        house.configure(config);
+        house
+    }
+
+    /// Writes another config; a running node does not read it.
+    pub fn configure(&self, config: &str) {
+        let mut text = String::new();
+        if !config.contains("\nlisten") && !config.starts_with("listen") {
+            text += "listen = \"127.0.0.1:0\"\n";
+        }
+        let (top, rest) = config.split_at(config.find("\n[").map_or(0, |at| at + 1));
+        text += top;
+        if !config.contains("[admin]") {
+            text += "[admin]\nlisten = \"127.0.0.1:0\"\n";
+        }
+        text += rest;
+        std::fs::write(self.path("hookonce.toml"), text).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The binary, in this house.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
+        command.args(args).current_dir(self.dir.path()).env("SECRET", SECRET).env_remove("HOOKONCE_CONFIG");
+        command
+    }
+
+    /// Starts the node and waits until it says where it listens.
+    pub fn start(&mut self) {
+        if let Err(said) = self.try_start() {
+            panic!("the node did not start: {said}");
+        }
+    }
+
+    /// Starts the node; what it said if it ended instead.
+    pub fn try_start(&mut self) -> Result<(), String> {
+        assert!(self.node.is_none(), "a node is running");
+        let mut command = self.command(&["serve"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (said, mut errors) = (log.clone(), BufReader::new(child.stderr.take().unwrap()));
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while errors.read_line(&mut line).is_ok_and(|read| read > 0) {
+                said.lock().unwrap().push_str(&std::mem::take(&mut line));
+            }
+        });
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let (mut greeting, mut ingest) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line).unwrap() == 0 {
+                let status = child.wait().unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+                return Err(format!("{status}\n{greeting}{}", log.lock().unwrap()));
+            }
+            greeting += &line;
+            if let Some(rest) = line.split("http://").nth(1) {
+                let authority: String = rest.chars().take_while(|c| !matches!(c, '/' | ',')).collect();
+                if line.starts_with("admin on ") {
+                    let admin = authority.trim().to_owned();
+                    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+                    self.node = Some(Running { child, ingest, admin, log });
+                    return Ok(());
+                }
+                ingest = authority;
+            }
+        }
+    }
+
+    fn running(&self) -> &Running {
+        self.node.as_ref().expect("a node is running")
+    }
+
+    /// `http://…` of the ingest port.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.running().ingest)
+    }
+
+    pub fn admin_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.running().admin)
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.running().child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// All that the node has said on standard error.
+    pub fn log(&self) -> String {
+        self.running().log.lock().unwrap().clone()
+    }
+
+    /// Ends the node as a crash would.
+    pub fn kill(&mut self) {
+        let mut node = self.node.take().expect("a node is running");
+        node.child.kill().unwrap();
+        node.child.wait().unwrap();
+    }
+
+    /// Tells the node to stop, and waits until it has.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait().0
+    }
+
+    /// Waits until the node has ended; with what it said.
+    pub fn wait(&mut self) -> (ExitStatus, String) {
+        let mut node = self.node.take().expect("a node is running");
+        let patience = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = node.child.try_wait().unwrap() {
+                let said = node.log.lock().unwrap().clone();
+                return (status, said);
+            }
+            assert!(Instant::now() < patience, "the node does not end: {}", node.log.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends bytes; `Err` where no answer came.
+    pub async fn post(&self, path: &str, headers: &[(String, String)], body: &[u8]) -> Result<Answer, reqwest::Error> {
+        let mut request = self.client.post(self.url(path)).body(body.to_vec());
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        answer(request.send().await?).await
+    }
+
+    /// Asks the admin port.
+    pub async fn ask(&self, method: &str, path: &str) -> Answer {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        answer(self.client.request(method, self.admin_url(path)).send().await.unwrap()).await.unwrap()
+    }
+
+    /// Sends a delivery and expects an answer.
+    pub async fn deliver(&self, path: &str, delivery: &Sent) -> Answer {
+        self.post(path, &delivery.headers, &delivery.body).await.unwrap()
+    }
+
+    /// The lines of a file that commands write, in order; empty if there is none.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The first column of each row, as text, read beside the node.
+    pub fn sql(&self, query: &str) -> Vec<String> {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let db = rusqlite::Connection::open_with_flags(self.path("hookonce.db"), flags).unwrap();
+        db.busy_timeout(PATIENCE).unwrap();
+        let mut query = db.prepare(query).unwrap();
+        let text = |row: &rusqlite::Row<'_>| {
+            Ok(match row.get_ref(0)? {
+                rusqlite::types::ValueRef::Null => String::new(),
+                rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                rusqlite::types::ValueRef::Real(number) => number.to_string(),
+                rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                rusqlite::types::ValueRef::Blob(bytes) => hex::encode(bytes),
+            })
+        };
+        let rows = query.query_map([], text).unwrap();
+        rows.map(|row| row.unwrap()).collect()
+    }
+
+    /// How many events there are in this state, by its word.
+    pub fn count(&self, state: &str) -> usize {
+        self.sql(&format!("select count(*) from events where state = '{state}'"))[0].parse().unwrap()
+    }
+
+    /// Waits until every event is done or dead.
+    pub async fn quiet(&self) {
+        until("every event to end", || self.count("waiting") + self.count("running") == 0).await;
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        if let Some(mut node) = self.node.take() {
+            if std::thread::panicking() {
+                eprintln!("the node said:\n{}", node.log.lock().unwrap());
+            }
+            node.child.kill().ok();
+            node.child.wait().ok();
+        }
+    }
+}
+
+async fn answer(response: reqwest::Response) -> Result<Answer, reqwest::Error> {
+    let status = response.status().as_u16();
+    let named = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+        (name.to_string(), value.to_str().unwrap_or("").to_owned())
+    };
+    let headers = response.headers().iter().map(named).collect();
+    Ok(Answer { status, headers, body: response.bytes().await?.to_vec() })
+}
+
+/// Waits for a fact.
+pub async fn until(what: &str, fact: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !fact() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A delivery as a sender sends it.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Sent {
+    /// Signed as GitHub does, of this kind, under this id.
+    pub fn github(kind: &str, id: &str, body: &str) -> Self {
+        let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
+        headers.push(("x-github-event".into(), kind.into()));
+        Self { headers, body: body.as_bytes().to_vec() }
+    }
+
+    /// A push of this image, changed to this version at this second.
+    pub fn package(id: &str, tag: &str, version: u64, second: u32) -> Self {
+        Self::github("registry_package", id, &package(tag, version, second))
+    }
+
+    /// The same with this header replaced.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(n, _)| n != name);
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// The body of a push: the real one of the first user, with these values.
+pub fn package(tag: &str, version: u64, second: u32) -> String {
+    let mut body: Json = serde_json::from_str(&payload("ghcr_latest.json")).unwrap();
+    let package = &mut body["registry_package"];
+    package["updated_at"] = format!("2026-02-07T16:20:{second:02}Z").into();
+    let of = &mut package["package_version"];
+    of["id"] = version.into();
+    of["version"] = format!("sha256:{version:064x}").into();
+    of["container_metadata"]["tag"]["name"] = tag.into();
+    body.to_string()
+}
+
+pub fn payload(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/payloads").join(name)).unwrap()
+}
+
+/// One image push as GitHub delivers it.
+pub fn storm(name: &str) -> Vec<Sent> {
+    let one = |line: &str| {
+        let saved: Json = serde_json::from_str(line).unwrap();
+        let text = |at: &str| saved["headers"][at].as_str().unwrap().to_owned();
+        Sent::github(&text("X-GitHub-Event"), &text("X-GitHub-Delivery"), saved["body"].as_str().unwrap())
+    };
+    payload(name).lines().map(one).collect()
+}

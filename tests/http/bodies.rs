@@ -1,0 +1,295 @@
+//! Limits of a body, and of all bodies together.
+
+use crate::wire::{LONG, Port, Setting, announce, eventually, post};
+use bytes::Bytes;
+use hookonce::http::accept::Limits;
+use hookonce::http::bare::bare;
+use hookonce::http::body::{BodiesInFlight, BodyError, BodyLimits, read};
+use hookonce::http::reply::no_body;
+use http_body_util::Full;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn small() -> Setting {
+    Setting { body: BodyLimits { bytes: 1000, ..BodyLimits::default() }, ..Setting::default() }
+}
+
+/// 1,000 bytes per second, and never more than 300 ms behind.
+fn paced() -> Setting {
+    Setting {
+        body: BodyLimits { bytes_per_second: 1000, behind: 300 * MS, ..BodyLimits::default() },
+        ..Setting::default()
+    }
+}
+
+fn chunked(path: &str, chunks: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n{chunks}")
+}
+
+#[tokio::test]
+async fn a_body_is_too_large_by_its_announcement_before_a_byte_of_it_is_sent() {
+    let port = Port::open(small()).await;
+    assert_eq!(port.ask(post("/", 1000)).await.map(|a| a.status), Some(200));
+    let answer = port.ask(announce("/", 1001)).await.expect("an answer");
+    assert_eq!((answer.status, answer.body.as_str()), (413, r#"{"reason":"too_large","status":"refused"}"#));
+    assert!(answer.head.contains("connection: close"), "{}", answer.head);
+    let answer = port.ask(announce("/", usize::MAX >> 1)).await.expect("an answer");
+    assert_eq!(answer.status, 413);
+    assert_eq!(port.requests(), ["POST / 1000"]);
+}
+
+#[tokio::test]
+async fn a_body_is_too_large_by_what_comes_of_it() {
+    let port = Port::open(small()).await;
+    let chunk = format!("fa\r\n{}\r\n", "b".repeat(250));
+    let end = "0\r\n\r\n";
+    assert_eq!(port.ask(chunked("/", &format!("{}{end}", chunk.repeat(4)))).await.map(|a| a.status), Some(200));
+    assert_eq!(port.ask(chunked("/", &format!("{}1\r\nb\r\n", chunk.repeat(4)))).await.map(|a| a.status), Some(413));
+    assert_eq!(port.ask(chunked("/", &chunk.repeat(400))).await.map(|a| a.status), Some(413));
+    assert_eq!(port.requests(), ["POST / 1000"]);
+    assert_eq!(port.seen.flight.used(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
+    let limits = Limits { linger_time: LONG, ..Limits::default() };
+    let port = Port::open(Setting { limits, ..small() }).await;
+    let mut client = port.connect().await;
+    // Whoever closes over unread bytes resets the connection, and most clients then report the reset, not the answer.
+    client.stream.write_all(&post("/", 8 << 20)).await.expect("no reset while it sends");
+    assert_eq!(client.answer().await.map(|a| a.status), Some(413));
+    let mut rest = Vec::new();
+    client.stream.read_to_end(&mut rest).await.expect("an end, not a reset");
+    assert_eq!(rest, b"");
+}
+
+#[tokio::test]
+async fn a_client_that_never_stops_after_a_413_is_cut() {
+    let limits = Limits { linger_time: 200 * MS, connections: 1, ..Limits::default() };
+    let port = Port::open(Setting { limits, ..small() }).await;
+    let mut endless = port.connect().await;
+    endless.send(announce("/", 1 << 40)).await;
+    assert_eq!(endless.answer().await.map(|a| a.status), Some(413));
+    let next = port.ask(post("/", 1));
+    let flood = async {
+        loop {
+            endless.send(vec![b'b'; 64 << 10]).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let answer = tokio::select! { answer = next => answer, () = flood => unreachable!("it has no end") };
+    assert_eq!(answer.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_given_up_after_the_time_it_may_be_behind() {
+    let port = Port::open(paced()).await;
+    for sent in [0, 1, 100, 100_000] {
+        let mut client = port.connect().await;
+        client.send(announce("/", 200_000)).await;
+        client.send(vec![b'b'; sent]).await;
+        let start = Instant::now();
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.body.as_str()), (408, r#"{"reason":"too_slow","status":"refused"}"#));
+        assert!((250 * MS..5000 * MS).contains(&start.elapsed()), "{:?} after {sent} bytes", start.elapsed());
+        client.ended().await;
+    }
+    assert_eq!(port.seen.flight.used(), 0);
+}
+
+#[tokio::test]
+async fn a_body_slower_than_the_rate_is_given_up_although_it_never_stalls() {
+    let port = Port::open(paced()).await;
+    let mut client = port.connect().await;
+    client.send(announce("/", 100_000)).await;
+    let start = Instant::now();
+    // 1 byte each 20 ms is 50 a second, a twentieth of the rate.
+    while timeout(20 * MS, client.ended()).await.is_err() {
+        client.send("b").await;
+        assert!(start.elapsed() < LONG, "it is never given up");
+    }
+    assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
+    assert_eq!(port.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_slow_body_that_keeps_the_rate_is_taken() {
+    let body = BodyLimits { behind: 700 * MS, ..paced().body };
+    let port = Port::open(Setting { body, ..Setting::default() }).await;
+    let mut client = port.connect().await;
+    client.send(announce("/", 4000)).await;
+    let start = Instant::now();
+    // Twice the rate, and almost three times as long as a stall may be.
+    for n in 1..=40 {
+        client.send([b'b'; 100]).await;
+        tokio::time::sleep_until(start + 50 * MS * n).await;
+    }
+    assert!(start.elapsed() > 1900 * MS);
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    assert_eq!(port.requests(), ["POST / 4000"]);
+}
+
+#[tokio::test]
+async fn a_body_without_room_is_answered_503_at_once_and_taken_when_others_are_done() {
+    let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
+    let mut held = Vec::new();
+    for n in 1..=2 {
+        let mut client = port.connect().await;
+        client.send(post("/hold", 450)).await;
+        eventually("the body is with the handler", || port.requests().len() == n).await;
+        held.push(client);
+    }
+    assert_eq!(port.seen.flight.used(), 900);
+    let answer = port.ask(announce("/", 101)).await.expect("an answer");
+    assert_eq!((answer.status, answer.body.as_str()), (503, r#"{"status":"unavailable"}"#));
+    assert!(answer.head.contains("retry-after: 5") && answer.head.contains("connection: close"), "{}", answer.head);
+    let chunks = format!("96\r\n{}\r\n", "b".repeat(150));
+    assert_eq!(port.ask(chunked("/", &chunks)).await.map(|a| a.status), Some(503));
+    assert_eq!(port.ask(post("/", 100)).await.map(|a| a.status), Some(200));
+    port.seen.release.add_permits(2);
+    for client in &mut held {
+        assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    }
+    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+    assert_eq!(port.ask(post("/", 1000)).await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn an_announcement_takes_no_room_from_others() {
+    let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
+    let mut announcing = port.connect().await;
+    announcing.send(announce("/", 900)).await;
+    announcing.send("b").await;
+    eventually("its first byte is counted", || port.seen.flight.used() == 1).await;
+    assert_eq!(port.ask(post("/", 900)).await.map(|a| a.status), Some(200));
+    announcing.send([b'b'; 899]).await;
+    assert_eq!(announcing.answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_body_larger_than_all_room_is_taken_while_it_is_alone() {
+    let port = Port::open(Setting { in_flight: Some(1000), ..Setting::default() }).await;
+    let mut large = port.connect().await;
+    large.send(post("/hold", 5000)).await;
+    eventually("the body is with the handler", || port.requests().len() == 1).await;
+    assert_eq!(port.seen.flight.used(), 5000);
+    assert_eq!(port.ask(announce("/", 1)).await.map(|a| a.status), Some(503));
+    port.seen.release.add_permits(1);
+    assert_eq!(large.answer().await.map(|a| a.status), Some(200));
+    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+    assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn room_is_held_until_the_last_clone_of_the_bytes_is_dropped() {
+    let flight = Arc::new(BodiesInFlight::new(10));
+    let take = |text: &'static str| read(Full::new(Bytes::from(text)), BodyLimits::default(), &flight);
+    let first = take("12345678").await.expect("there is room");
+    let slice = first.slice(2..4);
+    assert_eq!(take("123").await, Err(BodyError::Busy));
+    drop(first);
+    assert_eq!((take("123").await, &slice[..]), (Err(BodyError::Busy), &b"34"[..]));
+    drop(slice);
+    assert_eq!(take("123").await.as_deref(), Ok(&b"123"[..]));
+    assert_eq!((take("").await.as_deref(), flight.used()), (Ok(&b""[..]), 0));
+}
+
+#[tokio::test]
+async fn a_client_that_asks_before_sending_is_told_to_go_on_or_not_to() {
+    let port = Port::open(small()).await;
+    let asking = |n| format!("POST / HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: {n}\r\n\r\n");
+    let mut client = port.connect().await;
+    client.send(asking(5)).await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(100));
+    client.send("bytes").await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    assert_eq!(port.ask(asking(5000)).await.map(|a| a.status), Some(413));
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
+    // One place: each connection is served only when the one before has left nothing behind.
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let port = Port::open(Setting { limits, in_flight: Some(500), ..Setting::default() }).await;
+    let whole = post("/", 400);
+    let chunks = chunked("/", &format!("c8\r\n{0}\r\nc8\r\n{0}\r\n0\r\n\r\n", "b".repeat(200))).into_bytes();
+    for request in [whole, chunks] {
+        for cut in (0..20).map(|n| n * request.len() / 20) {
+            let mut client = port.connect().await;
+            client.send(&request[..cut]).await;
+            drop(client);
+        }
+    }
+    assert_eq!(port.ask(post("/", 500)).await.map(|a| a.status), Some(200));
+    assert_eq!(port.requests(), ["POST / 500"]);
+    assert!(port.close().await < LONG, "a connection was left over");
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_while_it_waits_gives_its_room_back() {
+    let port = Port::open(Setting { in_flight: Some(500), ..Setting::default() }).await;
+    let mut client = port.connect().await;
+    client.send(post("/hold", 500)).await;
+    eventually("the body is with the handler", || port.seen.flight.used() == 500).await;
+    drop(client);
+    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+}
+
+#[tokio::test]
+async fn a_length_that_lies_never_makes_a_body() {
+    let port = Port::open(paced()).await;
+    // More announced than sent, then silence, then an end.
+    assert_eq!(port.ask([announce("/", 10), b"12345".to_vec()].concat()).await.map(|a| a.status), Some(408));
+    let mut client = port.connect().await;
+    client.send([announce("/", 10), b"12345".to_vec()].concat()).await;
+    drop(client);
+    // More sent than announced: the rest is no request.
+    let mut client = port.connect().await;
+    client.send([announce("/", 5), b"1234567890\r\n\r\n".to_vec()].concat()).await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    assert_eq!(client.answer().await.map(|a| a.status), Some(400));
+    client.ended().await;
+    drop(client);
+    let seen = Arc::clone(&port.seen);
+    port.close().await;
+    assert_eq!(*seen.requests.lock().unwrap(), ["POST / 5"]);
+}
+
+#[test]
+fn every_reason_has_its_words_and_its_answer() {
+    let check = |error: BodyError, words: &str, status: u16| {
+        let reply = no_body(error);
+        assert_eq!((error.to_string().as_str(), reply.status), (words, status));
+        assert!(reply.headers.contains(&("connection".to_owned(), "close".to_owned())), "{error}");
+    };
+    check(BodyError::TooLarge, "the body is too large", 413);
+    check(BodyError::TooSlow, "the body came too slowly", 408);
+    check(BodyError::Busy, "too many bodies at once", 503);
+    check(BodyError::Broken, "the body broke off", 400);
+}
+
+#[tokio::test]
+async fn the_bare_handler_takes_the_same_road() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/any", listener.local_addr().unwrap());
+    let (drain, flight) = (CancellationToken::new(), Arc::new(BodiesInFlight::new(1000)));
+    let handler = {
+        let flight = Arc::clone(&flight);
+        move |request| bare(request, Arc::clone(&flight))
+    };
+    let served = tokio::spawn(hookonce::http::accept::serve(listener, handler, Limits::default(), drain.clone()));
+    let client = reqwest::Client::new();
+    let send = async |n| client.post(&url).body(vec![b'b'; n]).send().await.unwrap().status().as_u16();
+    assert_eq!(send(0).await, 200);
+    assert_eq!(send(2000).await, 200);
+    assert_eq!(send((25 << 20) + 1).await, 413);
+    drain.cancel();
+    timeout(LONG, served).await.expect("the port closes").unwrap();
+    assert_eq!(flight.used(), 0);
+}

@@ -1,0 +1,240 @@
+//! Limits of a connection.
+
+use crate::wire::{LONG, Port, Setting, announce, eventually, post};
+use hookonce::http::accept::{Limits, allow_files, serve};
+use hookonce::telemetry::{Format, Log};
+use std::fs::File;
+use std::process::Command;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn with(limits: Limits) -> Setting {
+    Setting { limits, ..Setting::default() }
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_nothing_is_closed_after_the_time_for_headers() {
+    let port = Port::open(with(Limits { header_time: 200 * MS, ..Limits::default() })).await;
+    let took = port.connect().await.ended().await;
+    assert!((150 * MS..5000 * MS).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn headers_that_never_end_are_cut_however_steadily_they_come() {
+    let port = Port::open(with(Limits { header_time: 300 * MS, ..Limits::default() })).await;
+    let mut client = port.connect().await;
+    client.send("POST / HTTP/1.1\r\nhost: test\r\n").await;
+    let start = Instant::now();
+    while timeout(20 * MS, client.ended()).await.is_err() {
+        client.send("x-a: b\r\n").await;
+        assert!(start.elapsed() < LONG, "it is never cut");
+    }
+    assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
+    assert_eq!(port.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn between_two_requests_a_connection_has_the_idle_time_and_not_that_for_headers() {
+    let limits = Limits { header_time: 300 * MS, idle_time: 1500 * MS, ..Limits::default() };
+    let port = Port::open(with(limits)).await;
+    let mut client = port.connect().await;
+    for _ in 0..2 {
+        client.send(post("/", 3)).await;
+        assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+        sleep(600 * MS).await;
+    }
+    let took = client.ended().await;
+    assert!((600 * MS..5000 * MS).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn the_second_request_of_a_connection_has_no_more_time_for_its_headers_than_the_first() {
+    let limits = Limits { header_time: 200 * MS, idle_time: LONG, ..Limits::default() };
+    let port = Port::open(with(limits)).await;
+    let mut client = port.connect().await;
+    client.send(post("/", 3)).await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    client.send("POST / HT").await;
+    let took = client.ended().await;
+    assert!((150 * MS..5000 * MS).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_handler_may_take_longer_than_any_time_of_its_connection() {
+    let limits = Limits { header_time: 300 * MS, idle_time: 300 * MS, ..Limits::default() };
+    let port = Port::open(with(limits)).await;
+    let mut client = port.connect().await;
+    client.send(post("/hold", 3)).await;
+    sleep(700 * MS).await;
+    port.seen.release.add_permits(1);
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn too_many_or_too_long_headers_are_answered_431_and_the_client_sees_it() {
+    let limits = Limits { headers: 20, header_bytes: 16 << 10, ..Limits::default() };
+    let port = Port::open(with(limits)).await;
+    let request = |headers: &str| format!("POST / HTTP/1.1\r\nhost: test\r\n{headers}content-length: 0\r\n\r\n");
+    let check = async |headers: &str, wanted: u16| {
+        let answer = port.ask(request(headers)).await;
+        assert_eq!(answer.map(|a| a.status), Some(wanted), "{} bytes of headers", headers.len());
+    };
+    check(&"x-a: b\r\n".repeat(18), 200).await;
+    check(&"x-a: b\r\n".repeat(19), 431).await;
+    check(&"x-a: b\r\n".repeat(1000), 431).await;
+    check(&format!("x-a: {}\r\n", "b".repeat(15 << 10)), 200).await;
+    check(&format!("x-a: {}\r\n", "b".repeat(16 << 10)), 431).await;
+    assert_eq!(port.requests().len(), 2);
+    // Far more than was read when the answer was given: it must not drown in a reset.
+    let mut client = port.connect().await;
+    let long = request(&format!("x-a: {}\r\n", "b".repeat(8 << 20)));
+    client.stream.write_all(long.as_bytes()).await.expect("no reset while it sends");
+    assert_eq!(client.answer().await.map(|a| a.status), Some(431));
+}
+
+#[tokio::test]
+async fn the_default_limits_take_what_senders_send() {
+    let port = Port::open(Setting::default()).await;
+    let headers = format!("x-a: {}\r\n", "v".repeat(400)).repeat(126);
+    let answer = port.ask(format!("POST / HTTP/1.1\r\nhost: t\r\n{headers}content-length: 0\r\n\r\n")).await;
+    assert_eq!(answer.map(|a| a.status), Some(200));
+    let answer = port.ask(format!("POST /{} HTTP/1.1\r\nhost: t\r\n\r\n", "p".repeat(70 << 10))).await;
+    assert_eq!(answer.map(|a| a.status), Some(431));
+}
+
+#[tokio::test]
+async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free() {
+    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let mut held = Vec::new();
+    for n in 1..=3 {
+        let mut client = port.connect().await;
+        client.send(post("/hold", 1)).await;
+        eventually("the request is with the handler", || port.requests().len() == n).await;
+        held.push(client);
+    }
+    let mut fourth = port.connect().await;
+    fourth.send(post("/", 1)).await;
+    assert!(timeout(200 * MS, fourth.answer()).await.is_err(), "a fourth connection was served beside three");
+    drop(held.pop());
+    assert_eq!(fourth.answer().await.map(|a| a.status), Some(200));
+    drop(fourth);
+    for _ in 0..20 {
+        assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_loses_its_place() {
+    let port = Port::open(with(Limits { connections: 1, idle_time: 300 * MS, ..Limits::default() })).await;
+    let mut deaf = port.connect().await;
+    deaf.send(post("/big", 1)).await;
+    eventually("the request is with the handler", || port.requests().len() == 1).await;
+    assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_all_of_a_large_answer() {
+    let port = Port::open(with(Limits { header_time: 300 * MS, idle_time: 600 * MS, ..Limits::default() })).await;
+    let mut client = port.connect().await;
+    client.send(post("/big", 1)).await;
+    // A byte of the next request while this one is being answered must not start the time for headers.
+    client.send("P").await;
+    let mut left = crate::wire::BIG;
+    let mut scrap = vec![0; 2 << 20];
+    while left > 0 {
+        let read = timeout(LONG, client.stream.read(&mut scrap)).await;
+        let read = read.expect("bytes or an end").expect("no reset");
+        assert!(read > 0, "cut with {left} bytes to come");
+        left = left.saturating_sub(read);
+        sleep(50 * MS).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_slow_sockets_do_not_keep_a_legitimate_request_out() {
+    let slow_sockets = if std::env::var_os("HOOKONCE_FULL").is_some() { 9000 } else { 2000 };
+    let allowed = allow_files(2 * slow_sockets).expect("a limit of open files");
+    assert!(allowed > 2 * slow_sockets as u64 + 500, "this system lets a process open only {allowed} files");
+    let port = Port::open(Setting::default()).await;
+    let mut slow = Vec::new();
+    for n in 0..slow_sockets {
+        let mut client = port.connect().await;
+        match n % 3 {
+            0 => client.send("POST / HTTP/1.1\r\nx-a: ").await,
+            1 => client.send(announce("/", 1 << 20)).await,
+            _ => {}
+        }
+        slow.push(client);
+    }
+    let mut kept = port.connect().await;
+    for _ in 0..500 {
+        kept.send(post("/kept", 100)).await;
+        assert_eq!(kept.answer().await.map(|a| a.status), Some(200));
+        assert_eq!(port.ask(post("/new", 100)).await.map(|a| a.status), Some(200));
+    }
+    assert_eq!(port.requests().len(), 1000);
+    drop(slow);
+    port.close().await;
+}
+
+#[tokio::test]
+async fn an_axum_router_is_a_handler() {
+    use axum::{Router, body::Body, routing::get};
+    use tower::ServiceExt as _;
+    let router: Router = Router::new().route("/healthz", get(async || "fine"));
+    let handler = move |request: http::Request<hyper::body::Incoming>| {
+        let answer = router.clone().oneshot(request.map(Body::new));
+        async move { answer.await.unwrap_or_else(|never| match never {}) }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let drain = CancellationToken::new();
+    let served = tokio::spawn(serve(listener, handler, Limits::default(), drain.clone()));
+    let answer = reqwest::get(format!("http://{addr}/healthz")).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "fine"));
+    drain.cancel();
+    timeout(LONG, served).await.expect("the port closes").unwrap();
+}
+
+/// Open files are a limit of the whole process, so this test has one of its own.
+#[test]
+fn without_file_descriptors_a_port_goes_on_and_recovers() {
+    let run = Command::new("sh")
+        .args(["-c", r#"ulimit -n 64; exec "$0" "$@""#])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "connections::out_of_files", "--ignored", "--nocapture"])
+        .output()
+        .expect("sh is there");
+    let said = String::from_utf8_lossy(&run.stdout);
+    let logged = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}\n{logged}");
+    // It fails every 50 ms for 300 ms, and says so once; twice if all this took longer than a second.
+    let complaints = logged.matches("cannot accept a connection").count();
+    assert!((1..=2).contains(&complaints), "{logged}");
+}
+
+#[tokio::test]
+#[ignore = "runs in a process of its own, started by the test above"]
+async fn out_of_files() {
+    Log::start(Format::Text, Box::new(std::io::stderr()));
+    let port = Port::open(Setting::default()).await;
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+        assert!(files.len() < 100, "the limit of open files is not in force");
+    }
+    // One descriptor for the client, none for the server's end.
+    files.pop();
+    let mut client = port.connect().await;
+    client.send(post("/", 1)).await;
+    assert!(timeout(300 * MS, client.answer()).await.is_err(), "served without a descriptor");
+    files.clear();
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    assert!(TcpStream::connect(port.addr).await.is_ok());
+    port.close().await;
+}

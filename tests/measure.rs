@@ -1,0 +1,124 @@
+//! Figures, not tests: `cargo test --release --test measure -- --ignored --nocapture`.
+#![cfg(feature = "sqlite")]
+#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
+
+use hookonce::decide::claim::New;
+use hookonce::decide::time::Duration;
+use hookonce::store::Store;
+use hookonce::store::contract::making;
+use hookonce::store::sqlite::{Access, Sqlite};
+use rusqlite::Connection;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The size of a registry's delivery, as measured.
+const BODY: usize = 10_361;
+
+/// Two keys each, as a delivery id and a body make them.
+fn batch(store: &Sqlite, from: usize, size: usize, body: &[u8]) -> Vec<New> {
+    let one = |n: usize| {
+        let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
+        let made = if body.is_empty() { made.recorded().kept(without_body()) } else { made.recorded() };
+        made.carrying(bytes::Bytes::copy_from_slice(body)).made(store.now())
+    };
+    (from..from + size).map(one).collect()
+}
+
+fn without_body() -> hookonce::decide::source::Kept {
+    hookonce::decide::source::Kept { body: Duration::ZERO, ..Default::default() }
+}
+
+async fn rate(store: &Sqlite, total: usize, size: usize, body: &[u8], from: usize) -> f64 {
+    let batches: Vec<_> = (0..total / size).map(|n| batch(store, from + n * size, size, body)).collect();
+    let begun = Instant::now();
+    for batch in batches {
+        store.claim(batch).await.unwrap();
+    }
+    (total / size * size) as f64 / begun.elapsed().as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn claims_per_second() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let body = vec![b'x'; BODY];
+    for round in 0..3 {
+        for (size, total) in [(1, 3_000), (64, 30_000), (512, 60_000)] {
+            for (name, body) in [("no body", &[][..]), ("10 KB body", &body)] {
+                let total = if body.is_empty() { total } else { total / 3 };
+                let path = dir.path().join(format!("{round}-{size}-{name}.db"));
+                let store = Sqlite::open(&path, Access::Node).unwrap();
+                let new = rate(&store, total, size, body, 0).await;
+                let again = rate(&store, total, size, body, 0).await;
+                println!("round {round}, {size:>3} per batch, {name:>10}: {new:>7.0} new/s, {again:>7.0} duplicates/s");
+            }
+        }
+    }
+}
+
+/// One claim each, from 32 tasks that wait for their answer: batches form by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn claims_from_many_at_once() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
+        let store = Arc::new(Sqlite::open(&dir.path().join(format!("{name}.db")), Access::Node).unwrap());
+        let mut each: Vec<Vec<Vec<New>>> = Vec::new();
+        for task in 0..32 {
+            each.push((0..500).map(|n| batch(&store, task * 500 + n, 1, body)).collect());
+        }
+        let begun = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        for claims in each {
+            let store = store.clone();
+            tasks.spawn(async move {
+                for claim in claims {
+                    store.claim(claim).await.unwrap();
+                }
+            });
+        }
+        tasks.join_all().await;
+        let rate = 16_000.0 / begun.elapsed().as_secs_f64();
+        println!("32 at once, {name:>10}: {rate:>7.0} new/s in {} commits", store.commits());
+    }
+}
+
+/// How long one batch waits while others are written before and after it: the log is moved now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn how_long_a_batch_waits() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
+        let store = Sqlite::open(&dir.path().join(format!("{name}.db")), Access::Node).unwrap();
+        let batches: Vec<_> = (0..1_000).map(|n| batch(&store, n * 32, 32, body)).collect();
+        let mut waits = Vec::new();
+        for batch in batches {
+            let begun = Instant::now();
+            store.claim(batch).await.unwrap();
+            waits.push(begun.elapsed());
+        }
+        waits.sort();
+        println!("{name:>10}, 32 per batch: p50 {:?}, p99 {:?}, longest {:?}", waits[500], waits[990], waits[999]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures; MANY is how many events"]
+async fn many_events() {
+    let many: usize = std::env::var("MANY").map_or(200_000, |many| many.parse().unwrap());
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let path = dir.path().join("a.db");
+    let store = Sqlite::open(&path, Access::Node).unwrap();
+    let slice = many / 10;
+    for n in 0..10 {
+        let rate = rate(&store, slice, 512, &[], n * slice).await;
+        println!("{:>8} events: {rate:>7.0} new/s", (n + 1) * slice);
+    }
+    drop(store);
+    let db = Connection::open(&path).unwrap();
+    let mut sizes = db.prepare("select name, sum(pgsize) from dbstat group by name order by 2 desc").unwrap();
+    let sizes = sizes.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, f64>(1)?))).unwrap();
+    for (name, bytes) in sizes.flatten().filter(|(_, bytes)| *bytes > 1e6) {
+        println!("{name:>20}: {:>6.1} bytes per event", bytes / many as f64);
+    }
+}

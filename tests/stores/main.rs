@@ -1,0 +1,55 @@
+//! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
+#![cfg_attr(feature = "sqlite", expect(clippy::unwrap_used, reason = "these are tests, their helpers too"))]
+
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{self, Fresh};
+use hookonce::store::memory::Memory;
+use hookonce::store::{Due, Look, Store, StoreError};
+use std::sync::Arc;
+
+#[cfg(feature = "sqlite")]
+mod history;
+#[cfg(feature = "sqlite")]
+mod opening;
+#[cfg(feature = "sqlite")]
+mod rot;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+/// What is due anywhere: waiting events, then leases.
+async fn due(store: &dyn Store, limit: usize) -> Result<[Due; 2], StoreError> {
+    Ok([store.due(Look::Strays(Arc::new([])), limit).await?, store.due(Look::Leases, limit).await?])
+}
+
+const START: Timestamp = Timestamp(1_750_000_000_000_000);
+
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    contract::run(async || {
+        let clock = Clock::manual(START);
+        Fresh::of(Memory::new(clock.clone()), move |length: Duration| clock.advance(length))
+    })
+    .await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_keeps_the_contract() {
+    use hookonce::store::sqlite::{Access, Sqlite};
+    let dir = tempfile::tempdir().unwrap();
+    let count = std::sync::atomic::AtomicU32::new(0);
+    contract::run(async || {
+        let n = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = dir.path().join(format!("{n}.db"));
+        let clock = Clock::manual(START);
+        let store = Sqlite::open_by(&path, Access::Node, Some(clock.clone())).unwrap();
+        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(
+            move |id: hookonce::decide::id::EventId| {
+                let db = rusqlite::Connection::open(&path).unwrap();
+                db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();
+            },
+        )
+    })
+    .await;
+}

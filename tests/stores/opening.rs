@@ -1,0 +1,151 @@
+//! Opening an SQLite file: who may, and what is said to who may not.
+
+use crate::history::folder;
+use crate::sqlite::{new, node};
+use hookonce::cli::migrate;
+use hookonce::store::contract::making;
+use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::{Store, StoreError};
+use rusqlite::Connection;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+fn check_refused(path: &Path, access: Access, words: &str) {
+    let said = match Sqlite::open(path, access) {
+        Ok(_) => panic!("it was opened"),
+        Err(error) => error.to_string(),
+    };
+    assert!(said.contains(words) && said.contains(&*path.to_string_lossy()), "{said}");
+}
+
+#[tokio::test]
+async fn one_node_holds_the_lock_and_readers_need_none() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let first = node(&path);
+    check_refused(&path, Access::Node, "in use by another hookonce");
+    check_refused(&path, Access::Tool, "in use by another hookonce");
+    let event = new(&first, making().delivery("d1").carrying("body")).await;
+    let reader = Sqlite::open(&path, Access::Read).unwrap();
+    assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
+    let second = new(&first, making().delivery("d2")).await;
+    assert_eq!(reader.get(second.id).await.unwrap(), Some(second), "a reader sees what was committed meanwhile");
+    let refused = reader.claim(vec![making().made(reader.now())]).await;
+    assert!(matches!(refused, Err(StoreError::Down(_))), "{refused:?}");
+    drop((first, reader));
+    assert!(path.with_extension("db.lock").exists(), "the lock file stays");
+    let tool = Sqlite::open(&path, Access::Tool).unwrap();
+    assert_eq!(tool.get(event.id).await.unwrap(), Some(event));
+}
+
+#[test]
+fn a_new_file_belongs_to_its_owner_alone() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    for name in ["a.db", "a.db-wal", "a.db.lock"] {
+        let mode = std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    drop(store);
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_in_a_sentence() {
+    let dir = folder();
+    let at = |name: &str| dir.path().join(name);
+    check_refused(&at("none.db"), Access::Read, "there is no database");
+    assert!(!at("none.db").exists());
+    check_refused(&at("no/folder.db"), Access::Node, "does not exist");
+    std::fs::write(at("text.db"), "this is not a database, but it is long enough to be taken for one".repeat(40))
+        .unwrap();
+    std::fs::write(at("short.db"), "x").unwrap();
+    for access in [Access::Node, Access::Tool, Access::Read] {
+        check_refused(&at("text.db"), access, "not an SQLite database");
+        check_refused(&at("short.db"), access, "not an SQLite database");
+    }
+    Connection::open(at("other.db")).unwrap().execute_batch("create table users (name)").unwrap();
+    check_refused(&at("other.db"), Access::Node, "another program's database");
+    std::fs::create_dir(at("folder.db")).unwrap();
+    check_refused(&at("folder.db"), Access::Node, "could not be opened");
+
+    drop(node(&at("cut.db")));
+    let whole = std::fs::read(at("cut.db")).unwrap();
+    std::fs::write(at("cut.db"), &whole[..8_192]).unwrap();
+    check_refused(&at("cut.db"), Access::Node, "corrupt");
+}
+
+#[test]
+fn a_database_locked_by_another_program_is_told() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    drop(node(&path));
+    let shell = Connection::open(&path).unwrap();
+    shell.execute_batch("begin immediate").unwrap();
+    check_refused(&path, Access::Node, "locked by another program");
+}
+
+#[test]
+fn a_schema_too_new_or_too_old_or_edited_is_told() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    migrate::up(&path, Some(2), &mut Vec::new()).unwrap();
+    check_refused(&path, Access::Tool, "needs version 3; run `hookonce migrate up`");
+    check_refused(&path, Access::Read, "needs version 3; run `hookonce migrate up`");
+    drop(node(&path));
+    let ahead = |version: u32| {
+        let db = Connection::open(&path).unwrap();
+        db.execute("insert into schema_migrations values (?1, 'later', 'x', 0)", [version]).unwrap();
+    };
+    ahead(4);
+    for access in [Access::Node, Access::Tool, Access::Read] {
+        Sqlite::open(&path, access).unwrap();
+    }
+    ahead(5);
+    for access in [Access::Node, Access::Tool, Access::Read] {
+        check_refused(&path, access, "schema is version 5, and this hookonce knows version 3");
+    }
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("delete from schema_migrations where version > 3").unwrap();
+    db.execute_batch("update schema_migrations set checksum = 'x' where version = 2").unwrap();
+    check_refused(&path, Access::Node, "applied in another form");
+}
+
+/// A small disk of our own, where we may mount one.
+pub(crate) struct Disk(pub(crate) tempfile::TempDir);
+
+impl Disk {
+    pub(crate) fn mount(options: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(dir)),
+            _ => {
+                println!("skipped: only root may mount a disk");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let Some(disk) = Disk::mount("size=64k") else { return };
+    let path = disk.0.path().join("a.db");
+    let _ = std::fs::write(disk.0.path().join("ballast"), vec![0; 60 << 10]);
+    check_refused(&path, Access::Node, "is full");
+    std::fs::remove_file(disk.0.path().join("ballast")).unwrap();
+}
+
+#[test]
+fn a_read_only_folder_is_told() {
+    let Some(disk) = Disk::mount("ro,size=1m") else { return };
+    check_refused(&disk.0.path().join("a.db"), Access::Node, "read-only");
+}

@@ -1,0 +1,225 @@
+//! SQLite as a store: commits, notes, disks that are full, and columns for people.
+
+use crate::history::folder;
+use crate::opening::Disk;
+use hookonce::cli::migrate::{self, Consent};
+use hookonce::decide::claim::{Claim, Same};
+use hookonce::decide::event::{Event, Step};
+use hookonce::decide::id::Node;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{Making, making};
+use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::{Listing, Note, Sighting, Store, StoreError, Stored};
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) fn node(path: &Path) -> Sqlite {
+    Sqlite::open(path, Access::Node).unwrap()
+}
+
+pub(crate) async fn claim(store: &Sqlite, one: Making) -> Claim {
+    let new = one.made(store.now());
+    store.claim(vec![new]).await.unwrap().remove(0)
+}
+
+pub(crate) async fn new(store: &Sqlite, one: Making) -> Event {
+    match claim(store, one).await {
+        Claim::New { event, .. } => *event,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn start(store: &Sqlite, event: &Event) {
+    let step = Step::Start { lasts: Duration::from_hours(1), by: Node("node".into()) };
+    let change = event.change(step, &Route::default(), store.now()).unwrap();
+    store.advance(vec![change]).await.unwrap();
+}
+
+pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
+    match claim {
+        Claim::New { .. } => "new",
+        Claim::Duplicate { .. } => "duplicate",
+        Claim::Stale { .. } => "stale",
+        Claim::Again => "again",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_restart() {
+    let Some(disk) = Disk::mount("size=2m") else { return };
+    let path = disk.0.path().join("a.db");
+    let store = node(&path);
+    std::fs::write(disk.0.path().join("ballast"), vec![0; 600 << 10]).unwrap();
+    let (mut acked, mut refused) = (Vec::new(), Vec::new());
+    for n in 0..150 {
+        let one = making().delivery(&format!("d{n}")).carrying(vec![b'x'; 10_000]);
+        let id = one.id();
+        match store.claim(vec![one.made(store.now())]).await {
+            Ok(_) => acked.push(id),
+            Err(StoreError::Down(_)) => refused.push(id),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(acked.len() > 10 && refused.len() > 10, "{} {}", acked.len(), refused.len());
+    assert_eq!(store.get(refused[0]).await.unwrap(), None);
+    assert!(store.get(acked[0]).await.unwrap().is_some(), "reading goes on");
+    std::fs::remove_file(disk.0.path().join("ballast")).unwrap();
+    acked.push(new(&store, making().delivery("after").carrying("body")).await.id);
+    drop(store);
+    let store = node(&path);
+    for id in acked {
+        assert!(matches!(store.payload(id).await.unwrap(), Stored::Whole(_)));
+    }
+    for id in refused {
+        assert_eq!(store.get(id).await.unwrap(), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_come_together_share_a_commit_and_duplicates_need_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(node(&dir.path().join("a.db")));
+    let batch = (0..64).map(|n| making().delivery(&format!("b{n}")).made(store.now())).collect();
+    store.claim(batch).await.unwrap();
+    assert_eq!(store.commits(), 1);
+    let answers: Vec<_> =
+        (0..200).map(|n| store.claim(vec![making().delivery(&format!("d{n}")).made(store.now())])).collect();
+    for answer in answers {
+        assert!(matches!(answer.await.unwrap()[0], Claim::New { .. }));
+    }
+    let commits = store.commits() - 1;
+    assert!(commits < 100, "{commits} commits for 200 claims that were there at once");
+
+    let watcher = Connection::open(dir.path().join("a.db")).unwrap();
+    let version = || watcher.pragma_query_value(None, "data_version", |row| row.get::<_, i64>(0)).unwrap();
+    let (before, commits) = (version(), store.commits());
+    for n in 0..50 {
+        assert!(matches!(claim(&store, making().delivery(&format!("d{n}"))).await, Claim::Duplicate { .. }));
+    }
+    assert_eq!((version(), store.commits()), (before, commits));
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_nobody_awaits_is_still_made() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    let one = making().delivery("d1");
+    drop(store.claim(vec![one.clone().made(store.now())]));
+    drop(store);
+    assert!(node(&path).get(one.id()).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    let event = new(&store, making().delivery("d1")).await.id;
+    let sighting = Sighting { at: store.now(), delivery_id: Some("d1".into()), same: Same::Delivery };
+    let note = vec![Note { event, sighting }];
+    let commits = store.commits();
+    store.note(note.clone()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(store.commits(), commits, "it is held back");
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert_eq!(store.commits(), commits + 1);
+    assert_eq!(store.story(event).await.unwrap().unwrap().duplicates, 1);
+    store.note(note).await.unwrap();
+    drop(store);
+    assert_eq!(node(&path).story(event).await.unwrap().unwrap().duplicates, 2);
+}
+
+#[tokio::test]
+async fn what_ran_when_the_node_died_expires_at_once_for_the_next_node() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    let event = new(&store, making().delivery("d1")).await;
+    start(&store, &event).await;
+    drop(store);
+    let tool = Sqlite::open(&path, Access::Tool).unwrap();
+    assert!(super::due(&tool, 10).await.unwrap().iter().all(|due| due.events.is_empty()), "a tool leaves leases alone");
+    drop(tool);
+    let store = node(&path);
+    let due: Vec<_> = super::due(&store, 10).await.unwrap().into_iter().flat_map(|due| due.events).collect();
+    assert_eq!(due.len(), 1);
+    let expired = Step::Expire { jitter: hookonce::decide::retry::Jitter(0) };
+    assert!(due[0].after(expired, &Route::default(), store.now()).is_ok());
+}
+
+#[tokio::test]
+async fn the_clock_begins_at_the_latest_time_the_store_holds() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let ahead = Clock::manual(Clock::wall(Timestamp(0)).now() + Duration::from_hours(7 * 24));
+    let store = Sqlite::open_by(&path, Access::Node, Some(ahead.clone())).unwrap();
+    new(&store, making().delivery("d1").recorded()).await;
+    drop(store);
+    assert!(node(&path).now() >= ahead.now());
+}
+
+#[tokio::test]
+async fn declared_fields_are_columns_by_their_name() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    let event = new(&store, making().delivery("d1")).await;
+    let fields: Vec<_> =
+        [("tag", true), ("size", false), ("draft", false), ("state", true), ("Tag", false), ("o'n\"e", false)]
+            .map(|(name, identity)| (name.to_owned(), identity))
+            .into();
+    assert_eq!(store.declare(&fields).await.unwrap(), ["state", "Tag", "o'n\"e"]);
+    assert_eq!(store.declare(&fields[..3]).await.unwrap(), [""; 0]);
+    let db = Connection::open(&path).unwrap();
+    let row = db.query_row("select delivery_id, tag, size, draft, state from events", [], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+    });
+    let expected = ("d1".to_owned(), "latest".to_owned(), 9_007_199_254_740_993_i64, false, "waiting".to_owned());
+    assert_eq!(row.unwrap(), expected);
+    let plan = "explain query plan select id from events where tag = 'latest'";
+    let plan: String = db.query_row(plan, [], |row| row.get(3)).unwrap();
+    assert!(plan.contains("events_field_tag"), "{plan}");
+    start(&store, &event).await;
+    new(&store, making().delivery("d2")).await;
+    drop(store);
+    assert_eq!(node(&path).list(Listing { limit: 10, ..Listing::default() }).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn up_down_and_up_again_leaves_the_same_schema_even_with_declared_fields() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let schema = || {
+        let db = Connection::open(&path).unwrap();
+        let mut rows = db.prepare("select type, name, sql from sqlite_schema order by 1, 2").unwrap();
+        let one = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        rows.query_map([], one).unwrap().collect::<Result<Vec<(String, String, Option<String>)>, _>>().unwrap()
+    };
+    drop(node(&path));
+    let plain = schema();
+    for to in [2, 1, 0] {
+        let store = node(&path);
+        store.declare(&[("tag".into(), true), ("size".into(), false)]).await.unwrap();
+        let event = new(&store, making().delivery("d1").carrying("body")).await;
+        start(&store, &event).await;
+        drop(store);
+        let declared = schema();
+        migrate::down(&path, to, Consent::Given, &mut Vec::new()).unwrap();
+        migrate::up(&path, None, &mut Vec::new()).unwrap();
+        if to > 0 {
+            assert_eq!(schema(), declared, "{to}");
+            let store = node(&path);
+            assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate");
+            let body = store.payload(event.id).await.unwrap();
+            assert!(matches!((to, body), (2, Stored::Whole(_)) | (1, Stored::Forgotten)));
+            drop(store);
+            migrate::down(&path, 0, Consent::Given, &mut Vec::new()).unwrap();
+            migrate::up(&path, None, &mut Vec::new()).unwrap();
+        }
+        assert_eq!(schema(), plain, "{to}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Rules that can be tests: the direction of `use`, no clock where none belongs, files of one idea, words that are true.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::path::{Path, PathBuf};
+
+/// Who may know whom: a part, and the parts it may name.
+const DIRECTION: &[(&str, &[&str])] = &[
+    ("decide", &["decide"]),
+    ("telemetry", &["decide", "telemetry"]),
+    ("store", &["decide", "store", "telemetry"]),
+    ("action", &["decide", "action", "telemetry"]),
+    ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
+    ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
+    ("config", &["decide", "action", "config"]),
+    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http"]),
+    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),
+];
+
+/// A file is one idea. Longer than this, look for the second one in it.
+const LINES_MAX: usize = 420;
+
+fn root() -> PathBuf {
+    env!("CARGO_MANIFEST_DIR").into()
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Every file under `src/`, with its part and its text.
+fn sources() -> Vec<(String, String, String)> {
+    let src = root().join("src");
+    let named = |path: PathBuf| {
+        let inside = path.strip_prefix(&src).unwrap().display().to_string();
+        let part = inside.split(['/', '.']).next().unwrap().to_owned();
+        (inside, part, std::fs::read_to_string(&path).unwrap())
+    };
+    rust_files(&src).into_iter().map(named).collect()
+}
+
+/// The text without comments and without the tests at its end.
+fn code(text: &str) -> String {
+    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_part_knows_only_whom_it_may() {
+    let mut named = 0;
+    for (file, part, text) in sources() {
+        let Some((_, may)) = DIRECTION.iter().find(|(of, _)| *of == part) else { continue };
+        for (at, _) in text.match_indices("crate::") {
+            let other: String = text[at + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            named += 1;
+            assert!(may.contains(&&*other), "{file} names `{other}`, which `{part}` may not know");
+        }
+    }
+    assert!(named > 100, "the test looks at nothing");
+}
+
+#[test]
+fn decide_has_no_clock_no_randomness_no_io_and_does_not_wait() {
+    for (file, _, text) in sources().into_iter().filter(|(_, part, _)| part == "decide") {
+        let code = code(&text);
+        let strange =
+            ["now()", "::rand::", "std::fs", "std::net", "std::env", "tokio", "async ", "std::thread", "now_v7"];
+        for word in strange {
+            assert!(!code.contains(word), "{file} has `{word}`");
+        }
+    }
+}
+
+#[test]
+fn nobody_unwraps_in_src() {
+    for (file, _, text) in sources() {
+        let tests = file.ends_with("tests.rs") || file.contains("/tests/");
+        assert!(tests || !code(&text).contains(".unwrap()"), "{file} unwraps");
+    }
+}
+
+#[test]
+fn a_file_is_one_idea() {
+    let mut long = Vec::new();
+    for (file, _, text) in sources() {
+        let lines = code(&text).lines().count();
+        if lines > LINES_MAX {
+            long.push(format!("{file}: {lines} lines"));
+        }
+    }
+    assert!(long.is_empty(), "is there a second idea in them?\n{}", long.join("\n"));
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let dependencies = text.split("[dependencies]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();
+    for line in dependencies.lines().filter(|line| line.contains(" = ")) {
+        assert!(line.contains('#'), "why is this there? {line}");
+    }
+}
+
+/// The fenced blocks of this language in a document.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_config_in_the_readme_is_right() {
+    let blocks = blocks("README.md", "toml");
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        let env = |name: &str| Some(format!("a secret for {name}"));
+        let config = hookonce::config::parse(&block, "README.md", &root(), &env);
+        config.unwrap_or_else(|problems| panic!("{problems}"));
+    }
+}
+
+#[test]
+fn the_documents_name_only_files_that_are_there() {
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        let text = std::fs::read_to_string(root().join(document)).unwrap();
+        let linked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let quoted =
+            text.split('`').skip(1).step_by(2).filter(|word| word.starts_with("src/") || word.starts_with("tests/"));
+        for path in linked.chain(quoted).filter(|path| !path.starts_with("http")) {
+            assert!(root().join(path).exists(), "{document} names {path}");
+        }
+    }
+}
