@@ -2,7 +2,6 @@
 
 use crate::bug::Bug;
 use crate::command::Comes;
-use crate::node::runs_by;
 use crate::oracle::{Broken, Kind};
 use crate::plan::{LEASE, seconds};
 use crate::world::World;
@@ -80,7 +79,7 @@ impl World {
         };
         let step = Step::Start { lasts, by: by.clone() };
         match self.advance_by(&attempt.event, step, &attempt.route, Kind::Start)? {
-            Some(Ok(Advance::Written { event, .. })) if runs_by(&event, &by) => {
+            Some(Ok(Advance::Written { event, .. })) if event.runs_by(&by) => {
                 attempt.event = *event;
                 attempt.phase = Phase::Begin;
                 Ok(Some(attempt))
@@ -101,7 +100,7 @@ impl World {
     fn started_after_all(&mut self, by: &Name, mut attempt: Box<Attempt>) -> Option<Box<Attempt>> {
         let stands = self.get(attempt.event.id)?;
         let expected = (attempt.event.life, attempt.event.attempt + 1);
-        if runs_by(&stands, by) && (stands.life, stands.attempt) == expected {
+        if stands.runs_by(by) && (stands.life, stands.attempt) == expected {
             attempt.sent = match stands.state.wake_at() {
                 _ if self.bug == Some(Bug::LeaseFromAnswer) => self.now(),
                 Some(until) => attempt.sent.min(until - LEASE),
@@ -159,7 +158,7 @@ impl World {
     fn is_still_ours(&mut self, node: usize, attempt: &mut Attempt) -> bool {
         let Some(stands) = self.get(attempt.event.id) else { return false };
         let same = (stands.life, stands.attempt) == (attempt.event.life, attempt.event.attempt);
-        let ours = same && runs_by(&stands, &self.nodes[node].name);
+        let ours = same && stands.runs_by(&self.nodes[node].name);
         if ours {
             attempt.event = stands;
         }

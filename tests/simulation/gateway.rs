@@ -2,7 +2,7 @@
 
 use crate::attempt::{Attempt, Phase};
 use crate::bug::Bug;
-use crate::node::{Receive, Task, runs_by};
+use crate::node::{Receive, Task};
 use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::LEASE;
 use crate::tap::{Write, Wrote};
@@ -49,8 +49,7 @@ impl World {
         }
         let permit = self.plan.in_doubt == InDoubt::Retry && self.nodes[node].permits() > 0;
         if permit {
-            new.event.attempt = 1;
-            new.event.state = State::Running { until: new.event.received_at + LEASE, by: name };
+            new.event = new.event.begun(LEASE, name);
         }
         let route = self.route(&new.event).expect("it was judged to be there");
         let receive = Receive { sent, new, route, first: None, permit, tries: 0, rearm: None };
@@ -83,7 +82,7 @@ impl World {
         match self.write(write)? {
             Ok(Wrote::Claim(Claim::New { event, .. })) => {
                 self.answer("I1", event.id)?;
-                let ours = event.revision == Revision::FIRST && runs_by(&event, &self.nodes[node].name);
+                let ours = event.revision == Revision::FIRST && event.runs_by(&self.nodes[node].name);
                 let ours = ours || (self.bug == Some(Bug::ActsOnAnyClaim) && receive.permit);
                 let sent = if self.bug == Some(Bug::LeaseFromAnswer) { self.now() } else { first };
                 let route = receive.route;

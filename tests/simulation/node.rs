@@ -76,10 +76,6 @@ impl Task {
     }
 }
 
-pub(crate) fn runs_by(event: &Event, node: &Name) -> bool {
-    matches!(&event.state, State::Running { by, .. } if by == node)
-}
-
 impl World {
     /// One task of a node gets one step further.
     pub(crate) fn work(&mut self, node: usize, task: usize) -> Result<(), Broken> {

@@ -15,7 +15,7 @@ use hookonce::decide::source::{Keep, Kept, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::memory::Memory;
-use hookonce::store::{Answer, Due, Keeps, Listing, Store, StoreError};
+use hookonce::store::{Answer, Due, Keeps, Listing, Look, Store, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -139,8 +139,18 @@ impl World {
         ready(self.store.list(Listing { limit: usize::MAX, ..Listing::default() })).expect("memory lists")
     }
 
+    /// All that a node looks for: ended leases, events without a route, and what is due on each route.
     pub(crate) fn due(&self) -> Due {
-        ready(self.store.due(8)).expect("memory answers")
+        let source = self.source();
+        let known: Arc<[_]> = source.routes.iter().map(|route| (source.name.clone(), route.name.clone())).collect();
+        let routes = known.iter().map(|(source, route)| Look::Route(source.clone(), route.clone()));
+        let mut all = Due::default();
+        for look in [Look::Leases, Look::Strays(known.clone())].into_iter().chain(routes) {
+            let due = ready(self.store.due(look, 8)).expect("memory answers");
+            all.events.extend(due.events);
+            all.next = all.next.into_iter().chain(due.next).min();
+        }
+        all
     }
 
     fn live(&mut self) -> Result<(), Broken> {
