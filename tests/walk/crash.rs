@@ -1,0 +1,54 @@
+//! A node that dies in the middle.
+
+use crate::house::{House, until};
+use crate::{IN, number, numbers, touch};
+
+#[tokio::test]
+async fn a_command_dies_with_its_node_and_is_run_again_by_the_next() {
+    let step = "echo $$ >> pid; until test -e go; do sleep 0.01; done; echo end $HOOKONCE_ATTEMPT >> runs";
+    let retry = "retry = { attempts = 1, first = \"1ms\" }";
+    let mut house = House::new(&numbers("", &format!("{retry}\nrun = {{ steps = [\"{step}\"] }}")));
+    let id = house.deliver(IN, &number("a", 1)).await.event();
+    until("the command", || !house.lines("pid").is_empty()).await;
+    house.kill();
+    let process = format!("/proc/{}", house.lines("pid")[0]);
+    until("the command to be gone", || !std::path::Path::new(&process).exists()).await;
+    touch(&house, "go");
+    house.start();
+    let again = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((again.word(), again.event()), ("duplicate".into(), id), "{again:?}");
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["end 2"]);
+}
+
+#[tokio::test]
+async fn under_hold_a_command_that_died_with_its_node_is_not_run_again() {
+    let step = "echo run >> runs; sleep 60";
+    let mut house = House::new(&numbers("", &format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"] }}")));
+    house.deliver(IN, &number("a", 1)).await;
+    until("the command", || !house.lines("runs").is_empty()).await;
+    house.kill();
+    house.start();
+    house.quiet().await;
+    assert_eq!(house.sql("select cause from events"), ["in_doubt"]);
+    assert_eq!(house.lines("runs").len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
+    let step = "echo $HOOKONCE_FIELD_N >> runs; until test -e go; do sleep 0.01; done";
+    let route = format!("at_once = 1\nretry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{step}\"] }}");
+    let mut house = House::new(&numbers("", &route));
+    for n in 1..=5 {
+        assert_eq!(house.deliver(IN, &number("n", n)).await.status, 202);
+    }
+    until("the first", || house.lines("runs") == ["1"]).await;
+    house.kill();
+    std::fs::remove_file(house.path("runs")).unwrap();
+    touch(&house, "go");
+    house.start();
+    house.quiet().await;
+    let mut runs = house.lines("runs");
+    runs.sort();
+    assert_eq!(runs, ["1", "2", "3", "4", "5"]);
+}

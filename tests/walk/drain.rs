@@ -1,0 +1,58 @@
+//! Told to stop: what runs may end, nothing new begins.
+
+use crate::house::{House, until};
+use crate::{IN, number, numbers, touch};
+use rustix::process::Signal;
+
+const WAITS: &str =
+    "run = { steps = [\"echo begin >> runs; until test -e go; do sleep 0.01; done; echo end >> runs\"] }";
+
+#[tokio::test]
+async fn a_command_under_way_may_end_and_nothing_new_is_taken() {
+    let mut house = House::new(&numbers("", WAITS));
+    house.deliver(IN, &number("a", 1)).await;
+    until("it to run", || house.lines("runs").len() == 1).await;
+    house.signal(Signal::TERM);
+    until("it to drain", || house.log().contains("draining")).await;
+    let sent = number("b", 2);
+    let late = house.post(IN, &sent.headers, &sent.body).await;
+    assert!(late.as_ref().map_or(true, |answer| answer.status == 503), "{late:?}");
+    touch(&house, "go");
+    let (status, said) = house.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(house.lines("runs"), ["begin", "end"]);
+    assert_eq!(house.sql("select state from events"), ["done"]);
+}
+
+#[tokio::test]
+async fn who_waits_for_an_answer_still_gets_it() {
+    let mut house = House::new(&numbers("respond = \"done\"", WAITS));
+    let sent = number("a", 1);
+    let (answer, ()) = tokio::join!(house.deliver(IN, &sent), async {
+        until("it to run", || house.lines("runs").len() == 1).await;
+        house.signal(Signal::TERM);
+        until("it to drain", || house.log().contains("draining")).await;
+        touch(&house, "go");
+    });
+    assert_eq!((answer.status, &*answer.word()), (200, "done"), "{answer:?}");
+    assert_eq!(house.wait().0.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_command_and_its_outcome_is_unknown() {
+    for (in_doubt, state) in [("retry", "waiting "), ("hold", "dead in_doubt")] {
+        let step = "echo $$ >> pid; sleep 60";
+        let route = format!("in_doubt = \"{in_doubt}\"\nrun = {{ steps = [\"{step}\"] }}");
+        let mut house = House::new(&numbers("", &route));
+        house.deliver(IN, &number("a", 1)).await;
+        until("the command", || !house.lines("pid").is_empty()).await;
+        house.signal(Signal::TERM);
+        until("it to drain", || house.log().contains("draining")).await;
+        house.signal(Signal::TERM);
+        let (status, said) = house.wait();
+        assert_eq!(status.code(), Some(0), "{said}");
+        assert_eq!(house.sql("select state || ' ' || coalesce(cause, '') from events"), [state]);
+        assert_eq!(house.sql("select outcome from attempts"), ["unknown"]);
+        assert!(!std::path::Path::new(&format!("/proc/{}", house.lines("pid")[0])).exists(), "{said}");
+    }
+}

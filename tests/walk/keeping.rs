@@ -1,0 +1,102 @@
+//! What is remembered, for how long, and under which names.
+
+use crate::house::{House, Sent, until};
+use crate::{GHCR, IN, ghcr, number, numbers};
+use std::time::{Duration, Instant};
+
+const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
+
+#[tokio::test]
+async fn what_is_only_recorded_is_done_when_it_is_answered_in_one_commit() {
+    let house = House::new(&numbers("", ""));
+    let answer = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((answer.status, &*answer.word()), (202, "accepted"), "{answer:?}");
+    assert_eq!(house.sql("select state || ' ' || revision || ' ' || attempt from events"), ["done 1 0"]);
+    let again = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((again.status, again.json()["state"].as_str()), (200, Some("done")), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_is_forgotten_may_act_again_and_not_before() {
+    let house = House::new(&numbers("once = { keep = \"2s\", keep_body = \"1s\" }", RUN));
+    let first = house.deliver(IN, &number("a", 1)).await.event();
+    house.quiet().await;
+    let ended = Instant::now();
+    until("the body to go", || !house.sql("select 1 from events where ended_at is not null").is_empty()).await;
+    let mut bodies = 0;
+    let mut forgotten = 0;
+    while forgotten == 0 {
+        assert!(ended.elapsed() < Duration::from_secs(20), "it is not forgotten");
+        let answer = house.ask("POST", "/api/forget").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        (bodies, forgotten) =
+            (bodies + answer.json()["bodies"].as_u64().unwrap(), answer.json()["forgotten"].as_u64().unwrap());
+        if bodies == 1 && forgotten == 0 {
+            // Its keys are still there, its body is not.
+            let replay = house.ask("POST", &format!("/api/events/{first}/replay")).await;
+            assert_eq!(replay.status, 410, "{replay:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(ended.elapsed() > Duration::from_millis(1900), "forgotten after {:?}", ended.elapsed());
+    assert_eq!((bodies, forgotten), (1, 1));
+    let again = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!(again.word(), "accepted", "{again:?}");
+    assert_ne!(again.event(), first);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "1"]);
+}
+
+#[tokio::test]
+async fn forgetting_needs_no_sweep() {
+    let house = House::new(&numbers("once = { keep = \"1s\" }", RUN));
+    house.deliver(IN, &number("a", 1)).await;
+    house.quiet().await;
+    let ended = Instant::now();
+    // Duplicates never extend it.
+    while house.deliver(IN, &number("a", 1)).await.word() == "duplicate" {
+        assert!(ended.elapsed() < Duration::from_secs(20), "it is not forgotten");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(ended.elapsed() > Duration::from_millis(900), "forgotten after {:?}", ended.elapsed());
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "1"]);
+}
+
+#[tokio::test]
+async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is_back() {
+    let retry = "retry = { attempts = 2, first = \"1s\" }\ngroup = \"one\"";
+    let route = |name: &str| numbers("", &format!("{retry}\n{RUN}")).replace("\"act\"", &format!("\"{name}\""));
+    let fails = route("old").replace("steps = [\"", "steps = [\"test -e good || exit 1; ");
+    let mut house = House::new(&fails);
+    let old = house.deliver(IN, &number("a", 1)).await.event();
+    until("its retry to wait", || house.count("waiting") == 1).await;
+    assert!(house.stop().success());
+    crate::touch(&house, "good");
+
+    house.configure(&route("new"));
+    house.start();
+    until("it to be set aside", || house.log().contains("route gone")).await;
+    house.deliver(IN, &number("b", 2)).await;
+    until("another to pass it", || house.lines("runs") == ["2"]).await;
+    assert_eq!(house.ask("GET", &format!("/api/events/{old}")).await.json()["state"], "waiting");
+    assert!(house.stop().success());
+
+    house.configure(&fails);
+    house.start();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["2", "1"]);
+    assert_eq!(house.count("done"), 2);
+}
+
+#[tokio::test]
+async fn fields_are_columns_for_anybody_who_opens_the_database() {
+    let house = House::new(&ghcr("run = { steps = [\"true\"] }"));
+    house.deliver(GHCR, &Sent::package("one", "latest", 7, 1)).await;
+    let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
+    let row = db.query_row("select delivery_id, tag, version_id, sha from events", [], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    let row: (String, String, i64, String) = row.unwrap();
+    assert_eq!(row, ("one".into(), "latest".into(), 7, format!("sha256:{:064x}", 7)));
+}

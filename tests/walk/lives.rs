@@ -1,0 +1,83 @@
+//! Attempts, doubts, blocks and lives.
+
+use crate::house::{House, until};
+use crate::{IN, number, numbers};
+use serde_json::json;
+
+const SAYS: &str = "echo $HOOKONCE_EVENT $HOOKONCE_ATTEMPT >> runs";
+
+#[tokio::test]
+async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
+    let step = format!("{SAYS}; test -e go || sleep 60");
+    let route = format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"], timeout = \"200ms\" }}");
+    // Who waits for the end may repeat at once: neither id nor time stands between a repeat and a re-arm.
+    let house = House::new(&numbers("respond = \"done\"\nonce = { per = [\"delivery\", \"body\"] }", &route));
+    let first = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((first.status, &first.json()["cause"]), (504, &json!("in_doubt")), "{first:?}");
+    for id in ["a", "b"] {
+        let again = house.deliver(IN, &number(id, 1)).await;
+        assert_eq!((again.status, &again.json()["cause"]), (200, &json!("in_doubt")), "{again:?}");
+        assert_eq!((again.word(), &again.json()["state"]), ("duplicate".into(), &json!("dead")));
+    }
+    let id = first.event();
+    assert_eq!(house.lines("runs"), [format!("{id} 1")]);
+    crate::touch(&house, "go");
+    let replayed = house.ask("POST", &format!("/api/events/{id}/replay")).await;
+    assert_eq!((replayed.status, &replayed.json()["life"]), (200, &json!(2)), "{replayed:?}");
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [format!("{id} 1"), format!("{id}.2 1")]);
+    assert_eq!(house.count("done"), 1);
+}
+
+#[tokio::test]
+async fn under_retry_a_command_that_times_out_is_tried_three_times() {
+    let route = format!(
+        "retry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; sleep 60\"], timeout = \"100ms\" }}"
+    );
+    let house = House::new(&numbers("", &route));
+    let id = house.deliver(IN, &number("a", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [format!("{id} 1"), format!("{id} 2"), format!("{id} 3")]);
+    assert_eq!(house.sql("select cause from events"), ["in_doubt"]);
+}
+
+#[tokio::test]
+async fn what_fails_is_tried_as_often_as_the_config_says() {
+    let route = format!("retry = {{ attempts = 3, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; exit 1\"] }}");
+    let house = House::new(&numbers("", &route));
+    let id = house.deliver(IN, &number("a", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), [1, 2, 3].map(|attempt| format!("{id} {attempt}")));
+    assert_eq!(house.sql("select cause from events"), ["failed"]);
+}
+
+#[tokio::test]
+async fn a_block_that_failed_is_retried_alone() {
+    let route = "retry = { attempts = 3, first = \"1ms\" }\n\
+        [[source.numbers.route.run]]\nsteps = [\"echo one >> runs\"]\n\
+        [[source.numbers.route.run]]\nsteps = [\"echo two >> runs\", \"test $HOOKONCE_ATTEMPT = 3\", \"echo end >> runs\"]\n\
+        [[source.numbers.route.run]]\nsteps = [\"echo three >> runs\"]\n";
+    let house = House::new(&numbers("", route));
+    house.deliver(IN, &number("a", 1)).await;
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["one", "two", "three", "two", "two", "end"]);
+    assert_eq!(house.count("done"), 1);
+    // A replay is another life: all of it again.
+    house.ask("POST", "/api/events/a/replay").await;
+    until("the second life", || house.lines("runs").len() > 9).await;
+    assert_eq!(house.lines("runs")[6..9], ["one", "two", "three"]);
+}
+
+#[tokio::test]
+async fn a_command_gets_the_body_the_fields_and_no_secret() {
+    let step = "cat >> seen; env >> seen";
+    let house = House::new(&numbers("", &format!("env = {{ OWN = \"yes\" }}\nrun = {{ steps = [\"{step}\"] }}")));
+    let id = house.deliver(IN, &number("a", 41)).await.event();
+    house.quiet().await;
+    let seen = house.lines("seen").join("\n");
+    assert!(seen.starts_with("{\"n\":41}"), "{seen}");
+    for line in ["HOOKONCE_FIELD_N=41", "HOOKONCE_ATTEMPT=1", "OWN=yes", &format!("HOOKONCE_EVENT={id}")] {
+        assert!(seen.contains(line), "{line} in {seen}");
+    }
+    assert!(!seen.contains(crate::house::SECRET) && !seen.contains("SECRET="), "{seen}");
+}

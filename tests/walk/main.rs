@@ -1,0 +1,73 @@
+//! The walk from outside: real deliveries to the real binary over a real socket, with SQLite.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod admin;
+mod answers;
+mod changes;
+mod crash;
+mod crowd;
+mod door;
+mod drain;
+mod forged;
+mod groups;
+#[path = "../house/mod.rs"]
+mod house;
+mod keeping;
+mod lives;
+mod receiver;
+mod refusals;
+mod storm;
+mod unavailable;
+
+use house::{Answer, House, Sent};
+
+/// Where the first user's packages arrive.
+const GHCR: &str = "/version/1";
+/// Where everything else arrives.
+const IN: &str = "/in";
+
+/// The first user's source, with one route.
+fn ghcr(route: &str) -> String {
+    format!(
+        r#"
+[source.ghcr]
+preset = "github-package"
+path   = "{GHCR}"
+secret = {{ env = "SECRET" }}
+[[source.ghcr.route]]
+name = "deploy"
+{route}
+"#
+    )
+}
+
+/// A source of bodies such as `{"n":1}`, with one route.
+fn numbers(keys: &str, route: &str) -> String {
+    format!(
+        r#"
+[source.numbers]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n" }}
+{keys}
+[[source.numbers.route]]
+name = "act"
+{route}
+"#
+    )
+}
+
+/// A body for [`numbers`].
+fn number(id: &str, n: u64) -> Sent {
+    Sent::github("push", id, &format!("{{\"n\":{n}}}"))
+}
+
+/// Sends all of these at once.
+async fn at_once(house: &House, path: &str, all: &[Sent]) -> Vec<Answer> {
+    futures_util::future::join_all(all.iter().map(|sent| house.deliver(path, sent))).await
+}
+
+/// Lets commands go on that wait for this file: `until test -e go; do sleep 0.01; done`.
+fn touch(house: &House, name: &str) {
+    std::fs::write(house.path(name), "").unwrap();
+}

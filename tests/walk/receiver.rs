@@ -1,0 +1,91 @@
+//! A receiver that answers as it is told, when it is told.
+
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// A socket and what it has received.
+pub(crate) struct Receiver {
+    pub(crate) url: String,
+    calls: Arc<Mutex<Vec<String>>>,
+    gate: Arc<Semaphore>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Receiver {
+    /// Answers the first request with the first of these statuses and bodies, and so on; the last one to all that
+    /// follow. None before the gate is opened.
+    pub(crate) async fn new(answers: &[(u16, &str)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/receive", listener.local_addr().unwrap());
+        let (calls, gate) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Semaphore::new(0)));
+        let answers: Arc<[_]> = answers.iter().map(|(status, body)| (*status, (*body).to_owned())).collect();
+        let (seen, held) = (calls.clone(), gate.clone());
+        let serving = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(converse(stream, answers.clone(), seen.clone(), held.clone()));
+            }
+        });
+        Self { url, calls, gate, serving }
+    }
+
+    /// The same, with its gate open.
+    pub(crate) async fn open(answers: &[(u16, &str)]) -> Self {
+        let receiver = Self::new(answers).await;
+        receiver.let_go();
+        receiver
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.gate.add_permits(1 << 20);
+    }
+
+    /// All requests so far: head and body, names in lower case.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn converse(
+    mut stream: TcpStream,
+    answers: Arc<[(u16, String)]>,
+    calls: Arc<Mutex<Vec<String>>>,
+    gate: Arc<Semaphore>,
+) {
+    while let Some(request) = read(&mut stream).await {
+        let (status, body) = {
+            let mut calls = calls.lock().unwrap();
+            calls.push(request);
+            answers[(calls.len() - 1).min(answers.len() - 1)].clone()
+        };
+        gate.acquire().await.unwrap().forget();
+        let head =
+            format!("HTTP/1.1 {status} So\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    }
+}
+
+/// One request with its whole body.
+async fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+            if body.len() >= length.parse().unwrap() {
+                return Some(text);
+            }
+        }
+        if stream.read_buf(&mut request).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
