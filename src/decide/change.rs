@@ -22,8 +22,8 @@ pub struct Change {
     pub place: PlaceInLine,
     /// What the attempt came to.
     pub attempt: Option<Tried>,
-    /// The answer to keep.
-    pub receipt: Option<Receipt>,
+    /// What becomes of the kept answer.
+    pub receipt: Answered,
     /// The body of the delivery that re-armed it.
     pub payload: Option<Payload>,
 }
@@ -37,6 +37,15 @@ pub enum PlaceInLine {
     LinesUp,
     /// The same, and it becomes its subject's current event: a person's replay.
     Leads,
+}
+
+/// What a write does to the answer that is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answered {
+    /// Nothing.
+    Before,
+    /// An attempt came to its end: this is its answer, if it has one. What an earlier one was answered goes.
+    Now(Option<Receipt>),
 }
 
 /// What an attempt came to, for people.
@@ -76,8 +85,9 @@ impl Event {
             _ => false,
         };
         let receipt = match &step {
-            Step::Settle { outcome, .. } => outcome.receipt().cloned(),
-            _ => None,
+            Step::Settle { outcome, .. } => Answered::Now(outcome.receipt().cloned()),
+            Step::Expire { .. } => Answered::Now(None),
+            _ => Answered::Before,
         };
         let event = self.after(step, route, now)?;
         let overtaken = match (asks, self.change) {

@@ -5,7 +5,7 @@
 //! client that hangs up never leaves an event nobody runs.
 
 use super::{Advance, Answer, Store, StoreError};
-use crate::decide::change::Change;
+use crate::decide::change::{Answered, Change};
 use crate::decide::claim::{Claim, New};
 use crate::decide::event::Event;
 use crate::decide::limits;
@@ -80,8 +80,11 @@ async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Cl
 async fn feed_advances(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<Change, Advance>>) {
     while let Some(first) = jobs.recv().await {
         let batch = gather(first, &mut jobs, |change| {
-            change.receipt.as_ref().map_or(0, |receipt| receipt.body.len())
-                + change.attempt.as_ref().map_or(0, |tried| tried.output.len())
+            let receipt = match &change.receipt {
+                Answered::Now(Some(receipt)) => receipt.body.len(),
+                Answered::Now(None) | Answered::Before => 0,
+            };
+            receipt + change.attempt.as_ref().map_or(0, |tried| tried.output.len())
         });
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         match store.advance(inputs).await {

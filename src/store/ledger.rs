@@ -8,7 +8,7 @@
 //! that depends on it.
 
 use super::{Advance, Forgotten, Keeps};
-use crate::decide::change::{Change, PlaceInLine, Tried};
+use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
@@ -79,8 +79,8 @@ pub trait Ledger {
     fn next_turn(&mut self) -> Turn;
     /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
-    /// Keeps an answer, in place of an earlier one.
-    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Self::Error>;
+    /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
+    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
     /// Up to `limit` events of this source (`None`: of those not named in `keeps`) that may be forgotten since
@@ -251,8 +251,8 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
     if let Some(tried) = &change.attempt {
         ledger.set_tried(event.id, tried)?;
     }
-    if let Some(receipt) = &change.receipt {
-        ledger.set_receipt(event.id, receipt)?;
+    if let Answered::Now(receipt) = &change.receipt {
+        ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
     Ok(Advance::Written { event: Box::new(event), now })

@@ -295,8 +295,11 @@ impl Ledger for Books {
         Ok(())
     }
 
-    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<(), Infallible> {
-        self.receipts.insert(id, receipt.clone());
+    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Infallible> {
+        match receipt {
+            Some(receipt) => self.receipts.insert(id, receipt.clone()),
+            None => self.receipts.remove(&id),
+        };
         Ok(())
     }
 

@@ -78,6 +78,20 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: F
     assert_eq!(fresh.store.story(making().id()).await.expect("it reads"), None);
 }
 
+pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: Fresh) {
+    let event = fresh.new(making().delivery("d1")).await.id;
+    let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), cut: false };
+    for receipt in [Some(answer), None] {
+        fresh.wait(SECOND);
+        let running = fresh.start(event).await;
+        let outcome = Outcome::Failed { why: "no".into(), retry_after: None, receipt: receipt.clone() };
+        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
+        let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        fresh.store.advance(vec![change]).await.expect("it writes");
+        assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
+    }
+}
+
 pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {
     let body: Vec<u8> = (0..3_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let made = making().delivery("d1").carrying(body);

@@ -322,8 +322,10 @@ impl Ledger for Rows<'_> {
         self.write_payload(event.id, payload)
     }
 
-    fn set_receipt(&mut self, id: EventId, receipt: &Receipt) -> Result<()> {
-        let Receipt { status, headers, body, cut } = receipt;
+    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<()> {
+        let Some(Receipt { status, headers, body, cut }) = receipt else {
+            return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
+        };
         let headers = cells::headers_cell(headers);
         let digest = receipt_digest(*status, *cut, &headers, body);
         self.execute(
