@@ -4,7 +4,7 @@ use crate::action::boottime;
 use crate::decide::answer::{self, Reply};
 use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::{Event, State, Step};
+use crate::decide::event::{Event, How, State, Step};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge};
 use crate::decide::limits;
@@ -153,7 +153,7 @@ impl Gateway {
             Respond::WhenDone { within } => {
                 let joins = event.state.ended().is_none();
                 match self.wait(event, within).await {
-                    Ok((event, Some(receipt))) if matches!(event.state, State::Done { .. }) => {
+                    Ok((event, Some(receipt))) if matches!(event.state, State::Done { how: How::Acted, .. }) => {
                         answer::replayed(&event, &receipt)
                     }
                     Ok((event, receipt)) if joins && matches!(event.state, State::Dead { .. }) => {

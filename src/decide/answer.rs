@@ -1,7 +1,7 @@
 //! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
 
 use super::claim::Same;
-use super::event::{Cause, Event, Receipt, State};
+use super::event::{Cause, Event, How, Receipt, State};
 use super::id::EventId;
 use super::refusal::Refusal;
 use serde_json::{Map, Value as Json, json};
@@ -96,7 +96,7 @@ pub fn accepted(event: EventId) -> Reply {
 /// It was to be answered when done, and is over.
 pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
     match (&event.state, receipt) {
-        (State::Done { .. }, Some(receipt)) => Reply::kept("done", event, receipt),
+        (State::Done { how: How::Acted, .. }, Some(receipt)) => Reply::kept("done", event, receipt),
         (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) => {
             Reply::kept("dead", event, receipt)
         }
@@ -104,7 +104,7 @@ pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
             let status = if *cause == Cause::InDoubt { 504 } else { 502 };
             Reply::json(status, "dead", json!({ "event": event.id, "cause": cause.word() })).of(event.id)
         }
-        (State::Done { how, .. }, None) => {
+        (State::Done { how, .. }, _) => {
             Reply::json(200, "done", json!({ "event": event.id, "how": how.word() })).of(event.id)
         }
         (State::Waiting { .. } | State::Running { .. }, _) => unfinished(event),
