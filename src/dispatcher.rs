@@ -193,7 +193,7 @@ impl Dispatcher {
 
     /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
     pub fn wake(&self, event: &Event) {
-        if event.group.is_some() && event.state.ended().is_some() {
+        if event.group.is_some() && !event.wants_slot() {
             self.0.lanes.values().for_each(|lane| lane.wake.notify_one());
         } else if let (State::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route)) {
             lane.wake.notify_one();
@@ -301,14 +301,22 @@ impl Dispatcher {
         }
     }
 
+    /// Each that is set aside may hand its slot to another without a route: looks until there is none.
     async fn set_aside(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
-        let Ok(due) = self.0.store.due(Look::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else { return };
-        for event in due.events {
-            if event.passed != Passed::Aside {
-                let route = [("event", &*event.id.short()), ("source", &event.source), ("route", &event.route)];
-                telemetry::say(Level::Warn, "route gone", &route);
+        while !self.0.stopping.is_cancelled() {
+            let Ok(due) = self.0.store.due(Look::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else { return };
+            let mut more = false;
+            for event in due.events {
+                let set = self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
+                if event.passed != Passed::Aside && matches!(set, Ok(Some(Advance::Written { .. }))) {
+                    more = true;
+                    let route = [("event", &*event.id.short()), ("source", &event.source), ("route", &event.route)];
+                    telemetry::say(Level::Warn, "route gone", &route);
+                }
             }
-            self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await.ok();
+            if !more {
+                return;
+            }
         }
     }
 
