@@ -115,23 +115,27 @@ pub fn run() -> ExitCode {
 
 fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
-    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let ink = if colour { Ink::Colour } else { Ink::Plain };
     match command {
         Command::Serve { which, log } => {
             let format = match log {
                 LogForm::Text => Format::Text,
                 LogForm::Json => Format::Json,
             };
-            serve::serve(which.config.as_deref(), format, ink, &env, out).map(|end| end as u8)
+            serve::serve(which.config.as_deref(), format, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
         Command::Check { which, json } => {
-            let form = if json { check::Form::Json } else { check::Form::Text(ink) };
+            let form = if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) };
             check::check(which.config.as_deref(), form, &env, out).map(|verdict| verdict as u8)
         }
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
     }
+}
+
+/// Colours, where a person looks and wants them.
+fn ink(to: &impl IsTerminal) -> Ink {
+    let colour = to.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if colour { Ink::Colour } else { Ink::Plain }
 }
 
 #[cfg(feature = "sqlite")]
@@ -145,7 +149,7 @@ fn migrate(
     let path = match store.map_or_else(|| migrate::database(config, env), Ok) {
         Ok(path) => path,
         Err(why) => {
-            writeln!(out, "{why}")?;
+            eprintln!("{why}");
             return Ok(UNKNOWN);
         }
     };
@@ -160,7 +164,9 @@ fn migrate(
     match done {
         Ok(()) => Ok(0),
         Err(migrate::MigrateError::Print(error)) => Err(error),
-        Err(why @ migrate::MigrateError::NotAgreed(_)) => writeln!(out, "error: {why}").map(|()| 1),
-        Err(why) => writeln!(out, "error: {why}").map(|()| UNKNOWN),
+        Err(why) => {
+            eprintln!("error: {why}");
+            Ok(if matches!(why, migrate::MigrateError::NotAgreed(_)) { 1 } else { UNKNOWN })
+        }
     }
 }

@@ -20,24 +20,24 @@ pub enum End {
     Failed = 2,
 }
 
-/// Loads the config and runs a node.
+/// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
 pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) => {
-            write!(out, "{}", problem.render(ink))?;
+            eprint!("{}", problem.render(ink));
             return Ok(End::Failed);
         }
     };
     let config = match config::load(&path, env) {
         Ok(config) => config,
         Err(problems) => {
-            write!(out, "{}", problems.render(ink))?;
+            eprint!("{}", problems.render(ink));
             return Ok(End::Failed);
         }
     };
     for warning in &config.warnings {
-        writeln!(out, "{}", warning.render(ink))?;
+        eprintln!("{}", warning.render(ink));
     }
     Log::start(format, Box::new(io::stderr()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -53,7 +53,7 @@ async fn run(config: &Config, out: &mut impl Write) -> io::Result<End> {
     let node = match Node::start(config, GuardProgram::default()).await {
         Ok(node) => node,
         Err(cannot) => {
-            writeln!(out, "error: {cannot}")?;
+            eprintln!("error: {cannot}");
             return Ok(End::Failed);
         }
     };
