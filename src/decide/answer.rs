@@ -4,7 +4,7 @@ use super::claim::Same;
 use super::event::{Cause, Event, How, Receipt, State};
 use super::id::EventId;
 use super::refusal::Refusal;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 /// An answer, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,12 +23,14 @@ pub struct Reply {
 const RETRY_AFTER: &str = "5";
 
 impl Reply {
-    fn json(status: u16, word: &'static str, rest: Json) -> Self {
-        let mut body = Map::from_iter([("status".to_owned(), Json::from(word))]);
-        if let Json::Object(rest) = rest {
-            body.extend(rest);
+    /// Its members stand in this order, the word first: people read it too.
+    fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
+        let mut body = format!("{{\"status\":\"{word}\"");
+        for (name, value) in members {
+            body += &format!(",\"{name}\":{value}");
         }
-        let body = Json::Object(body).to_string().into_bytes();
+        body.push('}');
+        let body = body.into_bytes();
         Self { status, headers: vec![("content-type".into(), "application/json".into())], body, word }
     }
 
@@ -49,48 +51,46 @@ impl Reply {
 
 /// It is not believed, or cannot be read.
 pub fn refused(refusal: &Refusal) -> Reply {
-    let refused = |status, reason: &str| Reply::json(status, "refused", json!({ "reason": reason }));
-    let field = |reason: &str, field: &str| Reply::json(422, "refused", json!({ "reason": reason, "field": field }));
-    match refusal {
-        Refusal::BadSignature => refused(401, "bad_signature"),
-        Refusal::Forbidden => refused(403, "forbidden"),
-        Refusal::Malformed(what) => Reply::json(400, "refused", json!({ "reason": "malformed", "detail": what })),
-        Refusal::ContentType => refused(415, "content_type"),
-        Refusal::MissingField(name) => field("missing_field", name),
-        Refusal::FieldTooLong(name) => field("field_too_long", name),
-        Refusal::BadOrder(name) => field("bad_order", name),
-        Refusal::KindMismatch => refused(422, "kind_mismatch"),
-    }
+    let status = match refusal {
+        Refusal::Malformed(_) => 400,
+        Refusal::BadSignature => 401,
+        Refusal::Forbidden => 403,
+        Refusal::ContentType => 415,
+        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch => 422,
+    };
+    let reason = [("reason", refusal.reason())];
+    let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
+    Reply::json(status, "refused", &said)
 }
 
 /// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
 pub fn turned_away(status: u16, reason: &str) -> Reply {
-    Reply::json(status, "refused", json!({ "reason": reason }))
+    Reply::json(status, "refused", &[("reason", reason.into())])
 }
 
 /// The node is alive, or ready.
 pub fn fine() -> Reply {
-    Reply::json(200, "ok", Json::Null)
+    Reply::json(200, "ok", &[])
 }
 
 /// The store is down, too much is under way, or the node is about to stop.
 pub fn unavailable() -> Reply {
-    Reply::json(503, "unavailable", Json::Null).retry_after()
+    Reply::json(503, "unavailable", &[]).retry_after()
 }
 
 /// It is believed, and not for us.
 pub fn ignored(reason: &str) -> Reply {
-    Reply::json(200, "ignored", json!({ "reason": reason }))
+    Reply::json(200, "ignored", &[("reason", reason.into())])
 }
 
 /// Its subject has been changed by something newer.
 pub fn stale(of: EventId) -> Reply {
-    Reply::json(200, "stale", json!({ "event": of })).of(of)
+    Reply::json(200, "stale", &[("event", json!(of))]).of(of)
 }
 
 /// It is durable.
 pub fn accepted(event: EventId) -> Reply {
-    Reply::json(202, "accepted", json!({ "event": event })).of(event)
+    Reply::json(202, "accepted", &[("event", json!(event))]).of(event)
 }
 
 /// It was to be answered when done, and is over.
@@ -102,10 +102,10 @@ pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
         }
         (State::Dead { cause, .. }, _) => {
             let status = if *cause == Cause::InDoubt { 504 } else { 502 };
-            Reply::json(status, "dead", json!({ "event": event.id, "cause": cause.word() })).of(event.id)
+            Reply::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())]).of(event.id)
         }
         (State::Done { how, .. }, _) => {
-            Reply::json(200, "done", json!({ "event": event.id, "how": how.word() })).of(event.id)
+            Reply::json(200, "done", &[("event", json!(event.id)), ("how", how.word().into())]).of(event.id)
         }
         (State::Waiting { .. } | State::Running { .. }, _) => unfinished(event),
     }
@@ -113,18 +113,19 @@ pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
 
 /// It was to be answered when done, and time is up.
 pub fn unfinished(event: &Event) -> Reply {
-    Reply::json(202, "accepted", json!({ "event": event.id, "state": event.state.word() })).of(event.id).retry_after()
+    let members = [("event", json!(event.id)), ("state", event.state.word().into())];
+    Reply::json(202, "accepted", &members).of(event.id).retry_after()
 }
 
 /// A repeat, told how its event stands.
 pub fn duplicate(event: &Event, same: &Same) -> Reply {
     let status = if event.state.ended().is_some() { 200 } else { 202 };
-    Reply::json(status, "duplicate", standing(event, same)).of(event.id)
+    Reply::json(status, "duplicate", &standing(event, same)).of(event.id)
 }
 
 /// A repeat that waited for its event, and time is up.
 pub fn outstanding(event: &Event, same: &Same) -> Reply {
-    Reply::json(409, "duplicate", standing(event, same)).of(event.id).retry_after()
+    Reply::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()
 }
 
 /// A repeat of something done, answered with the first answer.
@@ -134,12 +135,13 @@ pub fn replayed(event: &Event, receipt: &Receipt) -> Reply {
     reply
 }
 
-fn standing(event: &Event, same: &Same) -> Json {
-    let mut body = json!({ "event": event.id, "state": event.state.word(), "same": same.word(), "isDuplicate": true });
+fn standing(event: &Event, same: &Same) -> Vec<(&'static str, Json)> {
+    let mut members = vec![("event", json!(event.id)), ("state", event.state.word().into())];
     if let State::Dead { cause, .. } = &event.state {
-        body["cause"] = cause.word().into();
+        members.push(("cause", cause.word().into()));
     }
-    body
+    members.extend([("same", same.word().into()), ("isDuplicate", true.into())]);
+    members
 }
 
 /// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
@@ -151,7 +153,7 @@ pub fn together(mut replies: Vec<Reply>, events: &[EventId]) -> Reply {
     let new = replies.iter().any(|reply| reply.word == "accepted");
     match wrong {
         Some(at) => replies.swap_remove(at),
-        None if new => Reply::json(202, "accepted", json!({ "events": events })),
-        None => Reply::json(200, "duplicate", json!({ "events": events, "isDuplicate": true })),
+        None if new => Reply::json(202, "accepted", &[("events", json!(events))]),
+        None => Reply::json(200, "duplicate", &[("events", json!(events)), ("isDuplicate", true.into())]),
     }
 }

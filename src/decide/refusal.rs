@@ -23,3 +23,28 @@ pub enum Refusal {
     /// The sender's header names one kind of event, the body has the shape of another.
     KindMismatch,
 }
+
+impl Refusal {
+    /// The word for it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::BadSignature => "bad_signature",
+            Self::Forbidden => "forbidden",
+            Self::Malformed(_) => "malformed",
+            Self::ContentType => "content_type",
+            Self::MissingField(_) => "missing_field",
+            Self::FieldTooLong(_) => "field_too_long",
+            Self::BadOrder(_) => "bad_order",
+            Self::KindMismatch => "kind_mismatch",
+        }
+    }
+
+    /// What more there is to say about it, and what that is.
+    pub fn detail(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Malformed(what) => Some(("detail", what)),
+            Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
+            Self::BadSignature | Self::Forbidden | Self::ContentType | Self::KindMismatch => None,
+        }
+    }
+}
