@@ -175,9 +175,14 @@ impl Dispatcher {
             None => (String::new(), None),
         };
         let advance = self.0.batch.advance(change).await?;
-        if let Advance::Written { event, .. } = &advance {
-            let took = took.map(|took| format!("{}ms", took.as_millis())).unwrap_or_default();
-            let details = [("took", &*took), ("why", &*why)];
+        if let Advance::Written { event, now } = &advance {
+            let millis = |time: Duration| format!("{}ms", time.as_millis());
+            let took = took.map(millis).unwrap_or_default();
+            let wait = match event.state {
+                State::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
+                _ => String::new(),
+            };
+            let details = [("took", &*took), ("wait", &*wait), ("why", &*why)];
             let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             self.tell(event, &details);
             self.wake(event);

@@ -43,8 +43,11 @@ impl Gateway {
         match judge(source, delivery, &mut new_id) {
             Verdict::Refused(refusal) => {
                 let reply = answer::refused(&refusal);
-                let details =
-                    [("source", &*source.name), ("status", &*reply.status.to_string()), ("reason", &body_text(&reply))];
+                let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
+                let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
+                details.retain(|(_, value)| !value.is_empty());
+                details.push(("reason", refusal.reason()));
+                details.extend(refusal.detail());
                 telemetry::say(Level::Warn, "refused", &details);
                 reply
             }
@@ -199,15 +202,11 @@ fn id_of(new: &New) -> &str {
     new.event.delivery_id.as_deref().unwrap_or("")
 }
 
-/// What the sender calls a delivery that was not for us, for the log alone.
+/// What the sender calls a delivery that was not for us or not believed, for the log alone.
 fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> String {
     let at = source.delivery.as_ref().map(|delivery| &delivery.at);
     match at {
         Some(crate::decide::field::Place::Header(name)) => delivery.text(name).unwrap_or("").into(),
         _ => String::new(),
     }
-}
-
-fn body_text(reply: &Reply) -> String {
-    String::from_utf8_lossy(&reply.body).into_owned()
 }

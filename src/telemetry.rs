@@ -128,13 +128,26 @@ fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
     };
     let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
     for (name, value) in details {
-        let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'=');
+        let value = if *name == "delivery" { short_delivery(value) } else { value };
+        let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
+        let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
         let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
         // Writing to a string cannot fail.
-        let _ = if plain { write!(line, " {name}={cut}") } else { write!(line, " {name}={cut:?}") };
+        let _ = match (plain, quotable) {
+            (true, _) => write!(line, " {name}={cut}"),
+            (_, true) => write!(line, " {name}='{cut}'"),
+            _ => write!(line, " {name}={cut:?}"),
+        };
     }
+    line.truncate(line.trim_end().len());
     line.push('\n');
     line
+}
+
+/// Of a UUID its first digits, which is how people tell a sender's deliveries apart. Machines get all of it.
+fn short_delivery(id: &str) -> &str {
+    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    if is_uuid { &id[..8] } else { id }
 }
 
 fn json(level: Level, word: &str, details: &[(&str, &str)]) -> String {
@@ -166,7 +179,11 @@ pub fn state(event: &Event, details: &[(&str, &str)]) {
     let attempt = event.attempt.to_string();
     let id = event.id.short();
     let mut all: Vec<(&str, &str)> = vec![("event", &id), ("source", &event.source)];
-    let begins = matches!(event.state, State::Waiting { .. } | State::Running { .. }) && event.attempt <= 1;
+    let begins = match event.state {
+        State::Waiting { .. } => event.attempt == 0,
+        State::Running { .. } => event.attempt == 1,
+        State::Done { .. } | State::Dead { .. } => false,
+    };
     if begins {
         all.extend(event.fields.iter().map(|(name, value)| (name, said(value))));
     }
@@ -188,6 +205,11 @@ pub fn state(event: &Event, details: &[(&str, &str)]) {
             all.push(("how", how.word()));
             Level::Info
         }
+        State::Waiting { due: None } => {
+            all.push(("wait", "slot"));
+            Level::Info
+        }
+        State::Waiting { .. } if details.iter().any(|(name, _)| *name == "why") => Level::Warn,
         _ => Level::Info,
     };
     all.extend_from_slice(details);
@@ -214,6 +236,11 @@ mod tests {
     #[test]
     fn a_line_is_one_line_whatever_is_said() {
         check(&[("event", "3fa9c01e"), ("took", "829ms")], "INFO done      event=3fa9c01e took=829ms\n");
+        check(&[("why", "tag was \"a\"")], "INFO done      why='tag was \"a\"'\n");
+        check(&[("why", "it's \"a\"")], "INFO done      why=\"it's \\\"a\\\"\"\n");
+        check(&[("delivery", "f168a0a0-0440-11f1-9b3f-a185afe7eea8")], "INFO done      delivery=f168a0a0\n");
+        check(&[("delivery", "msg_2b6c")], "INFO done      delivery=msg_2b6c\n");
+        check(&[], "INFO done\n");
         check(&[("tag", "")], "INFO done      tag=\"\"\n");
         check(&[("why", "a b\n\u{1b}[31m\"")], "INFO done      why=\"a b\\n\\u{1b}[31m\\\"\"\n");
         check(&[("v", &"y".repeat(5000))], &format!("INFO done      v={}\n", "y".repeat(VALUE_CHARS_MAX)));
