@@ -177,3 +177,28 @@ async fn nobody_who_listens_is_a_bad_gateway_and_nobody_who_answers_a_timeout() 
         check(&house.deliver(IN, &number("a", 1)).await, status, &json!({ "status": "dead", "cause": cause }));
     }
 }
+
+#[tokio::test]
+async fn who_waits_for_what_is_superseded_does_not_hear_its_failure() {
+    let receiver = Receiver::open(&[(500, "failed"), (200, "fine")]).await;
+    let config = r#"
+[source.numbers]
+path    = "/in"
+verify  = { scheme = "github", secret = { env = "SECRET" } }
+respond = "done"
+respond_within = "20s"
+fields  = { n = "body.n", of = "body.of" }
+once    = { change = { of = ["of"], to = ["n"], order = "n" } }
+[[source.numbers.route]]
+retry   = { attempts = 2, first = "1h" }
+"#;
+    let house = House::new(&format!("{config}forward = {{ url = \"{}\" }}", receiver.url));
+    let sent = |n: u64| Sent::github("push", "a", &format!("{{\"n\":{n},\"of\":\"x\"}}"));
+    let (one, two) = (sent(1), sent(2));
+    let (first, second) = tokio::join!(house.deliver(IN, &one), async {
+        until("its retry to wait", || house.count("waiting") == 1).await;
+        house.deliver(IN, &two).await
+    });
+    assert_eq!((second.status, &*second.body), (200, &b"fine"[..]), "{second:?}");
+    check(&first, 200, &json!({ "status": "done", "how": "superseded" }));
+}
