@@ -25,12 +25,10 @@ const RETRY_AFTER: &str = "5";
 impl Reply {
     /// Its members stand in this order, the word first: people read it too.
     fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
-        let mut body = format!("{{\"status\":\"{word}\"");
-        for (name, value) in members {
-            body += &format!(",\"{name}\":{value}");
-        }
-        body.push('}');
-        let body = body.into_bytes();
+        let status_word = ("status", &Json::from(word));
+        let all = std::iter::once(status_word).chain(members.iter().map(|(name, value)| (*name, value)));
+        let all: Vec<_> = all.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let body = format!("{{{}}}", all.join(",")).into_bytes();
         Self { status, headers: vec![("content-type".into(), "application/json".into())], body, word }
     }
 
