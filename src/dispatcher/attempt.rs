@@ -188,8 +188,7 @@ impl Dispatcher {
         let step = Step::Settle { outcome, blocks: blocks.blocks(), jitter: jitter() };
         let Ok(mut change) = event.change(step, &lane.route, now) else { return };
         change.attempt = Some(tried);
-        let mut told = false;
-        loop {
+        for tries in 0_u64.. {
             match self.write(change.clone()).await {
                 Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
                 Ok(Advance::Lost) => return lost(event),
@@ -197,11 +196,11 @@ impl Dispatcher {
                     Some(stands) if stands.revision == event.revision => {}
                     _ => return,
                 },
-                Err(error @ StoreError::Down(_)) if !told => {
-                    told = true;
-                    self.rest(&error);
+                Err(error @ StoreError::Down(_)) => {
+                    if tries == 0 {
+                        self.rest(&error);
+                    }
                 }
-                Err(StoreError::Down(_)) => {}
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
