@@ -173,3 +173,16 @@ async fn a_token_may_do_what_it_may() {
     }
     assert_eq!(house.ask("GET", "/readyz").await.status, 200, "no token is needed to ask whether it lives");
 }
+
+#[tokio::test]
+async fn a_parked_event_can_be_cancelled_and_those_behind_it_run() {
+    let step = "until test -e go; do sleep 0.01; done; echo $HOOKONCE_FIELD_N >> runs";
+    let house = House::new(&numbers("", &format!("group = \"one\"\nrun = {{ steps = [\"{step}\"] }}")));
+    for n in 1..=3 {
+        house.deliver(IN, &number(&format!("id-{n}"), n)).await;
+    }
+    assert_eq!(house.ask("POST", "/api/events/id-2/cancel").await.json()["state"], "dead");
+    touch(&house, "go");
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "3"]);
+}

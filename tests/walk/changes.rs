@@ -102,3 +102,19 @@ async fn a_replay_makes_an_old_event_its_subjects_current_one() {
     }
     assert_eq!(house.lines("runs"), ["1", "2", "1", "2", "3"]);
 }
+
+#[tokio::test]
+async fn a_dead_event_that_was_overtaken_is_not_brought_back() {
+    let step = "echo $HOOKONCE_FIELD_VERSION_ID >> runs; test $HOOKONCE_FIELD_VERSION_ID = 2";
+    let house = House::new(&ghcr(&format!("rearm_after = \"1ms\"\nrun = {{ steps = [\"{step}\"] }}")));
+    let a = Sent::package("a", "latest", 1, 1);
+    let old = house.deliver(GHCR, &a).await.event();
+    house.quiet().await;
+    let b = house.deliver(GHCR, &Sent::package("b", "latest", 2, 2)).await.event();
+    house.quiet().await;
+    let again = house.deliver(GHCR, &a.with("x-github-delivery", "another")).await;
+    assert_eq!((again.word(), again.event()), ("duplicate".into(), b), "{again:?}");
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "2"]);
+    assert_eq!(house.ask("GET", &format!("/api/events/{old}")).await.json()["how"], "superseded");
+}

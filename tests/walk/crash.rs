@@ -52,3 +52,37 @@ async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
     runs.sort();
     assert_eq!(runs, ["1", "2", "3", "4", "5"]);
 }
+
+#[tokio::test]
+async fn what_was_answered_with_2xx_before_a_crash_is_done_after_it() {
+    let route = "retry = { attempts = 1, first = \"1ms\" }\nrun = { steps = [\"echo $HOOKONCE_FIELD_N >> runs\"] }";
+    let mut house = House::new(&numbers("", route));
+    let all: Vec<_> = (0..300).map(|n| number(&format!("id-{n}"), n)).collect();
+    let path = house.url(IN);
+    let client = reqwest::Client::new();
+    let mut sending = tokio::task::JoinSet::new();
+    for (n, sent) in all.iter().enumerate() {
+        let mut request = client.post(&path).body(sent.body.clone());
+        for (name, value) in &sent.headers {
+            request = request.header(name, value);
+        }
+        sending.spawn(async move { (n, request.send().await.is_ok_and(|answer| answer.status() == 202)) });
+    }
+    until("some of them", || house.sql("select count(*) > 20 from events") == ["1"]).await;
+    house.kill();
+    let accepted: Vec<_> = sending.join_all().await.into_iter().filter(|(_, ok)| *ok).map(|(n, _)| n).collect();
+    house.start();
+    for n in &accepted {
+        let again = house.deliver(IN, &all[*n]).await;
+        assert_eq!(again.word(), "duplicate", "{n} was accepted: {again:?}");
+    }
+    for sent in &all {
+        house.deliver(IN, sent).await;
+    }
+    house.quiet().await;
+    println!("{} were accepted before the crash", accepted.len());
+    let mut runs = house.lines("runs");
+    runs.sort();
+    runs.dedup(); // what was running when the node died ran once more
+    assert_eq!((runs.len(), house.count("done")), (300, 300));
+}

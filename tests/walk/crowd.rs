@@ -11,7 +11,8 @@ async fn two_hundred_copies_at_once_are_one_run_twenty_times() {
     let house = House::new(&ghcr("run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }"));
     for round in 1..=20 {
         // A third are the delivery itself, the others come under ids of their own.
-        let copy = |i: u32| Sent::package(&format!("{round}-{}", if i % 3 == 0 { 0 } else { i }), "latest", round, 1);
+        let copy =
+            |i: u32| Sent::package(&format!("{round}-{}", if i.is_multiple_of(3) { 0 } else { i }), "latest", round, 1);
         let copies: Vec<_> = (0..COPIES).map(copy).collect();
         let answers = at_once(&house, GHCR, &copies).await;
         let new = answers.iter().filter(|answer| answer.word() == "accepted").count();
@@ -46,4 +47,15 @@ async fn two_hundred_copies_that_wait_for_a_slow_receiver_hear_its_one_answer() 
     }
     let again = answers.iter().filter(|answer| answer.header("idempotent-replayed") == Some("true")).count();
     assert_eq!(again, 199);
+}
+
+#[tokio::test]
+async fn a_crowd_that_repeats_a_failure_gets_one_more_attempt_and_its_answer() {
+    let receiver = Receiver::open(&[(503, "later"), (200, "fine"), (500, "once too often")]).await;
+    let house = House::new(&numbers("respond = \"done\"", &format!("forward = {{ url = \"{}\" }}", receiver.url)));
+    assert_eq!(house.deliver(IN, &number("one", 1)).await.status, 503);
+    for answer in at_once(&house, IN, &vec![number("one", 1); 50]).await {
+        assert_eq!((answer.status, &*answer.body), (200, &b"fine"[..]), "{answer:?}");
+    }
+    assert_eq!(receiver.calls().len(), 2);
 }

@@ -56,3 +56,13 @@ async fn a_second_signal_ends_the_command_and_its_outcome_is_unknown() {
         assert!(!std::path::Path::new(&format!("/proc/{}", house.lines("pid")[0])).exists(), "{said}");
     }
 }
+
+#[tokio::test]
+async fn who_only_watches_does_not_keep_a_node() {
+    let mut house = House::new(&numbers("", WAITS));
+    let mut tail = reqwest::get(house.admin_url("/api/tail")).await.unwrap();
+    let begun = std::time::Instant::now();
+    assert_eq!(house.stop().code(), Some(0));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    while let Ok(Some(_)) = tail.chunk().await {}
+}

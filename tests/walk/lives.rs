@@ -1,6 +1,7 @@
 //! Attempts, doubts, blocks and lives.
 
 use crate::house::{House, until};
+use crate::receiver::Receiver;
 use crate::{IN, number, numbers};
 use serde_json::json;
 
@@ -80,4 +81,29 @@ async fn a_command_gets_the_body_the_fields_and_no_secret() {
         assert!(seen.contains(line), "{line} in {seen}");
     }
     assert!(!seen.contains(crate::house::SECRET) && !seen.contains("SECRET="), "{seen}");
+}
+
+#[tokio::test]
+async fn redelivery_can_be_switched_off() {
+    let route = format!("redelivery = \"ignore\"\nrun = {{ steps = [\"{SAYS}; exit 1\"] }}");
+    let house = House::new(&numbers("respond = \"done\"", &route));
+    assert_eq!(house.deliver(IN, &number("a", 1)).await.status, 502);
+    let again = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((again.status, &again.json()["cause"]), (200, &json!("failed")), "{again:?}");
+    assert_eq!(house.lines("runs").len(), 1);
+}
+
+#[tokio::test]
+async fn each_of_several_receivers_is_called_once_and_retried_alone() {
+    let one = Receiver::open(&[(200, "fine")]).await;
+    let two = Receiver::open(&[(500, "not yet"), (200, "fine")]).await;
+    let urls = format!("[{{ url = \"{}\" }}, {{ url = \"{}\" }}]", one.url, two.url);
+    let house = House::new(&numbers("", &format!("retry = {{ attempts = 3, first = \"1ms\" }}\nforward = {urls}")));
+    let new = house.deliver(IN, &number("a", 1)).await;
+    let events = new.json()["events"].as_array().unwrap().len();
+    assert_eq!((new.status, &*new.word(), events), (202, "accepted", 2), "{new:?}");
+    house.quiet().await;
+    let again = house.deliver(IN, &number("a", 1)).await;
+    assert_eq!((again.status, &*again.word()), (200, "duplicate"), "{again:?}");
+    assert_eq!((one.calls().len(), two.calls().len(), house.count("done")), (1, 2, 2));
 }

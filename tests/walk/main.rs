@@ -1,4 +1,4 @@
-//! The walk from outside: real deliveries to the real binary over a real socket, with SQLite.
+//! The walk from outside: real deliveries to the real binary over a real socket, and its database in a folder.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod admin;

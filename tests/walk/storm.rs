@@ -116,7 +116,7 @@ async fn what_is_not_a_tagged_latest_is_ignored_with_its_reason_and_leaves_no_ro
     for table in ["events", "keys", "registers", "payloads", "sightings"] {
         assert_eq!(house.sql(&format!("select count(*) from {table}")), ["0"], "{table}");
     }
-    let said = |line: &str| line.contains(r#"INFO ignored   source=ghcr delivery=an-id why='"#);
+    let said = |line: &str| line.contains("INFO ignored   source=ghcr delivery=an-id why='");
     until("five lines", || house.log().lines().filter(|line| said(line)).count() == 5).await;
 }
 
