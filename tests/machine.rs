@@ -1,6 +1,6 @@
 //! The states of an event, against a table of arrows that was written down by itself.
 
-use hookonce::decide::change::PlaceInLine;
+use hookonce::decide::change::{Answered, PlaceInLine};
 use hookonce::decide::event::{Blocks, Cause, ChangeOf, Event, How, Impossible, Outcome, Passed, Receipt, State, Step};
 use hookonce::decide::field::{Fields, Value};
 use hookonce::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
@@ -349,9 +349,9 @@ fn an_answer_is_kept_whatever_it_says() {
         Outcome::Rejected { why: String::new(), receipt: Some(receipt.clone()) },
     ] {
         let change = running.change(settle(outcome), &route, NOW).expect("it runs");
-        assert_eq!(change.receipt.as_ref(), Some(&receipt));
+        assert_eq!(change.receipt, Answered::Now(Some(receipt.clone())));
     }
-    assert_eq!(running.change(settle(unknown()), &route, NOW).expect("it runs").receipt, None);
+    assert_eq!(running.change(settle(unknown()), &route, NOW).expect("it runs").receipt, Answered::Now(None));
 }
 
 fn steps() -> impl Strategy<Value = Step> {

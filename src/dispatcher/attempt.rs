@@ -198,7 +198,7 @@ impl Dispatcher {
                 },
                 Err(error @ StoreError::Down(_)) => {
                     if tries == 0 {
-                        self.rest(&error);
+                        rest(&error);
                     }
                 }
             }

@@ -79,7 +79,7 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: F
 }
 
 pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: Fresh) {
-    let event = fresh.new(making().delivery("d1")).await.id;
+    let event = fresh.claimed(making().delivery("d1")).await.id;
     let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), cut: false };
     for receipt in [Some(answer), None] {
         fresh.wait(SECOND);
