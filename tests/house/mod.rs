@@ -112,8 +112,12 @@ impl House {
     /// Starts the node; what it said if it ended instead.
     #[expect(clippy::zombie_processes, reason = "a node that runs is waited for when its house is left")]
     pub fn try_start(&mut self) -> Result<(), String> {
+        self.try_start_by(self.command(&["serve"]))
+    }
+
+    /// Starts the node by this command, which becomes or ends as the binary.
+    pub fn try_start_by(&mut self, mut command: Command) -> Result<(), String> {
         assert!(self.node.is_none(), "a node is running");
-        let mut command = self.command(&["serve"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (said, mut errors) = (log.clone(), BufReader::new(child.stderr.take().unwrap()));
@@ -170,6 +174,11 @@ impl House {
     /// All that the node has said on standard error.
     pub fn log(&self) -> String {
         self.running().log.lock().unwrap().clone()
+    }
+
+    /// Whether the node has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.node.as_mut().is_none_or(|node| node.child.try_wait().unwrap().is_some())
     }
 
     /// Ends the node as a crash would.
