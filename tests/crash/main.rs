@@ -8,6 +8,7 @@
 mod house;
 mod kills;
 mod load;
+mod points;
 mod receiver;
 mod world;
 

@@ -73,7 +73,6 @@ pub(crate) struct World {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) acked: usize,
-    pub(crate) events: usize,
     pub(crate) unacked_but_there: usize,
     pub(crate) held_done: usize,
     pub(crate) held_in_doubt: usize,
@@ -122,7 +121,7 @@ impl World {
     /// Looks whether every promise was kept; `acked` is every answer of 2xx.
     pub(crate) fn check(&self, acked: &[Delivered]) -> Figures {
         let ends = self.ends();
-        let mut figures = Figures { acked: acked.len(), events: ends.len(), ..Figures::default() };
+        let mut figures = Figures { acked: acked.len(), ..Figures::default() };
         let answered: HashSet<String> = acked.iter().map(|one| format!("{}-{}", one.source, one.number)).collect();
         for one in acked {
             let (event, end) = ends
