@@ -14,7 +14,7 @@ use crate::action::{Action, Boottime, Chunk, Lease, boottime};
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};
-use crate::decide::id::{EventId, Node};
+use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
 use crate::decide::source::{Route, Source};
@@ -22,8 +22,9 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
 use crate::store::{Advance, Keeps, Look, Store, StoreError};
 use crate::telemetry::{self, Level};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -52,6 +53,10 @@ impl Lane {
 #[derive(Clone)]
 pub struct Dispatcher(Arc<Inner>);
 
+/// The leases of this node's attempts, by event and the revision it was started at: the next attempt at an event may
+/// begin before the last one has gone home.
+type AtWork = BTreeMap<(EventId, Revision), Arc<Lease>>;
+
 struct Inner {
     store: Arc<dyn Store>,
     batch: Batcher,
@@ -60,9 +65,15 @@ struct Inner {
     keeps: Arc<Keeps>,
     news: broadcast::Sender<Event>,
     output: broadcast::Sender<Chunk>,
-    running: Mutex<HashMap<(EventId, u32, u32), Arc<Lease>>>,
+    running: Mutex<AtWork>,
     stopping: CancellationToken,
     tasks: TaskTracker,
+}
+
+impl Inner {
+    fn running(&self) -> MutexGuard<'_, AtWork> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What is to be acted on, held by this node.
@@ -268,15 +279,34 @@ impl Dispatcher {
 
     async fn start(self, event: Event, lasts: Duration, permit: OwnedSemaphorePermit) {
         let sent = boottime();
-        match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
-            Ok(Some(Advance::Written { event, .. })) if event.runs_by(&self.0.node) => {
-                self.attempt(Held { event: *event, payload: None, sent, permit }).await;
-            }
-            Ok(_) => {}
+        let started = match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
+            Ok(Some(Advance::Written { event, .. })) => Some(*event),
+            Ok(_) => None,
             Err(error) => {
-                rest(&error);
+                let pause = rest(&error);
+                match error {
+                    StoreError::Unsure(_) => self.started(&event).await,
+                    StoreError::Down(_) | StoreError::Broken(_) => {
+                        // With the permit: a store that takes nothing is not asked again by the next in line.
+                        self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
+                        None
+                    }
+                }
             }
+        };
+        if let Some(event) = started.filter(|event| event.runs_by(&self.0.node)) {
+            self.attempt(Held { event, payload: None, sent, permit }).await;
         }
+    }
+
+    /// The event as it was started, after an answer that did not say so: at the very next revision, and by this node.
+    async fn started(&self, was: &Event) -> Option<Event> {
+        let now = self.look_up(was.id).await?;
+        let ours = now.revision == was.revision.next() && now.runs_by(&self.0.node);
+        if ours {
+            self.tell(&now, &[]);
+        }
+        ours.then_some(now)
     }
 
     /// The keeper's loop: leases that ran out, and events without a route.
@@ -297,7 +327,9 @@ impl Dispatcher {
     async fn expire(&self) -> Duration {
         match self.0.store.due(Look::Leases, limits::BATCH_CLAIMS_MAX).await {
             Ok(due) => {
-                for event in &due.events {
+                // An attempt of this node that still lives settles itself: it may have a result that the store could
+                // not take when the lease ended.
+                for event in due.events.iter().filter(|event| !self.is_at(event.id)) {
                     self.step(event, Step::Expire { jitter: jitter() }).await.ok();
                 }
                 self.until(due.next)
@@ -356,14 +388,17 @@ impl Dispatcher {
 
     /// Ends every attempt now.
     pub fn end_all(&self) {
-        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.values().for_each(|lease| lease.cancel());
+        self.0.running().values().for_each(|lease| lease.cancel());
     }
 
     /// Ends the attempt at this event, if this node is at it.
     pub fn end(&self, id: EventId) {
-        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.iter().filter(|((event, ..), _)| *event == id).for_each(|(_, lease)| lease.cancel());
+        self.0.running().range(all_of(id)).for_each(|(_, lease)| lease.cancel());
+    }
+
+    /// Is an attempt of this node at this event?
+    fn is_at(&self, id: EventId) -> bool {
+        self.0.running().range(all_of(id)).next().is_some()
     }
 }
 
@@ -378,6 +413,10 @@ const END_TIME: Duration = Duration::from_secs(10);
 fn rest(error: &StoreError) -> Duration {
     telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
     limits::LOOK_EVERY
+}
+
+fn all_of(id: EventId) -> RangeInclusive<(EventId, Revision)> {
+    (id, Revision(0))..=(id, Revision(u64::MAX))
 }
 
 /// A random share.

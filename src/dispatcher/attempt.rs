@@ -6,16 +6,21 @@
 
 use super::{Dispatcher, Held, Lane, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Lease, Output, boottime, margin};
-use crate::decide::change::Tried;
+use crate::decide::change::{Change, Tried};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
+use crate::decide::id::{EventId, Revision};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::{Advance, StoreError, Stored};
 use crate::telemetry::{self, Level};
-use std::sync::{Arc, PoisonError};
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 /// The wait before a store that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 /// What a renewal came to.
 enum Renewal {
@@ -28,11 +33,10 @@ impl Dispatcher {
         let Held { event, payload, sent, permit } = held;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
-        let this = (event.id, event.life, event.attempt);
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).insert(this, lease.clone());
+        // Two starts of one event whose answers were both lost look alike: only one of them acts.
+        let Some(at_it) = AtIt::begin(&self, &event, &lease) else { return };
         self.act_and_settle(&lane, event, payload, &lease).await;
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&this);
-        drop(permit);
+        drop((at_it, permit));
         lane.wake.notify_one();
     }
 
@@ -50,7 +54,7 @@ impl Dispatcher {
         if event.seal() != event.digest {
             return self.finish(&event, Step::Damage).await;
         }
-        if self.0.stopping.is_cancelled() {
+        if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
             return self.finish(&event, Step::HandBack).await;
         }
         let started_at = self.0.store.now();
@@ -62,14 +66,15 @@ impl Dispatcher {
         self.settle(lane, &event, outcome, &blocks, started_at, &output).await;
     }
 
-    /// The body, as long as the lease lasts; `None`: the store did not answer, and nothing has happened yet.
+    /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
+    /// happened yet.
     async fn fetch(&self, event: &Event, lease: &Lease) -> Option<Stored<Payload>> {
         loop {
             match self.0.store.payload(event.id).await {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
                     rest(&error);
-                    if lease.term().over().is_some() {
+                    if lease.term().over().is_some() || self.0.stopping.is_cancelled() {
                         return None;
                     }
                     tokio::time::sleep(ASK_AGAIN).await;
@@ -94,7 +99,11 @@ impl Dispatcher {
         loop {
             tokio::select! {
                 outcome = &mut act => return Some((event, outcome)),
-                () = tokio::time::sleep(lane.route.lease / 3) => {}
+                () = overdue(lease) => {
+                    let why = "the action did not end with its lease, and was left".into();
+                    return Some((event, Outcome::Unknown { why }));
+                }
+                () = tokio::time::sleep(lane.route.lease / 3), if lease.term().over().is_none() => {}
                 () = blocks.changed() => {}
             }
             let mut outcome = None;
@@ -153,13 +162,15 @@ impl Dispatcher {
 
     /// The event as it stands, if this attempt of this node still holds it.
     async fn stands(&self, event: &Event) -> Option<Event> {
+        let holds = |now: &Event| now.runs_by(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt);
+        self.look_up(event.id).await.filter(holds)
+    }
+
+    /// The event as it stands, as soon as the store answers.
+    pub(super) async fn look_up(&self, id: EventId) -> Option<Event> {
         loop {
-            match self.0.store.get(event.id).await {
-                Ok(stands) => {
-                    return stands.filter(|now| {
-                        now.runs_by(&self.0.node) && (now.life, now.attempt) == (event.life, event.attempt)
-                    });
-                }
+            match self.0.store.get(id).await {
+                Ok(stands) => return stands,
                 Err(StoreError::Broken(_)) => return None,
                 Err(_) => tokio::time::sleep(ASK_AGAIN).await,
             }
@@ -188,6 +199,20 @@ impl Dispatcher {
         let step = Step::Settle { outcome, blocks: blocks.blocks(), jitter: jitter() };
         let Ok(mut change) = event.change(step, &lane.route, now) else { return };
         change.attempt = Some(tried);
+        self.insist(event, change).await;
+    }
+
+    /// Writes a step that ends this attempt before it began.
+    async fn finish(&self, event: &Event, step: Step) {
+        let lane = self.lane(&event.source, &event.route);
+        let change = lane.and_then(|lane| event.change(step, &lane.route, self.0.store.now()).ok());
+        if let Some(change) = change {
+            self.insist(event, change).await;
+        }
+    }
+
+    /// Writes the end of this attempt, until the store has taken it or somebody else was first.
+    async fn insist(&self, event: &Event, change: Change) {
         for tries in 0_u64.. {
             match self.write(change.clone()).await {
                 Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
@@ -205,13 +230,38 @@ impl Dispatcher {
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
+}
 
-    /// Writes a step that ends this attempt before it began; if the store does not take it, the lease ends by itself.
-    async fn finish(&self, event: &Event, step: Step) {
-        if let Err(error) = self.step(event, step).await {
-            rest(&error);
+/// That this node is at an event; told to the keeper, also by a panic.
+struct AtIt<'a> {
+    dispatcher: &'a Dispatcher,
+    start: (EventId, Revision),
+}
+
+impl<'a> AtIt<'a> {
+    /// `None`: it already is, from the same start.
+    fn begin(dispatcher: &'a Dispatcher, event: &Event, lease: &Arc<Lease>) -> Option<Self> {
+        let start = (event.id, event.revision);
+        match dispatcher.0.running().entry(start) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(free) => {
+                free.insert(lease.clone());
+                Some(Self { dispatcher, start })
+            }
         }
     }
+}
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.dispatcher.0.running().remove(&self.start);
+    }
+}
+
+/// Waits until an action that ends with its lease would long have ended. To drop it then ends what it started.
+async fn overdue(lease: &Lease) {
+    lease.ended().await;
+    tokio::time::sleep(LEFT_AFTER).await;
 }
 
 /// When the action must have ended: counted from before the write was sent, never from the answer.
