@@ -4,9 +4,11 @@
 //! Every zero is printed with the number of trials behind it: over N trials it bounds the rate by 3/N (95 %).
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod flaky;
 #[path = "../house/mod.rs"]
 mod house;
 mod kills;
+mod lanes;
 mod load;
 mod points;
 mod receiver;

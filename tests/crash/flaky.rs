@@ -1,0 +1,317 @@
+//! A store in memory that answers as it is told, and actions that do as they are told: for what no process can be
+//! made to do at the right moment.
+
+use hookonce::action::{Acting, Action, Attempt};
+use hookonce::decide::change::Change;
+use hookonce::decide::claim::{Claim, New, Payload};
+use hookonce::decide::event::{Event, Outcome, Receipt};
+use hookonce::decide::field::FieldSet;
+use hookonce::decide::id::EventId;
+use hookonce::decide::retry::Retry;
+use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source};
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::decide::verify::Scheme;
+use hookonce::dispatcher::{Dispatcher, Lane};
+use hookonce::store::batch::Batcher;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{Making, making};
+use hookonce::store::memory::Memory;
+use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// How a call is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mood {
+    Fine,
+    Down,
+    /// It is written, and the answer is lost.
+    Written,
+    /// It is not written, and nobody says so.
+    NotWritten,
+    /// Claims must be made again.
+    Again,
+    /// It answers when it is fine again.
+    Hangs,
+}
+
+/// The moods of a store, call by call.
+#[derive(Clone)]
+pub(crate) struct Flaky {
+    pub(crate) memory: Memory,
+    pub(crate) claims: Arc<Moods>,
+    pub(crate) advances: Arc<Moods>,
+    pub(crate) reads: Arc<Moods>,
+}
+
+/// How the next calls of one kind are answered: those in line first, then all others.
+pub(crate) struct Moods {
+    next: Mutex<(Vec<Mood>, Mood)>,
+    pub(crate) asked: AtomicUsize,
+    changed: Notify,
+}
+
+impl Moods {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            next: Mutex::new((Vec::new(), Mood::Fine)),
+            asked: AtomicUsize::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn all(&self, mood: Mood) {
+        *self.next.lock().unwrap() = (Vec::new(), mood);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn once(&self, moods: &[Mood]) {
+        self.next.lock().unwrap().0 = moods.iter().rev().copied().collect();
+    }
+
+    fn take(&self) -> Mood {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut next = self.next.lock().unwrap();
+        next.0.pop().unwrap_or(next.1)
+    }
+
+    async fn answer<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let mut mood = self.take();
+        while mood == Mood::Hangs {
+            let changed = self.changed.notified();
+            mood = self.next.lock().unwrap().1;
+            if mood == Mood::Hangs {
+                changed.await;
+            }
+        }
+        match mood {
+            Mood::Fine | Mood::Again | Mood::Hangs => write.await,
+            Mood::Down => Err(StoreError::Down("told to be".into())),
+            Mood::NotWritten => Err(StoreError::Unsure("not written".into())),
+            Mood::Written => {
+                write.await?;
+                Err(StoreError::Unsure("written".into()))
+            }
+        }
+    }
+}
+
+impl Flaky {
+    pub(crate) fn new() -> Self {
+        let memory = Memory::new(Clock::wall(Timestamp::default()));
+        Self { memory, claims: Moods::new(), advances: Moods::new(), reads: Moods::new() }
+    }
+}
+
+impl Store for Flaky {
+    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        Box::pin(async move {
+            if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
+                self.claims.take();
+                return Ok(new.iter().map(|_| Claim::Again).collect());
+            }
+            self.claims.answer(async { self.memory.claim(new).await }).await
+        })
+    }
+
+    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+        Box::pin(self.advances.answer(async move { self.memory.advance(changes).await }))
+    }
+
+    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+        Box::pin(self.reads.answer(self.memory.get(id)))
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        Box::pin(self.reads.answer(self.memory.payload(id)))
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        Box::pin(self.reads.answer(self.memory.receipt(id)))
+    }
+
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        self.memory.due(look, limit)
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        self.memory.list(listing)
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        self.memory.story(id)
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        self.memory.named(name, limit)
+    }
+
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        self.memory.note(notes)
+    }
+
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+        self.memory.forget(keeps, limit)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.memory.now()
+    }
+}
+
+/// What an action does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Does {
+    /// Takes this long, and is delivered; ends unknown if its lease does before.
+    Takes(Duration),
+    /// The same, and does not look at its lease.
+    Ignores(Duration),
+    Panics,
+}
+
+/// An action that counts how often it was begun, and how many are at it at once.
+pub(crate) struct Stub {
+    does: Mutex<Does>,
+    pub(crate) begun: AtomicUsize,
+    now: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+}
+
+impl Stub {
+    pub(crate) fn new(does: Does) -> Arc<Self> {
+        let none = || AtomicUsize::new(0);
+        Arc::new(Self { does: Mutex::new(does), begun: none(), now: none(), most_at_once: none() })
+    }
+
+    pub(crate) fn does(&self, does: Does) {
+        *self.does.lock().unwrap() = does;
+    }
+
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+}
+
+/// Counts who is at it, also when it is dropped.
+struct AtIt<'a>(&'a Stub);
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Action for Stub {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+        Box::pin(async move {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_at_once.fetch_max(now, Ordering::SeqCst);
+            let _at_it = AtIt(self);
+            let does = *self.does.lock().unwrap();
+            match does {
+                Does::Panics => panic!("an action's own bug"),
+                Does::Ignores(length) => tokio::time::sleep(length).await,
+                Does::Takes(length) => tokio::select! {
+                    () = tokio::time::sleep(length) => {}
+                    over = attempt.lease.ended() => return Outcome::Unknown { why: over.why().into() },
+                },
+            }
+            Outcome::Delivered(None)
+        })
+    }
+}
+
+/// One node: its dispatcher and its batcher.
+pub(crate) struct Desk {
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) batch: Batcher,
+    pub(crate) store: Flaky,
+}
+
+/// The route of these tests.
+pub(crate) fn route(lease: Duration, in_doubt: InDoubt, at_once: usize) -> Route {
+    let short = Duration::from_millis(50);
+    Route {
+        retry: Retry { attempts: 5, first: short, longest: short },
+        in_doubt,
+        redelivery: Redelivery::Ignore,
+        lease,
+        at_once,
+        makes: Makes::Actions(1),
+        ..Route::default()
+    }
+}
+
+fn source(route: Arc<Route>) -> Source {
+    Source {
+        name: "source".into(),
+        scope: "source".into(),
+        path: "/in".into(),
+        verify: Scheme::None,
+        kind: None,
+        delivery: None,
+        fields: FieldSet::new(Vec::new(), None),
+        require: None,
+        when: None,
+        once: Once { per: Vec::new(), change: None, keep: Keep::Forever, keep_body: Duration::from_secs(3600) },
+        respond: Respond::Accepted,
+        body_max: 1 << 20,
+        routes: vec![route],
+    }
+}
+
+impl Desk {
+    /// A node on this store, whose one route does this.
+    pub(crate) fn new(store: &Flaky, route: Route, action: Arc<Stub>) -> Self {
+        let shared: Arc<dyn Store> = Arc::new(store.clone());
+        let batch = Batcher::start(shared.clone());
+        let route = Arc::new(route);
+        let lane = Lane::new(Arc::new(source(route.clone())), route, Some(action));
+        let dispatcher = Dispatcher::new(shared, batch.clone(), vec![lane]);
+        Self { dispatcher, batch, store: store.clone() }
+    }
+
+    /// Claims an event for this node, as the gateway does: running if there is a permit, unless under `hold`.
+    pub(crate) async fn claim(&self, one: Making) -> Result<Claim, StoreError> {
+        let lane = self.dispatcher.lane("source", "1").unwrap();
+        let mut new = one.made(self.store.now());
+        let permit = match lane.route.in_doubt {
+            InDoubt::Retry => self.dispatcher.permit(lane),
+            InDoubt::Hold => None,
+        };
+        if permit.is_some() {
+            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
+        }
+        let (dispatcher, payload, sent) = (self.dispatcher.clone(), new.payload.clone(), hookonce::action::boottime());
+        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, payload, permit, sent))).await
+    }
+
+    /// Claims a new event and says which.
+    pub(crate) async fn new_event(&self, delivery: &str) -> EventId {
+        let one = making().delivery(delivery).carrying(delivery.to_owned());
+        let id = one.id();
+        let claim = self.claim(one).await.unwrap();
+        assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
+        id
+    }
+
+    /// The event as it stands, whatever mood the store is in.
+    pub(crate) async fn stands(&self, id: EventId) -> Event {
+        self.store.memory.get(id).await.unwrap().unwrap()
+    }
+
+    /// Waits until an event has ended; brings it.
+    pub(crate) async fn ended(&self, id: EventId) -> Event {
+        let start = std::time::Instant::now();
+        loop {
+            let event = self.stands(id).await;
+            if event.state.ended().is_some() {
+                return event;
+            }
+            assert!(start.elapsed() < crate::house::PATIENCE, "it is stuck: {event:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
