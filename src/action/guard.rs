@@ -16,6 +16,7 @@
 
 use super::lease::{Boottime, LOOK, boottime};
 use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -57,6 +58,10 @@ fn guard() -> io::Result<()> {
     if order.deadline.passed() {
         return say(&node, &Report::Stopped(Stopped::Deadline));
     }
+    // A guard may be slow to begin, and its node's successor quick: what is started now would run beside its retry.
+    if is_gone(&node) {
+        return Ok(());
+    }
     let mut leader = match start(&order) {
         Ok(leader) => leader,
         Err(report) => return say(&node, &report),
@@ -76,6 +81,13 @@ fn guard() -> io::Result<()> {
     let status = leader.wait()?;
     let _ = say(&node, &watch.stopped.map_or_else(|| ended(status), Report::Stopped));
     Ok(())
+}
+
+/// Has the node closed its end?
+fn is_gone(node: &UnixStream) -> bool {
+    let mut ends = [PollFd::new(node, PollFlags::RDHUP)];
+    let looked = retry_on_intr(|| poll(&mut ends, Some(&Timespec::default())));
+    looked.is_ok() && ends[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Starts the command as the leader of its own group, with the guard's output and a pipe for the body.
