@@ -10,6 +10,7 @@ mod house;
 mod kills;
 mod lanes;
 mod load;
+mod pause;
 mod points;
 mod receiver;
 mod world;
