@@ -116,6 +116,8 @@ impl Node {
         for port in self.ports {
             port.await.unwrap_or_default();
         }
+        // The last requests may have handed over events that are now to be handed back.
+        self.dispatcher.stop(limits::DRAIN_TIME).await;
     }
 }
 
