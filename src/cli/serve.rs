@@ -71,6 +71,8 @@ async fn run(config: &Config, out: &mut impl Write) -> io::Result<End> {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
+            // A store that broke takes no result any more: nothing is worth waiting for.
+            () = std::future::ready(()), if end == End::Failed => {}
         }
     })
     .await;
