@@ -4,6 +4,7 @@
 //! Every zero is printed with the number of trials behind it: over N trials it bounds the rate by 3/N (95 %).
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod disk;
 mod flaky;
 #[path = "../house/mod.rs"]
 mod house;
@@ -13,6 +14,7 @@ mod load;
 mod pause;
 mod points;
 mod receiver;
+mod starts;
 mod world;
 
 use std::time::{SystemTime, UNIX_EPOCH};

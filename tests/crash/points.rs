@@ -21,7 +21,7 @@ struct Point {
 }
 
 /// `serve` under strace, which stands aside: the child is the node itself.
-fn traced(world: &World, options: &[String]) -> Command {
+pub(crate) fn traced(world: &World, options: &[String]) -> Command {
     let serve = world.house.command(&["serve"]);
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "-q", "-o", "trace"]).args(options);
@@ -31,7 +31,7 @@ fn traced(world: &World, options: &[String]) -> Command {
 }
 
 /// The short run: a few deliveries to each source, each twice; ends when the node does, or when all is done.
-async fn short_run(world: &mut World) -> Vec<Delivered> {
+pub(crate) async fn short_run(world: &mut World) -> Vec<Delivered> {
     let (client, odd) = (reqwest::Client::builder().timeout(RUN).build().unwrap(), Mutex::default());
     let (to, mut acked) = (world.house.url(""), Vec::new());
     for number in [0, 1, 0] {
