@@ -7,6 +7,7 @@ use hookonce::decide::claim::{Claim, New, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
 use hookonce::decide::field::FieldSet;
 use hookonce::decide::id::EventId;
+use hookonce::decide::recipe::Recipe;
 use hookonce::decide::retry::Retry;
 use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
@@ -153,6 +154,14 @@ impl Store for Flaky {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.memory.forget(keeps, limit)
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.memory.recipes()
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.memory.remember(recipes)
     }
 
     fn now(&self) -> Timestamp {
