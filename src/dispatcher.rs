@@ -173,18 +173,27 @@ impl Dispatcher {
         let now = self.0.store.now();
         let gone = Route::default();
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
+        let why = match step {
+            Step::Expire { .. } => "its lease ran out: it may have acted".into(),
+            Step::SetAside { .. } => format!("route gone: {}", event.route),
+            _ => String::new(),
+        };
+        let known = event.passed == Passed::Aside && matches!(step, Step::SetAside { .. });
         match event.change(step, route, now) {
-            Ok(change) => self.write(change).await.map(Some),
+            Ok(change) if known => self.0.batch.advance(change).await.map(Some),
+            Ok(change) => self.write_because(change, why).await.map(Some),
             Err(_) => Ok(None),
         }
     }
 
     /// Writes a change, and tells what came of it.
     pub async fn write(&self, change: Change) -> Result<Advance, StoreError> {
-        let (why, took) = match &change.attempt {
-            Some(tried) => (tried.why.clone(), Some(tried.ended_at.since(tried.started_at))),
-            None => (String::new(), None),
-        };
+        let why = change.attempt.as_ref().map_or_else(String::new, |tried| tried.why.clone());
+        self.write_because(change, why).await
+    }
+
+    async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
+        let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let advance = self.0.batch.advance(change).await?;
         if let Advance::Written { event, now } = &advance {
             let millis = |time: Duration| format!("{}ms", time.as_millis());
@@ -345,11 +354,7 @@ impl Dispatcher {
             let mut more = false;
             for event in due.events {
                 let set = self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
-                if event.passed != Passed::Aside && matches!(set, Ok(Some(Advance::Written { .. }))) {
-                    more = true;
-                    let route = [("event", &*event.id.short()), ("source", &event.source), ("route", &event.route)];
-                    telemetry::say(Level::Warn, "route gone", &route);
-                }
+                more |= event.passed != Passed::Aside && matches!(set, Ok(Some(Advance::Written { .. })));
             }
             if !more {
                 return;
