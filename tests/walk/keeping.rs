@@ -85,7 +85,7 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is
     house.deliver(IN, &number("new", 4)).await;
     until("another to pass them", || house.lines("runs") == ["4"]).await;
     assert!(begun.elapsed() < Duration::from_secs(9), "each of them held the slot for a while");
-    assert_eq!(house.log().matches("route gone").count(), 3, "{}", house.log());
+    assert_eq!(house.log().matches("route gone: old").count(), 3, "{}", house.log());
     assert_eq!(house.count("waiting"), 3);
     assert!(house.stop().success());
 
