@@ -4,7 +4,7 @@ use crate::action::boottime;
 use crate::decide::answer::{self, Reply};
 use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::{Event, State, Step};
+use crate::decide::event::{Event, State};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge};
 use crate::decide::limits;
@@ -107,12 +107,7 @@ impl Gateway {
 
     /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
     async fn rearm(&self, lane: &Lane, event: &Event, new: &New, now: Timestamp) -> Result<Option<Event>, StoreError> {
-        let mut armed = event.clone();
-        armed.fields = new.event.fields.clone();
-        armed.body_digest = new.event.body_digest;
-        armed.digest = armed.seal();
-        let Ok(mut change) = armed.change(Step::Rearm, &lane.route, now) else { return Ok(None) };
-        change.payload = Some(new.payload.clone());
+        let Ok(change) = event.rearm(new, &lane.route, now) else { return Ok(None) };
         match self.dispatcher.write(change).await? {
             Advance::Written { event, .. } if event.state.ended().is_none() => Ok(Some(*event)),
             Advance::Written { .. } | Advance::Lost => Ok(None),
