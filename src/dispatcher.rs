@@ -17,7 +17,7 @@ use crate::decide::event::{Event, Passed, State, Step};
 use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
-use crate::decide::source::{Route, Source};
+use crate::decide::source::{InDoubt, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
 use crate::store::{Advance, Keeps, Look, Store, StoreError};
@@ -171,7 +171,8 @@ impl Dispatcher {
     /// Writes one step of an event, as its route is configured now.
     pub async fn step(&self, event: &Event, step: Step) -> Result<Option<Advance>, StoreError> {
         let now = self.0.store.now();
-        let gone = Route::default();
+        // Nobody can say whether an event may act twice while its route is gone: a doubt is left to a person.
+        let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
             Step::Expire { .. } => "its lease ran out: it may have acted".into(),

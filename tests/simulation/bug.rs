@@ -24,10 +24,11 @@ pub(crate) enum Bug {
     RearmedByPredecessor,
     BodyOutOfPer,
     OvertakenTakesDigest,
+    DoubtRetriedWithoutRoute,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -48,6 +49,7 @@ impl Bug {
         Self::RearmedByPredecessor,
         Self::BodyOutOfPer,
         Self::OvertakenTakesDigest,
+        Self::DoubtRetriedWithoutRoute,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -72,6 +74,7 @@ impl Bug {
             Self::RearmedByPredecessor => "a superseded event's repeat re-arms its successor",
             Self::BodyOutOfPer => "`change` does not imply `body`",
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
+            Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A node: what the gateway and the dispatcher do, one call of the store at a time, so that anything may come between.
 
 use crate::attempt::{Attempt, Phase};
+use crate::bug::Bug;
 use crate::oracle::{Broken, Kind};
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -134,7 +135,7 @@ impl World {
         if kind == Kind::SetAside {
             self.oracle.tally.set_aside += 1;
         }
-        let gone = Plan::gone();
+        let gone = if self.bug == Some(Bug::DoubtRetriedWithoutRoute) { Route::default() } else { Plan::gone() };
         self.advance_by(event, step, route.as_deref().unwrap_or(&gone), kind).map(|_| ())
     }
 

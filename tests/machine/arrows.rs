@@ -1,0 +1,162 @@
+//! Any sequence of steps, against a table of arrows that was written down by itself.
+
+use crate::{LEASE, NOW, event, failed, rejected, route, start, unknown};
+use hookonce::decide::event::{Blocks, Cause, Event, Impossible, Outcome, State, Step};
+use hookonce::decide::id::EventId;
+use hookonce::decide::limits;
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::{InDoubt, Route};
+use hookonce::decide::time::{Duration, Timestamp};
+use proptest::prelude::*;
+
+/// What each step may do, by the states' words.
+const ARROWS: [(&str, &[&str], &[&str]); 12] = [
+    ("start", &["waiting"], &["running"]),
+    ("renew", &["running"], &["running"]),
+    ("hand back", &["running"], &["waiting"]),
+    ("settle", &["running"], &["waiting", "done", "dead"]),
+    ("expire", &["running"], &["waiting", "dead"]),
+    ("supersede", &["waiting", "running", "dead"], &["done"]),
+    ("rearm", &["dead"], &["waiting"]),
+    ("replay", &["done", "dead"], &["waiting"]),
+    ("cancel", &["waiting", "running"], &["dead"]),
+    ("damage", &["waiting", "running"], &["dead"]),
+    ("set aside", &["waiting"], &["waiting"]),
+    ("rejoin", &["waiting"], &["waiting"]),
+];
+
+fn word(step: &Step) -> &'static str {
+    match step {
+        Step::Start { .. } => "start",
+        Step::Renew { .. } => "renew",
+        Step::HandBack => "hand back",
+        Step::Settle { .. } => "settle",
+        Step::Expire { .. } => "expire",
+        Step::Supersede { .. } => "supersede",
+        Step::Rearm => "rearm",
+        Step::Replay => "replay",
+        Step::Cancel => "cancel",
+        Step::Damage => "damage",
+        Step::SetAside { .. } => "set aside",
+        Step::Rejoin => "rejoin",
+    }
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let outcome = prop_oneof![
+        Just(Outcome::Delivered(None)),
+        Just(failed()),
+        Just(failed()),
+        Just(rejected()),
+        Just(unknown()),
+        Just(unknown()),
+    ];
+    prop_oneof![
+        6 => Just(start()),
+        1 => any::<u64>().prop_map(|blocks| Step::Renew { lasts: LEASE, blocks: Blocks(blocks) }),
+        1 => Just(Step::HandBack),
+        4 => (outcome, any::<u32>()).prop_map(|(outcome, jitter)| Step::Settle {
+            outcome,
+            blocks: Blocks::default(),
+            jitter: Jitter(jitter),
+        }),
+        2 => any::<u32>().prop_map(|jitter| Step::Expire { jitter: Jitter(jitter) }),
+        1 => Just(Step::Supersede { by: EventId([9; 16]) }),
+        2 => Just(Step::Rearm),
+        1 => Just(Step::Replay),
+        1 => Just(Step::Cancel),
+        1 => Just(Step::Damage),
+        1 => Just(Step::SetAside { lasts: LEASE }),
+        2 => Just(Step::Rejoin),
+    ]
+}
+
+fn routes() -> impl Strategy<Value = Route> {
+    (1..5_u32, prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold)])
+        .prop_map(|(attempts, doubt)| route(attempts, doubt))
+}
+
+/// Checks one step that was taken.
+fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
+    let (name, from, to) = ARROWS.iter().find(|(name, ..)| *name == word(step)).expect("every step is in the table");
+    assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
+    assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
+    assert_eq!(is.revision, was.revision.next());
+    assert_eq!(is.seal(), was.digest, "{name} touched what never changes");
+    assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
+    assert_eq!(is.life, was.life + u32::from(*name == "replay"));
+    if was.state.ended().is_some() {
+        assert!(matches!(*name, "rearm" | "replay" | "supersede"), "{name} from {:?}", was.state);
+    }
+    let doubted = match step {
+        Step::Expire { .. } => true,
+        Step::Settle { outcome, .. } => matches!(outcome, Outcome::Unknown { .. }),
+        _ => false,
+    };
+    let counted = match *name {
+        "start" => (was.attempt + 1, was.doubts),
+        "hand back" => (was.attempt - 1, was.doubts),
+        "replay" => (0, 0),
+        _ => (was.attempt, was.doubts + u32::from(doubted)),
+    };
+    assert_eq!((is.attempt, is.doubts), counted, "{name}");
+    let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { route.retry.attempts.max(limits::DOUBTS_MIN) };
+    let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
+    if doubted {
+        assert_eq!(dead == Some(Cause::InDoubt), is.doubts >= doubts_max, "{name} at {} doubts", is.doubts);
+    }
+    if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
+        assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= route.retry.attempts);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_steps_leaves_the_arrows(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {
+        let (mut event, mut now) = (event(), NOW);
+        for (step, seconds) in steps {
+            now = now + Duration::from_secs(seconds);
+            let before = event.clone();
+            if let Ok(next) = event.after(step.clone(), &route, now) {
+                check_arrow(&event, &step, &next, &route);
+                event = next;
+            } else {
+                prop_assert_eq!(&event, &before);
+                prop_assert!(event.change(step, &route, now).is_err(), "what is impossible is not written");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_table_does_not_allow_is_impossible(route in routes(), steps in prop::collection::vec(steps(), 1..40), last in steps()) {
+        let event = steps.into_iter().fold(event(), |event, step| event.after(step, &route, NOW + LEASE).unwrap_or(event));
+        let (_, from, _) = ARROWS.iter().find(|(name, ..)| *name == word(&last)).expect("every step is in the table");
+        if !from.contains(&event.state.word()) {
+            prop_assert_eq!(event.after(last, &route, NOW + LEASE), Err(Impossible));
+        }
+    }
+
+    #[test]
+    fn the_same_history_an_hour_later_is_the_same_an_hour_later(
+        route in routes(),
+        steps in prop::collection::vec((steps(), 0..45_u64), 1..40),
+        later in 0..1_000_000_000_i64,
+    ) {
+        let (mut now, mut then) = (NOW, Timestamp(NOW.0 + later));
+        let mut first = event();
+        let mut second = Event { state: first.state.clone().shifted(now, then), ..event() };
+        for (step, seconds) in steps {
+            let by = Duration::from_secs(seconds);
+            (now, then) = (now + by, then + by);
+            match (first.after(step.clone(), &route, now), second.after(step, &route, then)) {
+                (Ok(a), Ok(b)) => {
+                    prop_assert_eq!(Event { state: a.state.clone().shifted(now, then), ..a.clone() }, b.clone());
+                    (first, second) = (a, b);
+                }
+                (a, b) => prop_assert!(a.is_err() && b.is_err()),
+            }
+        }
+    }
+}
