@@ -1,6 +1,7 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
 pub mod check;
+pub mod demo;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
 pub mod serve;
@@ -25,6 +26,8 @@ struct Line {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Play one image push against a node in this process, and show what becomes of it
+    Demo,
     /// Receive webhooks and act on them
     Serve {
         #[command(flatten)]
@@ -116,6 +119,7 @@ pub fn run() -> ExitCode {
 fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
     match command {
+        Command::Demo => demo::demo(ink(&io::stdout()), out),
         Command::Serve { which, log } => {
             let format = match log {
                 LogForm::Text => Format::Text,

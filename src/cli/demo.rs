@@ -1,0 +1,203 @@
+//! `hookonce demo`: one image push as GitHub delivers it, played twice against a real node in this process, drawn as it
+//! happens. No config, no network, nothing left behind.
+
+mod storm;
+
+use crate::action::GuardProgram;
+use crate::config;
+use crate::config::problem::Ink;
+use crate::decide::claim::Same;
+use crate::decide::event::{Event, State};
+use crate::decide::time::{Duration, Timestamp};
+use crate::decide::verify::{Scheme, Secrets};
+use crate::dispatcher::Dispatcher;
+use crate::node::Node;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use storm::Push;
+
+/// How long one delivery may take: a machine that needs longer has other worries.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The demo's own secret; it never leaves the process.
+const SECRET: &[u8] = b"hookonce demo";
+
+const CONFIG: &str = r#"
+listen = "127.0.0.1:0"
+[admin]
+listen = "127.0.0.1:0"
+[source.ghcr]
+preset = "github-package"
+secret = { env = "DEMO_SECRET" }
+[[source.ghcr.route]]
+name = "deploy"
+run  = { steps = ['echo "deploying $HOOKONCE_FIELD_PACKAGE:$HOOKONCE_FIELD_TAG, version $HOOKONCE_FIELD_VERSION_ID"'] }
+"#;
+
+/// Plays it; the exit code says whether it was one run.
+pub fn demo(ink: Ink, out: &mut impl Write) -> io::Result<u8> {
+    let folder = Folder::new()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let played = runtime.block_on(play(&folder.0, ink, out));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    played
+}
+
+/// A folder of the demo's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> io::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("hookonce-demo-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::create_dir(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clean: it stands in its folder for such things.
+        std::fs::remove_dir_all(&self.0).unwrap_or_default();
+    }
+}
+
+/// What was counted.
+#[derive(Default)]
+struct Tally {
+    deliveries: usize,
+    ignored: usize,
+    duplicates: usize,
+    runs: usize,
+}
+
+async fn play(folder: &Path, ink: Ink, out: &mut impl Write) -> io::Result<u8> {
+    let secret = |_: &str| Some(String::from_utf8_lossy(SECRET).into_owned());
+    let config =
+        config::parse(CONFIG, "demo", folder, &secret).map_err(|problems| io::Error::other(problems.to_string()))?;
+    let node = Node::start(&config, GuardProgram::default()).await.map_err(io::Error::other)?;
+    let stage = Stage {
+        dispatcher: node.dispatcher.clone(),
+        client: reqwest::Client::new(),
+        url: format!("http://{}/in/ghcr", node.ingest),
+        ink,
+    };
+    let mut tally = Tally::default();
+    writeln!(out, "{}", stage.bold("One image push: GitHub makes five deliveries of it, each with an id of its own."))?;
+    stage.storm(&mut tally, out).await?;
+    writeln!(out, "\n{}", stage.bold("The same five again, as after a timeout or a click on Redeliver."))?;
+    stage.storm(&mut tally, out).await?;
+    node.stop(std::future::pending()).await;
+    let Tally { deliveries, ignored, duplicates, runs } = tally;
+    let sum = format!("{deliveries} deliveries: {ignored} ignored, {duplicates} duplicates, {runs} run.");
+    writeln!(out, "\n{}\n\n{NEXT}", stage.bold(&sum))?;
+    Ok(u8::from(runs != 1))
+}
+
+const NEXT: &str = "\
+Next:
+  hookonce init      writes a config for your own server, and a secret
+  hookonce check     says what it means
+  hookonce serve     takes webhooks";
+
+/// Where it is played.
+struct Stage {
+    dispatcher: Dispatcher,
+    client: reqwest::Client,
+    url: String,
+    ink: Ink,
+}
+
+impl Stage {
+    fn paint(&self, code: &str, text: &str) -> String {
+        match self.ink {
+            Ink::Plain => text.to_owned(),
+            Ink::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    async fn storm(&self, tally: &mut Tally, out: &mut impl Write) -> io::Result<()> {
+        for push in storm::STORM {
+            self.deliver(push, tally, out).await?;
+            out.flush()?;
+        }
+        Ok(())
+    }
+
+    async fn deliver(&self, push: &Push, tally: &mut Tally, out: &mut impl Write) -> io::Result<()> {
+        let mut news = self.dispatcher.news();
+        let mut output = self.dispatcher.output();
+        let answer = self.send(push).await.map_err(io::Error::other)?;
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        let (word, event) = (text("status"), text("event"));
+        let short = event.get(event.len().saturating_sub(8)..).unwrap_or_default();
+        tally.deliveries += 1;
+        let (code, says) = match word.as_str() {
+            "ignored" => {
+                tally.ignored += 1;
+                ("2", text("reason"))
+            }
+            "duplicate" => {
+                tally.duplicates += 1;
+                ("33", format!("of {short}: {}", same(&text("same"))))
+            }
+            _ => ("32", format!("event {short}")),
+        };
+        let tag = format!("{:?}", push.tag);
+        writeln!(out, "  {}  tag {tag:<10} {} {says}", push.short(), self.paint(code, &format!("{word:<9}")))?;
+        if word == "accepted" {
+            while let Ok(Ok(event)) = tokio::time::timeout(PATIENCE, news.recv()).await {
+                while let Ok(chunk) = output.try_recv() {
+                    for line in String::from_utf8_lossy(&chunk.bytes).lines() {
+                        writeln!(out, "            {} {line}", self.paint("36", "output"))?;
+                    }
+                }
+                if let Some(line) = self.change(&event, tally) {
+                    writeln!(out, "            {line}")?;
+                }
+                if event.state.ended().is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self, event: &Event, tally: &mut Tally) -> Option<String> {
+        match &event.state {
+            State::Waiting { .. } => None,
+            State::Running { .. } => {
+                tally.runs += 1;
+                Some(format!("{} attempt {}", self.paint("34", "running"), event.attempt))
+            }
+            State::Done { at, .. } => {
+                let took = at.since(event.received_at).as_millis();
+                Some(format!("{} after {took} ms", self.paint("32", "done")))
+            }
+            State::Dead { cause, .. } => Some(format!("{} {}", self.paint("31", "dead"), cause.word())),
+        }
+    }
+
+    async fn send(&self, push: &Push) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
+        let body = push.body();
+        let scheme = Scheme::Github(Secrets::new(vec![SECRET.to_vec()]));
+        let mut request = self.client.post(&self.url).header("x-github-event", "registry_package");
+        for (name, value) in scheme.sign(push.id, Timestamp::default(), body.as_bytes()) {
+            request = request.header(name, value);
+        }
+        let answer = request.body(body).timeout(PATIENCE).send().await?.bytes().await?;
+        Ok(serde_json::from_slice(&answer)?)
+    }
+}
+
+/// Which identity matched, in words.
+fn same(word: &str) -> &'static str {
+    match Same::parse(word) {
+        Same::Delivery => "the same delivery id",
+        Same::Body => "the same bytes",
+        Same::Change => "the same change of package and tag, under another id",
+        Same::Fields(_) => "the same fields",
+    }
+}
