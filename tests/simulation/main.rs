@@ -122,7 +122,7 @@ fn hunt(bug: Bug, seeds: u64, enough: u64) -> (Option<u64>, BTreeMap<&'static st
 
 #[test]
 fn planted_bugs_are_caught() {
-    const SEEDS: u64 = 3_000;
+    const SEEDS: u64 = 8_000;
     const ENOUGH: u64 = 150;
     let found = Mutex::new(BTreeMap::new());
     let next = AtomicUsize::new(0);
