@@ -92,7 +92,7 @@ impl Resolver<'_> {
 
     fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {
         let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(KEEP);
-        let body = section.and_then(|s| self.positive(s, "keep_body"));
+        let body = section.and_then(|s| s.duration("keep_body"));
         if let (Some(section), Some(body)) = (section, body)
             && body > keep
             && !for_ever

@@ -54,6 +54,12 @@ fn the_config_of_the_first_user_means_what_it_says() {
 }
 
 #[test]
+fn bodies_need_not_be_kept_at_all() {
+    let config = fine(&source("once = { keep_body = '0s' }"));
+    assert_eq!(config.sources[0].once.keep_body, Duration::ZERO);
+}
+
+#[test]
 fn what_is_left_out_has_the_defaults_of_the_design() {
     let config = fine(
         "[source.a]\nverify = 'none'\n[[source.a.route]]\n[[source.a.route]]\nforward = { url = 'http://a/' }\n\
