@@ -1,0 +1,152 @@
+//! The deliveries: one real body, made distinct by a number in it, signed before anything is measured.
+//!
+//! Whole requests would take gigabytes; the numbers and signatures are kept, and put into a connection's own copy of
+//! the request just before it is sent.
+
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Scheme, Secrets};
+use std::path::Path;
+
+/// The secret of the only source.
+pub const SECRET: &str = "It's a Secret to Everybody";
+/// The length of the body, as a check that it is the one the figures are told of.
+pub const BODY_BYTES: usize = 10_361;
+/// Digits of a number where they stand in the body: one of its version ids.
+const DIGITS: usize = 9;
+const VERSION: &[u8] = b"675688875";
+/// How far back a repeat reaches, in distinct deliveries.
+const REACH: u64 = 1_000;
+
+/// All there is to send.
+pub struct Deck {
+    request: Request,
+    signatures: Vec<[u8; 64]>,
+}
+
+/// The bytes of one request, and where they differ from one to the next.
+#[derive(Clone)]
+pub struct Request {
+    pub bytes: Vec<u8>,
+    head: usize,
+    delivery: usize,
+    signature: usize,
+    numbers: Vec<usize>,
+}
+
+/// How many of the deliveries are repeats.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Repeats {
+    pub percent: u64,
+    /// One in this many is new; 0: all are.
+    one_in: u64,
+}
+
+impl Repeats {
+    pub const NONE: Self = Self { percent: 0, one_in: 0 };
+    pub const HALF: Self = Self { percent: 50, one_in: 2 };
+    pub const MOST: Self = Self { percent: 95, one_in: 20 };
+
+    /// Which distinct delivery is sent as the `turn`th.
+    pub fn number(self, turn: u64) -> u64 {
+        match self.one_in {
+            0 => turn,
+            one_in if turn.is_multiple_of(one_in) => turn / one_in,
+            one_in => {
+                let newest = turn / one_in;
+                newest - mix(turn) % (newest.min(REACH) + 1)
+            }
+        }
+    }
+
+    /// How many distinct ones are among the first `turns`.
+    pub fn distinct(self, turns: u64) -> u64 {
+        turns.div_ceil(self.one_in.max(1))
+    }
+}
+
+/// Any number out of another, the same each time.
+fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 29)
+}
+
+impl Deck {
+    /// Signs this many, on both cores.
+    pub fn new(count: usize) -> Self {
+        let request = Request::template();
+        let halves = [0..count / 2, count / 2..count];
+        let signatures = std::thread::scope(|scope| {
+            let sign = |range: std::ops::Range<usize>| {
+                let mut request = request.clone();
+                scope.spawn(move || range.map(|number| request.sign(number as u64)).collect::<Vec<_>>())
+            };
+            halves.map(sign).into_iter().flat_map(|half| half.join().expect("signing works")).collect()
+        });
+        Self { request, signatures }
+    }
+
+    pub fn len(&self) -> usize {
+        self.signatures.len()
+    }
+
+    /// A request of one's own, to be filled before each use.
+    pub fn request(&self) -> Request {
+        self.request.clone()
+    }
+
+    /// Makes it the delivery of this number.
+    pub fn fill(&self, request: &mut Request, number: u64) {
+        request.number(number);
+        let signature = &self.signatures[usize::try_from(number).expect("a number of this deck")];
+        request.bytes[request.signature..][..64].copy_from_slice(signature);
+    }
+}
+
+impl Request {
+    fn template() -> Self {
+        let body = body();
+        let head = format!(
+            "POST /version/1 HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: GitHub-Hookshot/95f2ac2\r\naccept: */*\r\n\
+             content-type: application/json\r\nx-github-event: registry_package\r\nx-github-hook-id: 594934832\r\n\
+             x-github-delivery: 00000000-0000-4000-8000-000000000000\r\nx-hub-signature-256: sha256={:064}\r\n\
+             content-length: {}\r\n\r\n",
+            0,
+            body.len()
+        );
+        let place = |of: &str| head.find(of).expect("the header is there") + of.len();
+        let (delivery, signature) = (place("-4000-8000-"), place("sha256="));
+        let found = body.windows(DIGITS).enumerate().filter(|(_, window)| *window == VERSION);
+        let numbers: Vec<_> = found.map(|(at, _)| head.len() + at).collect();
+        assert!(!numbers.is_empty(), "the body has its version in it");
+        Self { head: head.len(), bytes: [head.as_bytes(), &body].concat(), delivery, signature, numbers }
+    }
+
+    fn number(&mut self, number: u64) {
+        let digits = format!("{number:012}");
+        self.bytes[self.delivery..][..12].copy_from_slice(digits.as_bytes());
+        for at in &self.numbers {
+            // A JSON number does not begin with a nought.
+            self.bytes[*at..][..DIGITS].copy_from_slice(&digits.as_bytes()[12 - DIGITS..]);
+            self.bytes[*at] = b'6';
+        }
+    }
+
+    fn sign(&mut self, number: u64) -> [u8; 64] {
+        self.number(number);
+        let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let headers = scheme.sign("", Timestamp(0), &self.bytes[self.head..]);
+        let signature = headers.iter().find_map(|(_, value)| value.strip_prefix("sha256=")).expect("a signature");
+        signature.as_bytes().try_into().expect("64 digits")
+    }
+}
+
+/// The first user's push of `latest`, as GitHub sent it.
+fn body() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/payloads/storm_latest.jsonl");
+    let lines = std::fs::read_to_string(path).expect("the payloads are there");
+    let bodies = lines.lines().filter_map(|line| {
+        let saved: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        Some(saved["body"].as_str()?.as_bytes().to_vec())
+    });
+    bodies.into_iter().find(|body| body.len() == BODY_BYTES).expect("one body has that length")
+}

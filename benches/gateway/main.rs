@@ -1,0 +1,144 @@
+//! What the gateway costs, against what it is built on. See `docs/performance.md`.
+//!
+//! ```text
+//! cargo bench                     all of it, in under three minutes
+//! cargo bench -- --quick          only whether it still works; `cargo test --benches` does the same
+//! cargo bench -- --rounds 9 --seconds 2
+//! ```
+//!
+//! A round of one is followed by a round of the next, over and over: what the machine does beside it hits all alike.
+//! Only ratios of one run are worth comparing.
+#![expect(unreachable_pub, reason = "the parts of one program")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "places in a list of waits")]
+
+mod deck;
+mod figures;
+mod limit;
+mod load;
+mod per_row;
+mod server;
+
+use deck::{Deck, Repeats};
+use figures::{Figures, Sample};
+use load::Round;
+use server::{Kind, Server};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// More than any server takes in a second.
+const RATE_MAX: f64 = 45_000.0;
+/// The storm: so many deliveries, so many copies of each.
+const STORM: (u64, u64) = (20, 200);
+
+struct Plan {
+    rounds: usize,
+    lasts: Duration,
+}
+
+impl Plan {
+    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150) };
+    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500) };
+
+    /// `cargo bench` says so; whoever else starts this wants to know whether it works.
+    fn of(args: &[String]) -> Self {
+        let has = |name: &str| args.iter().any(|arg| arg == name);
+        let after = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).and_then(|value| value.parse().ok());
+        if has("--quick") || !has("--bench") {
+            return Self::QUICK;
+        }
+        Self {
+            rounds: after("--rounds").map_or(Self::WHOLE.rounds, |rounds: f64| rounds as usize),
+            lasts: after("--seconds").map_or(Self::WHOLE.lasts, Duration::from_secs_f64),
+        }
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, kind] = &args[..]
+        && flag == "--server"
+    {
+        return server::serve(kind);
+    }
+    if args.iter().any(|arg| arg == "--list") {
+        if !args.iter().any(|arg| arg == "--ignored") {
+            println!("the_benchmark_works: test");
+        }
+        return;
+    }
+    let plan = Plan::of(&args);
+    // On the disk that the build is on: a folder in memory would make every sync free.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+    runtime.expect("a runtime").block_on(measure(&plan, dir.path()));
+}
+
+async fn measure(plan: &Plan, dir: &Path) {
+    let Plan { rounds, lasts } = *plan;
+    println!(
+        "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}\n",
+        load::CONNECTIONS,
+        deck::BODY_BYTES,
+        figures::file_system(dir)
+    );
+    let each = (RATE_MAX * lasts.as_secs_f64()) as usize;
+    let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
+    for (repeats, kinds) in [
+        (Repeats::NONE, &Kind::ALL[..]),
+        (Repeats::HALF, &[Kind::Bare, Kind::Memory, Kind::NoBody, Kind::Whole]),
+        (Repeats::MOST, &[Kind::Bare, Kind::Memory, Kind::NoBody, Kind::Whole]),
+    ] {
+        println!("{} % repeats", repeats.percent);
+        let figures = interleave(plan, &deck, repeats, kinds, &dir.join(repeats.percent.to_string())).await;
+        figures.print();
+    }
+    let figures = limits(plan, dir);
+    println!("SQLite alone, a row, two keys and a body, 64 to a commit, synced: {figures} claims/s\n");
+    for kind in [Kind::Memory, Kind::Whole] {
+        storm(&deck, kind, &dir.join(format!("storm-{kind:?}"))).await;
+    }
+}
+
+/// Fresh servers, one round of each in turn. All that was sent must have been answered, and each event made once.
+async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Kind], dir: &Path) -> Figures {
+    let mut servers: Vec<_> =
+        kinds.iter().map(|kind| (Server::start(*kind, &dir.join(format!("{kind:?}"))), 0_u64)).collect();
+    let mut figures = Figures::default();
+    for _ in 0..plan.rounds {
+        for (server, used) in &mut servers {
+            let room = deck.len() as u64 - *used;
+            let round = Round { to: server.address, repeats, from: *used, room, lasts: plan.lasts };
+            let before = server.cpu();
+            let came = load::run(deck, round).await;
+            let cpu = server.cpu().saturating_sub(before);
+            *used += came.distinct;
+            let new = if server.kind == Kind::Bare { 0 } else { came.distinct };
+            assert_eq!((came.other, came.accepted), (0, new), "{:?}: of {} answers", server.kind, came.answers());
+            figures.add(server.kind, Sample::of(&came, cpu, server.memory()));
+        }
+    }
+    for (server, used) in &mut servers {
+        if server.kind != Kind::Bare {
+            assert_eq!(server.events(), *used, "{:?}: each distinct delivery is one event", server.kind);
+        }
+    }
+    drop(servers);
+    std::fs::remove_dir_all(dir).ok();
+    figures
+}
+
+fn limits(plan: &Plan, dir: &Path) -> String {
+    let once = |round| limit::claims_per_second(&dir.join(format!("limit-{round}.db")), plan.lasts / 2);
+    figures::spread((0..plan.rounds).map(once).collect(), 0)
+}
+
+async fn storm(deck: &Arc<Deck>, kind: Kind, dir: &Path) {
+    let (distinct, copies) = STORM;
+    let mut server = Server::start(kind, dir);
+    let came = load::storm(deck, server.address, 0, distinct, copies).await;
+    let events = server.events();
+    println!("{copies} copies of {distinct} at once, {}: {} accepted, {events} events", kind.words(), came.accepted);
+    assert_eq!((came.accepted, came.fine + came.accepted, events), (distinct, distinct * copies, distinct));
+}

@@ -1,0 +1,222 @@
+//! The servers: each a process of its own, this very program started again, so that its time and memory can be read.
+
+use crate::deck::SECRET;
+use hookonce::action::GuardProgram;
+use hookonce::config::problem::Ink;
+use hookonce::config::{self, Config, StoreAddress};
+use hookonce::decide::source::Sources;
+use hookonce::dispatcher::{Dispatcher, Lane};
+use hookonce::gateway::Gateway;
+use hookonce::http::accept::{self, Limits};
+use hookonce::http::bare::bare;
+use hookonce::http::body::BodiesInFlight;
+use hookonce::http::ingest::{Health, Ingest};
+use hookonce::node::Node;
+use hookonce::store::batch::Batcher;
+use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::{Listing, Store};
+use hookonce::telemetry::{Format, Log};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// What is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Our accept loop, and a handler that only reads the body.
+    Bare,
+    /// The gateway on `memory:`; bodies are not kept.
+    Memory,
+    /// On SQLite, with `keep_body = "0s"`.
+    NoBody,
+    /// On SQLite.
+    Whole,
+    /// The same, without a log.
+    Silent,
+    /// On SQLite, with a commit for each claim.
+    PerRow,
+}
+
+impl Kind {
+    pub const ALL: [Self; 6] = [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::PerRow];
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Bare => "bare handler",
+            Self::Memory => "gateway, memory, no body",
+            Self::NoBody => "gateway, SQLite, no body",
+            Self::Whole => "gateway, SQLite, body stored",
+            Self::Silent => "the same, log off",
+            Self::PerRow => "the same, a commit per claim",
+        }
+    }
+
+    fn config(self) -> String {
+        let store = if self == Self::Memory { "memory:" } else { "sqlite:hookonce.db" };
+        let keep_body = if matches!(self, Self::Memory | Self::NoBody) { "0s" } else { "7d" };
+        format!(
+            r#"
+listen = "127.0.0.1:0"
+store  = "{store}"
+[admin]
+listen = "127.0.0.1:0"
+[source.ghcr]
+path   = "/version/1"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+when   = 'tag == "latest"'
+[source.ghcr.fields]
+package    = "body.registry_package.name"
+tag        = "body.registry_package.package_version.container_metadata.tag.name"
+version_id = "body.registry_package.package_version.id"
+sha        = "body.registry_package.package_version.version"
+updated_at = "body.registry_package.updated_at"
+[source.ghcr.once]
+per       = ["delivery", "body"]
+keep_body = "{keep_body}"
+[[source.ghcr.route]]
+name = "recorded"
+"#
+        )
+    }
+}
+
+/// A server that runs.
+pub struct Server {
+    pub kind: Kind,
+    pub address: SocketAddr,
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts one in this folder, and waits until it listens.
+    pub fn start(kind: Kind, dir: &Path) -> Self {
+        std::fs::create_dir_all(dir).expect("a folder");
+        std::fs::write(dir.join("hookonce.toml"), kind.config()).expect("a config");
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut command = Command::new(program);
+        command.args(["--server", &format!("{kind:?}")]).current_dir(dir).env("SECRET", SECRET);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
+        let mut said = BufReader::new(child.stdout.take().expect("its output is ours"));
+        let address = line(&mut said).parse().expect("it says where it listens");
+        Self { kind, address, child, said }
+    }
+
+    /// How many events it has.
+    pub fn events(&mut self) -> u64 {
+        self.child.stdin.as_mut().expect("its input is ours").write_all(b"count\n").expect("it listens");
+        line(&mut self.said).parse().expect("it says a number")
+    }
+
+    /// Processor time taken so far by all its threads.
+    pub fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let time = |task: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+        };
+        Duration::from_nanos(tasks.flatten().map(time).sum())
+    }
+
+    /// Memory it has for itself, and its share of what it shares, in MiB.
+    pub fn memory(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap_or_default();
+        let pss = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let kib: f64 = pss.and_then(|pss| pss.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0.0);
+        kib / 1024.0
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().ok();
+    }
+}
+
+fn line(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).expect("the server speaks");
+    line.trim().to_owned()
+}
+
+/// Serves until its input ends: the other side of [`Server`].
+pub fn serve(kind: &str) {
+    let kind = *Kind::ALL.iter().find(|known| format!("{known:?}") == kind).expect("a kind of server");
+    if kind != Kind::Silent {
+        Log::start(Format::Text, Box::new(File::create("log").expect("a file for the log")));
+    }
+    // As `hookonce serve` does.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let (address, store) = begin(kind).await;
+        println!("{address}");
+        let asked = tokio::task::spawn_blocking(move || {
+            let handle = tokio::runtime::Handle::current();
+            for _ in std::io::stdin().lock().lines() {
+                let all = Listing { limit: usize::MAX >> 1, ..Listing::default() };
+                let events = store.as_ref().map_or(0, |store| handle.block_on(store.list(all)).map_or(0, |e| e.len()));
+                println!("{events}");
+            }
+        });
+        asked.await.expect("the questions end");
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+async fn begin(kind: Kind) -> (SocketAddr, Option<Arc<dyn Store>>) {
+    let env = |name: &str| std::env::var(name).ok();
+    let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(Ink::Plain));
+    let config = config.unwrap_or_else(|problems| panic!("{problems}"));
+    match kind {
+        Kind::Bare => {
+            let flight = Arc::new(BodiesInFlight::default());
+            (listen(move |request| bare(request, flight.clone())).await, None)
+        }
+        Kind::PerRow => per_row(&config).await,
+        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent => {
+            let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
+            let (address, store) = (node.ingest, node.store.clone());
+            std::mem::forget(node); // it ends with the process
+            (address, Some(store))
+        }
+    }
+}
+
+async fn listen<F, B>(
+    handler: impl Fn(http::Request<hyper::body::Incoming>) -> F + Clone + Send + 'static,
+) -> SocketAddr
+where
+    F: Future<Output = http::Response<B>> + Send + 'static,
+    B: hyper::body::Body<Data = bytes::Bytes, Error = std::convert::Infallible> + Unpin + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("a port has an address");
+    tokio::spawn(accept::serve(listener, handler, Limits::default(), CancellationToken::new()));
+    address
+}
+
+/// A node put together by hand, whose store is asked for one claim at a time.
+async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Store>>) {
+    let StoreAddress::Sqlite(path) = &config.store else { panic!("a commit per claim is SQLite's") };
+    let sqlite = Sqlite::open(path, Access::Node).expect("the store opens");
+    let store: Arc<dyn Store> = Arc::new(crate::per_row::PerRow(sqlite));
+    let batch = Batcher::start(store.clone());
+    let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
+    let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
+    let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
+    dispatcher.run();
+    let ingest = Ingest {
+        sources: Arc::new(Sources::new(config.sources.iter().cloned())),
+        gateway: Gateway::new(store.clone(), batch, dispatcher),
+        flight: Arc::new(BodiesInFlight::default()),
+        health: Health { draining: CancellationToken::new(), store: store.clone() },
+    };
+    (listen(move |request| ingest.clone().answer(request)).await, Some(store))
+}
