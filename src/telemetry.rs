@@ -10,6 +10,7 @@
 
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
+use crate::decide::time::Duration;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,8 @@ pub enum Format {
 
 /// Lines that wait for the writer; one more is dropped and counted.
 const LINES_WAITING_MAX: usize = 8192;
+/// How long lines gather after some were written: to be woken for each of them costs more than to write it.
+const LINES_GATHER: Duration = Duration::from_millis(2);
 /// The longest value that is said.
 const VALUE_CHARS_MAX: usize = 400;
 
@@ -100,6 +103,7 @@ fn write_lines(from: &Receiver<Message>, out: Box<dyn Write + Send>, dropped: &A
             writeln!(out, "{lost} lines were not written: the log is too slow").unwrap_or_default();
         }
         out.flush().unwrap_or_default();
+        std::thread::sleep(LINES_GATHER);
     }
 }
 
