@@ -61,7 +61,8 @@ struct Inner {
     store: Arc<dyn Store>,
     batch: Batcher,
     node: Node,
-    lanes: HashMap<(Arc<str>, Arc<str>), Arc<Lane>>,
+    /// By source, then by route: looked up for every delivery, without making a pair of names.
+    lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<Keeps>,
     news: broadcast::Sender<Event>,
     output: broadcast::Sender<Chunk>,
@@ -95,12 +96,15 @@ impl Dispatcher {
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
         let sources = lanes.iter().map(|lane| (lane.source.name.clone(), lane.source.once.kept())).collect();
-        let named = |lane: Lane| ((lane.source.name.clone(), lane.route.name.clone()), Arc::new(lane));
+        let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for lane in lanes {
+            by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
+        }
         Self(Arc::new(Inner {
             store,
             batch,
             node,
-            lanes: lanes.into_iter().map(named).collect(),
+            lanes: by_name,
             keeps: Arc::new(Keeps { sources }),
             news: broadcast::Sender::new(NEWS_MAX),
             output: broadcast::Sender::new(NEWS_MAX),
@@ -112,7 +116,7 @@ impl Dispatcher {
 
     /// Starts looking for work.
     pub fn run(&self) {
-        for lane in self.0.lanes.values().filter(|lane| lane.action.is_some()) {
+        for lane in self.lanes().filter(|lane| lane.action.is_some()) {
             self.0.tasks.spawn(self.clone().walk(lane.clone()));
         }
         self.0.tasks.spawn(self.clone().keep());
@@ -131,7 +135,11 @@ impl Dispatcher {
 
     /// The lane of this route.
     pub fn lane(&self, source: &str, route: &str) -> Option<&Arc<Lane>> {
-        self.0.lanes.get(&(source.into(), route.into()))
+        self.0.lanes.get(source)?.get(route)
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.0.lanes.values().flat_map(HashMap::values)
     }
 
     /// Changes of state, as they are written.
@@ -152,12 +160,12 @@ impl Dispatcher {
         lane.permits.clone().try_acquire_owned().ok()
     }
 
-    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, and is
-    /// still as it was claimed.
-    pub fn adopt(&self, event: Event, payload: Payload, permit: Option<OwnedSemaphorePermit>, sent: Boottime) {
+    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, with this
+    /// permit, and is still as it was claimed.
+    pub fn adopt(&self, event: Event, to_run: Option<(OwnedSemaphorePermit, Payload)>, sent: Boottime) {
         self.tell(&event, &[]);
-        match permit {
-            Some(permit) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+        match to_run {
+            Some((permit, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
                 self.act(Held { event, payload: Some(payload), sent, permit });
             }
             _ => self.wake(&event),
@@ -213,14 +221,16 @@ impl Dispatcher {
 
     fn tell(&self, event: &Event, details: &[(&str, &str)]) {
         telemetry::state(event, details);
-        // Nobody listening is no news.
-        self.0.news.send(event.clone()).unwrap_or_default();
+        if self.0.news.receiver_count() > 0 {
+            // Who stopped listening meanwhile misses nothing.
+            self.0.news.send(event.clone()).unwrap_or_default();
+        }
     }
 
     /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
     pub fn wake(&self, event: &Event) {
         if event.group.is_some() && !event.wants_slot() {
-            self.0.lanes.values().for_each(|lane| lane.wake.notify_one());
+            self.lanes().for_each(|lane| lane.wake.notify_one());
         } else if let (State::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route)) {
             lane.wake.notify_one();
         }
@@ -321,7 +331,7 @@ impl Dispatcher {
 
     /// The keeper's loop: leases that ran out, and events without a route.
     async fn keep(self) {
-        let known: Arc<[_]> = self.0.lanes.keys().cloned().collect();
+        let known: Arc<[_]> = self.lanes().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
         let mut strays_at = tokio::time::Instant::now();
         while !self.0.stopping.is_cancelled() {
             let mut rest = self.expire().await;

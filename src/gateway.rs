@@ -104,8 +104,9 @@ impl Gateway {
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
-        let (dispatcher, payload, sent) = (self.dispatcher.clone(), new.payload.clone(), boottime());
-        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, payload, permit, sent))).await
+        let to_run = permit.map(|permit| (permit, new.payload.clone()));
+        let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
+        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
     /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
