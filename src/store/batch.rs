@@ -1,5 +1,6 @@
 //! The batcher: one feeder for every store. It takes what is there, up to a limit, and makes one call of it; the next
-//! batch forms while the store is busy with the last. There is no timer.
+//! batch forms while the store is busy with the last. There is no timer. A store that puts batches together itself is
+//! given the next one before it has answered the last, so that it never waits for ours.
 //!
 //! A claim that is committed is handed over to whoever acts on it *before* the request that brought it is woken: a
 //! client that hangs up never leaves an event nobody runs.
@@ -11,7 +12,7 @@ use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// What happens to a new event once it is committed.
 pub type HandOver = Box<dyn FnOnce(Event) + Send>;
@@ -33,6 +34,9 @@ struct Job<In, Out> {
     then: Option<HandOver>,
     reply: oneshot::Sender<Result<Out, StoreError>>,
 }
+
+/// Who acts on a new event, and who waits for the answer.
+type Waiting = (Option<HandOver>, oneshot::Sender<Result<Claim, StoreError>>);
 
 impl Batcher {
     /// Starts feeding this store. It ends when the last clone is dropped.
@@ -67,13 +71,24 @@ fn gone() -> StoreError {
 }
 
 async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Claim>>) {
+    let places = Arc::new(Semaphore::new(store.batches_at_once()));
     while let Some(first) = jobs.recv().await {
-        let mut batch = gather(first, &mut jobs, |new| new.payload.body.len());
-        while !batch.is_empty() {
-            let inputs: Vec<New> = batch.iter().map(|job| job.input.clone()).collect();
-            let answers = ask(|| store.claim(inputs.clone())).await;
-            batch = settle(batch, answers);
-        }
+        let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore of places");
+        let batch = gather(first, &mut jobs, |new| new.payload.body.len());
+        let store = store.clone();
+        tokio::spawn(async move {
+            claim_all(&*store, batch).await;
+            drop(place);
+        });
+    }
+}
+
+async fn claim_all(store: &dyn Store, batch: Vec<Job<New, Claim>>) {
+    let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
+        batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
+    while !inputs.is_empty() {
+        let answers = ask(|| store.claim(inputs.clone())).await;
+        (inputs, waiting) = settle(inputs, waiting, answers);
     }
 }
 
@@ -130,32 +145,37 @@ async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> Result<T, StoreError> {
 }
 
 /// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.
-fn settle(batch: Vec<Job<New, Claim>>, answers: Result<Vec<Claim>, StoreError>) -> Vec<Job<New, Claim>> {
+fn settle(
+    inputs: Vec<New>,
+    waiting: Vec<Waiting>,
+    answers: Result<Vec<Claim>, StoreError>,
+) -> (Vec<New>, Vec<Waiting>) {
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => {
-            for job in batch {
-                job.reply.send(Err(error.clone())).unwrap_or_default();
+            for (_, reply) in waiting {
+                reply.send(Err(error.clone())).unwrap_or_default();
             }
-            return Vec::new();
+            return Default::default();
         }
     };
-    let mut again = Vec::new();
-    for (mut job, claim) in batch.into_iter().zip(answers) {
+    let (mut again, mut still_waiting) = (Vec::new(), Vec::new());
+    for ((input, (mut then, reply)), claim) in inputs.into_iter().zip(waiting).zip(answers) {
         match &claim {
             Claim::Again => {
-                again.push(job);
+                again.push(input);
+                still_waiting.push((then, reply));
                 continue;
             }
             Claim::New { event, .. } => {
-                if let Some(then) = job.then.take() {
+                if let Some(then) = then.take() {
                     then(Event::clone(event));
                 }
             }
             Claim::Duplicate { .. } | Claim::Stale { .. } => {}
         }
         // The request may be gone; its event is not.
-        job.reply.send(Ok(claim)).unwrap_or_default();
+        reply.send(Ok(claim)).unwrap_or_default();
     }
-    again
+    (again, still_waiting)
 }
