@@ -4,6 +4,7 @@
 //! cargo bench                     all of it, in under three minutes
 //! cargo bench -- --quick          only whether it still works; `cargo test --benches` does the same
 //! cargo bench -- --rounds 9 --seconds 2
+//! cargo bench -- --only Whole     this one beside the bare handler, without repeats: to look at it with a profiler
 //! ```
 //!
 //! A round of one is followed by a round of the next, over and over: what the machine does beside it hits all alike.
@@ -35,22 +36,25 @@ const STORM: (u64, u64) = (20, 200);
 struct Plan {
     rounds: usize,
     lasts: Duration,
+    only: Option<Kind>,
 }
 
 impl Plan {
-    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150) };
-    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500) };
+    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150), only: None };
+    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500), only: None };
 
     /// `cargo bench` says so; whoever else starts this wants to know whether it works.
     fn of(args: &[String]) -> Self {
         let has = |name: &str| args.iter().any(|arg| arg == name);
-        let after = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).and_then(|value| value.parse().ok());
+        let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1);
+        let after = |name: &str| word(name).and_then(|value| value.parse().ok());
         if has("--quick") || !has("--bench") {
             return Self::QUICK;
         }
         Self {
             rounds: after("--rounds").map_or(Self::WHOLE.rounds, |rounds: f64| rounds as usize),
             lasts: after("--seconds").map_or(Self::WHOLE.lasts, Duration::from_secs_f64),
+            only: word("--only").map(|name| Kind::named(name)),
         }
     }
 }
@@ -76,7 +80,7 @@ fn main() {
 }
 
 async fn measure(plan: &Plan, dir: &Path) {
-    let Plan { rounds, lasts } = *plan;
+    let Plan { rounds, lasts, only } = *plan;
     println!(
         "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}\n",
         load::CONNECTIONS,
@@ -85,6 +89,10 @@ async fn measure(plan: &Plan, dir: &Path) {
     );
     let each = (RATE_MAX * lasts.as_secs_f64()) as usize;
     let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
+    if let Some(only) = only {
+        interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await.print();
+        return;
+    }
     for (repeats, kinds) in [
         (Repeats::NONE, &Kind::ALL[..]),
         (Repeats::HALF, &[Kind::Bare, Kind::Memory, Kind::NoBody, Kind::Whole]),

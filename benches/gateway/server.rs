@@ -46,6 +46,11 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 6] = [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::PerRow];
 
+    /// By its name in this file.
+    pub fn named(name: &str) -> Self {
+        *Self::ALL.iter().find(|known| format!("{known:?}") == name).expect("a kind of server")
+    }
+
     pub fn words(self) -> &'static str {
         match self {
             Self::Bare => "bare handler",
@@ -148,7 +153,7 @@ fn line(from: &mut impl BufRead) -> String {
 
 /// Serves until its input ends: the other side of [`Server`].
 pub fn serve(kind: &str) {
-    let kind = *Kind::ALL.iter().find(|known| format!("{known:?}") == kind).expect("a kind of server");
+    let kind = Kind::named(kind);
     if kind != Kind::Silent {
         Log::start(Format::Text, Box::new(File::create("log").expect("a file for the log")));
     }
