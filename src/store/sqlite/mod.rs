@@ -13,6 +13,7 @@ mod cells;
 mod declare;
 mod log;
 mod open;
+mod packed;
 mod read;
 mod rows;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::cells::{self, Buried, Found, columns};
 use super::open;
+use super::packed;
 use super::rows::receipt_digest;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
@@ -12,7 +13,6 @@ use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
 use crate::telemetry::{self, Level};
-use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -148,15 +148,15 @@ fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &m
 
 /// A body on a page that cannot be read is a damaged one: the others are still served.
 pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
-    let sql = "select headers, headers_digest, body, (select body_digest from events where id = event) \
+    let sql = "select headers, headers_digest, body, (select body_digest from events where id = event), unpacked \
                from payloads where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
         let text = row.get_ref(0)?.as_str().unwrap_or_default();
-        let body = row.get_ref(2)?.as_blob().unwrap_or_default();
+        let body = packed::unpack(row.get_ref(2)?.as_blob().unwrap_or_default(), row.get_ref(4)?);
         let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
-        let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == Some(Digest::of(body));
-        Ok(match cells::headers(text) {
-            Some(headers) if whole => Stored::Whole(Payload { headers, body: Bytes::copy_from_slice(body) }),
+        let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == body.as_deref().map(Digest::of);
+        Ok(match (cells::headers(text), body) {
+            (Some(headers), Some(body)) if whole => Stored::Whole(Payload { headers, body: body.into() }),
             _ => Stored::Damaged,
         })
     };

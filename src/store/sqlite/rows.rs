@@ -1,6 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::cells::{self, Buried, Found, StateCells, columns};
+use super::packed::Packed;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
@@ -383,9 +384,11 @@ impl Ledger for Rows<'_> {
 impl Rows<'_> {
     fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
         let headers = cells::headers_cell(&payload.headers);
+        let packed = Packed::of(&payload.body);
         self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body) values (?1, ?2, ?3, ?4)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, &payload.body[..]],
+            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
+             values (?1, ?2, ?3, ?4, ?5)",
+            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
         )?;
         Ok(())
     }

@@ -3,7 +3,8 @@ create table payloads (
     event          blob not null primary key,
     headers        text not null,               -- a JSON list of pairs
     headers_digest blob not null,
-    body           blob not null                -- its digest stands in events.body_digest
+    body           blob not null,               -- its digest, before it was packed, stands in events.body_digest
+    unpacked       integer                      -- lz4, and so many bytes once it is unpacked; null: as it came
 ) strict;
 
 create table attempts (

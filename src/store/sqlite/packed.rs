@@ -1,0 +1,90 @@
+//! Bodies as they are kept: packed with LZ4 where that makes them clearly smaller. What is written twice, to the log
+//! and to the database, and then lies there for a week, is worth packing; a webhook's JSON shrinks to about a third.
+
+use rusqlite::types::ValueRef;
+use std::borrow::Cow;
+
+/// A shorter body fits beside others on its page anyway.
+const PACKED_FROM: usize = 1 << 10;
+/// LZ4 cannot make more than this of one byte: a cell that claims it has rotted.
+const GROWTH_MAX: usize = 255;
+
+/// A body as it is written.
+pub(super) struct Packed<'b> {
+    bytes: Cow<'b, [u8]>,
+    unpacked: Option<usize>,
+}
+
+impl<'b> Packed<'b> {
+    /// This body, packed if that saves an eighth.
+    pub(super) fn of(body: &'b [u8]) -> Self {
+        if body.len() >= PACKED_FROM {
+            let packed = lz4_flex::block::compress(body);
+            if packed.len() < body.len() - body.len() / 8 {
+                return Self { bytes: packed.into(), unpacked: Some(body.len()) };
+            }
+        }
+        Self { bytes: body.into(), unpacked: None }
+    }
+
+    /// What is written.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How long it is once it is unpacked; `None` where it was not packed.
+    pub(super) fn unpacked(&self) -> Option<i64> {
+        self.unpacked.and_then(|length| length.try_into().ok())
+    }
+}
+
+/// The body that was written; `None` if it cannot be had any more. That it is the right one is for its digest to say.
+pub(super) fn unpack(bytes: &[u8], unpacked: ValueRef<'_>) -> Option<Vec<u8>> {
+    match unpacked {
+        ValueRef::Null => Some(bytes.to_vec()),
+        ValueRef::Integer(length) => {
+            let length =
+                usize::try_from(length).ok().filter(|length| *length <= bytes.len().saturating_mul(GROWTH_MAX))?;
+            lz4_flex::block::decompress(bytes, length).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(body: &[u8]) -> usize {
+        let packed = Packed::of(body);
+        let length = packed.unpacked().map_or(ValueRef::Null, ValueRef::Integer);
+        assert_eq!(unpack(packed.bytes(), length).as_deref(), Some(body));
+        packed.bytes().len()
+    }
+
+    #[test]
+    fn what_repeats_itself_is_packed_and_what_does_not_is_left_as_it_came() {
+        assert!(check(&br#"{"url":"https://api.github.com/users/a"}"#.repeat(100)) < 400);
+        let noise: Vec<u8> = (0..100_u8).flat_map(|n| crate::decide::id::Digest::of(&[n]).0).collect();
+        assert_eq!(check(&noise), noise.len());
+        assert_eq!(check(&[b'a'; PACKED_FROM - 1]), PACKED_FROM - 1);
+    }
+
+    #[test]
+    fn what_has_rotted_is_none_and_takes_no_memory() {
+        let packed = Packed::of(&[b'a'; 5_000]);
+        for length in [-1, 0, 4_999, i64::MAX] {
+            assert_eq!(unpack(packed.bytes(), ValueRef::Integer(length)), None, "{length}");
+        }
+        assert_eq!(unpack(b"not packed", ValueRef::Integer(100)), None);
+        assert_eq!(unpack(b"", ValueRef::Text(b"a")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_body_comes_back(body in prop::collection::vec(0..4_u8, 0..5_000)) {
+            check(&body);
+        }
+    }
+}
