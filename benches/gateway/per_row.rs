@@ -4,6 +4,7 @@ use hookonce::decide::change::Change;
 use hookonce::decide::claim::{Claim, New, Payload};
 use hookonce::decide::event::{Event, Receipt};
 use hookonce::decide::id::EventId;
+use hookonce::decide::recipe::Recipe;
 use hookonce::decide::time::Timestamp;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
@@ -61,6 +62,14 @@ impl Store for PerRow {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.0.forget(keeps, limit)
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.0.recipes()
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.0.remember(recipes)
     }
 
     fn now(&self) -> Timestamp {
