@@ -293,8 +293,9 @@ impl Desk {
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
-        let (dispatcher, payload, sent) = (self.dispatcher.clone(), new.payload.clone(), hookonce::action::boottime());
-        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, payload, permit, sent))).await
+        let to_run = permit.map(|permit| (permit, new.payload.clone()));
+        let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());
+        self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
     /// Claims a new event and says which.
