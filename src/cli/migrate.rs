@@ -94,6 +94,9 @@ pub fn down(path: &Path, to: u32, consent: Consent, out: &mut impl Write) -> Res
         return Err(MigrateError::NotAgreed(to));
     }
     let mut opened = open_file(path, Access::Tool)?;
+    if let Some(lock) = &opened.lock {
+        lock.forget_last_write(path)?;
+    }
     let way = schema::down(&mut opened.db, to).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
     tell(&way, "taken back", out)
 }

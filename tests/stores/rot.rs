@@ -132,7 +132,7 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
         let mut bytes = original.clone();
         let byte = usize::try_from(place >> 20).unwrap() % bytes.len();
         bytes[byte] ^= 1 << (round % 8);
-        for beside in ["hurt.db-wal", "hurt.db-shm"] {
+        for beside in ["hurt.db-wal", "hurt.db-shm", "hurt.db.lock"] {
             let _ = std::fs::remove_file(dir.path().join(beside));
         }
         std::fs::write(&hurt, bytes).unwrap();

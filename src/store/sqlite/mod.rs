@@ -12,6 +12,7 @@
 mod cells;
 mod declare;
 mod log;
+mod mark;
 mod open;
 mod packed;
 mod read;
@@ -87,11 +88,13 @@ impl Sqlite {
         let failed = Arc::new(watch::Sender::new(None));
         let commits = Arc::new(AtomicU64::new(0));
         let mut writer = None;
-        if access != Access::Read {
+        if let Some(lock) = &lock {
+            let mark = lock.mark(path)?;
             let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
             let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
-            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes: Notes::default(), log };
+            let notes = Notes::default();
+            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark };
             if access == Access::Node {
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }
@@ -198,9 +201,10 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
         "update events set wake_at = ?1, revision = revision + 1 where state = 'running' and wake_at > ?1",
         [now.0],
     )?;
-    let mut rows = Rows { db: &tx, now, turns: &mut writer.turns };
+    let mut rows = Rows { db: &tx, now, turns: &mut writer.turns, mark: &mut writer.mark };
     let freed = rows.free_slots()?;
     tx.commit()?;
+    writer.mark.committed();
     if orphans + freed > 0 {
         let taken = [("running", &*orphans.to_string()), ("slots", &*freed.to_string())];
         telemetry::say(Level::Warn, "took over", &taken);

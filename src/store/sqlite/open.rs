@@ -1,7 +1,9 @@
 //! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
 
+use super::mark::Mark;
 use crate::store::schema::Refused;
 use crate::store::schema::sqlite::Problem;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
 use std::fmt;
@@ -47,6 +49,7 @@ enum Why {
     ReadOnly,
     Full,
     Busy,
+    Older,
     NotADatabase,
     Corrupt(rusqlite::Error),
     Foreign,
@@ -76,6 +79,12 @@ impl fmt::Display for OpenError {
             }
             Why::Full => write!(f, "the disk that holds {path} is full; make room and start again"),
             Why::Busy => write!(f, "{path} is locked by another program, such as an open `sqlite3` shell; close it"),
+            Why::Older => write!(
+                f,
+                "{path} is older than what hookonce last wrote to it: its log {path}-wal is damaged, cut or gone, or an \
+                 earlier copy was put in its place. Put the right files back; or, to go on without what is missing, \
+                 remove {path}.lock"
+            ),
             Why::NotADatabase => {
                 write!(f, "{path} is not an SQLite database; give the path of a new file, or of hookonce's own")
             }
@@ -157,7 +166,19 @@ impl OpenError {
 /// The lock file beside a database: held as long as this lives. The file stays.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Lock {
+    /// The note of the last write, which stands in the lock file.
+    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
+        self.file.try_clone().map(Mark::read).map_err(|error| OpenError::io(path, error))
+    }
+
+    /// Takes that note back, before data is removed on purpose.
+    pub fn forget_last_write(&self, path: &Path) -> Result<(), OpenError> {
+        self.mark(path).map(|mut mark| mark.forget())
+    }
 }
 
 /// An open database, ours to write as long as the lock lives; a reader has none.
@@ -178,12 +199,13 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         Access::Node | Access::Tool => Some(take_lock(path)?),
         Access::Read => None,
     };
+    let is_new = !path.exists();
     let db = match access {
         Access::Node | Access::Tool => {
             create(path)?;
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?
         }
-        Access::Read if !path.exists() => return Err(OpenError::new(path, Why::Missing)),
+        Access::Read if is_new => return Err(OpenError::new(path, Why::Missing)),
         Access::Read => reader(path)?,
     };
     if too_short(path)? {
@@ -193,7 +215,13 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
     if !ours {
         return Err(OpenError::new(path, Why::Foreign));
     }
-    if access != Access::Read {
+    if let Some(lock) = &lock {
+        let mark = lock.mark(path)?;
+        if !is_new && !mark.is_in(&db).map_err(|error| OpenError::sqlite(path, error))? {
+            // The log is left as it is: for who wants to look, and to be put right.
+            let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            return Err(OpenError::new(path, Why::Older));
+        }
         settle(path, &db)?;
     }
     Ok(Opened { db, lock })
@@ -218,7 +246,7 @@ fn take_lock(path: &Path) -> Result<Lock, OpenError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&beside).map_err(|error| OpenError::io(path, error))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
+        Ok(()) => Ok(Lock { file }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(path, Why::InUse)),
         Err(error) => Err(OpenError::io(path, error.into())),
     }

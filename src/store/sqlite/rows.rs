@@ -1,6 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::cells::{self, Buried, Found, StateCells, columns};
+use super::mark::Mark;
 use super::packed::Packed;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
@@ -24,6 +25,8 @@ pub(super) struct Rows<'t> {
     pub(super) now: Timestamp,
     /// The last turn that was given.
     pub(super) turns: &'t mut u64,
+    /// Where the last write is noted.
+    pub(super) mark: &'t mut Mark,
 }
 
 impl Rows<'_> {
@@ -163,6 +166,7 @@ impl Ledger for Rows<'_> {
     fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<()> {
         let Row { event, keep_from } = row;
         let cells = StateCells::of(&event.state);
+        self.mark.written(event.id, event.revision);
         self.execute(
             concat!(
                 "insert into events (",
@@ -210,6 +214,7 @@ impl Ledger for Rows<'_> {
     fn update(&mut self, row: &Row) -> Result<()> {
         let Row { event, keep_from } = row;
         let cells = StateCells::of(&event.state);
+        self.mark.written(event.id, event.revision);
         self.execute(
             "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
              ended_at = ?7, keep_from = ?8, node = ?9, life = ?10, attempt = ?11, doubts = ?12, blocks_done = ?13, \
@@ -249,6 +254,7 @@ impl Ledger for Rows<'_> {
         ] {
             self.execute(sql, [id.0])?;
         }
+        self.mark.removed(id);
         Ok(())
     }
 

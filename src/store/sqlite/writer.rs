@@ -10,6 +10,7 @@
 //! ```
 
 use super::log::Log;
+use super::mark::Mark;
 use super::rows::Rows;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
@@ -84,6 +85,7 @@ pub(super) struct Writer {
     pub(super) commits: Arc<AtomicU64>,
     pub(super) notes: Notes,
     pub(super) log: Log,
+    pub(super) mark: Mark,
 }
 
 /// Notes that are held back.
@@ -180,6 +182,10 @@ impl Writer {
         if wrote.is_err() && !self.db.is_autocommit() {
             self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
         }
+        match &wrote {
+            Ok(_) => self.mark.committed(),
+            Err(_) => self.mark.rolled_back(),
+        }
         if wrote? {
             self.commits.fetch_add(1, Ordering::Relaxed);
         }
@@ -190,7 +196,7 @@ impl Writer {
     fn in_transaction(&mut self, batch: &mut [Box<dyn Task>]) -> Result<bool, rusqlite::Error> {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
-        let mut rows = Rows { db: &self.db, now: self.clock.now(), turns: &mut self.turns };
+        let mut rows = Rows { db: &self.db, now: self.clock.now(), turns: &mut self.turns, mark: &mut self.mark };
         for task in batch {
             task.run(&mut rows)?;
         }

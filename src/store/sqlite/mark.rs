@@ -1,0 +1,134 @@
+//! The last write, noted outside the database, in its lock file, after each commit and before anybody is answered.
+//!
+//! SQLite takes a log that was cut, lost or rotted for one that ends there: what came after is gone without a word,
+//! and what was done would be done again. So the next one to open the file looks whether the last write is in it.
+//! The note is not synced: after a power failure it may be older than the database, never newer.
+
+use crate::decide::id::{EventId, Revision};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The event that was written last, at the revision it had then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Last {
+    event: EventId,
+    revision: Revision,
+}
+
+/// The note, always of one length.
+#[derive(Debug)]
+pub(super) struct Mark {
+    file: File,
+    noted: Option<Last>,
+    /// In the transaction under way.
+    pending: Option<Last>,
+}
+
+/// `last `, the id, a space, twenty digits.
+const LENGTH: usize = 5 + 32 + 1 + 20;
+
+impl Mark {
+    /// The note in this file.
+    pub(super) fn read(file: File) -> Self {
+        let mut line = [0; LENGTH];
+        let noted = file.read_exact_at(&mut line, 0).ok().and_then(|()| parse(std::str::from_utf8(&line).ok()?));
+        Self { file, noted, pending: None }
+    }
+
+    /// Whether what was written last is in this database. One without our tables has lost it, too.
+    pub(super) fn is_in(&self, db: &Connection) -> Result<bool, rusqlite::Error> {
+        let Some(Last { event, revision }) = self.noted else { return Ok(true) };
+        let found = db.query_row("select revision from events where id = ?1", [event.0], |row| row.get::<_, i64>(0));
+        match found.optional() {
+            Ok(found) => Ok(found.and_then(|found| u64::try_from(found).ok()).is_some_and(|found| found >= revision.0)),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the note back: what it is of is about to be removed.
+    pub(super) fn forget(&mut self) {
+        self.note(None);
+    }
+
+    /// This was written, in the transaction under way.
+    pub(super) fn written(&mut self, event: EventId, revision: Revision) {
+        self.pending = Some(Last { event, revision });
+    }
+
+    /// This is forgotten, in the transaction under way: the note is taken back before, so that it is never of what is
+    /// not there.
+    pub(super) fn removed(&mut self, event: EventId) {
+        let is_this = |last: Option<Last>| last.is_some_and(|last| last.event == event);
+        if is_this(self.noted) {
+            self.forget();
+        }
+        if is_this(self.pending) {
+            self.pending = None;
+        }
+    }
+
+    /// The transaction is committed.
+    pub(super) fn committed(&mut self) {
+        if let Some(last) = self.pending.take() {
+            self.note(Some(last));
+        }
+    }
+
+    /// The transaction was taken back.
+    pub(super) fn rolled_back(&mut self) {
+        self.pending = None;
+    }
+
+    /// A disk that is full keeps the earlier note, which is still true.
+    fn note(&mut self, last: Option<Last>) {
+        if self.noted != last && self.write(last).is_ok() {
+            self.noted = last;
+        }
+    }
+
+    fn write(&self, last: Option<Last>) -> io::Result<()> {
+        let line = match last {
+            Some(Last { event, revision }) => format!("last {} {:020}", hex::encode(event.0), revision.0),
+            None => format!("{:LENGTH$}", "none"),
+        };
+        self.file.write_all_at(line.as_bytes(), 0)
+    }
+}
+
+fn parse(line: &str) -> Option<Last> {
+    let (id, revision) = line.strip_prefix("last ")?.split_once(' ')?;
+    let mut event = EventId([0; 16]);
+    hex::decode_to_slice(id, &mut event.0).ok()?;
+    Some(Last { event, revision: Revision(revision.parse().ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_committed_is_noted_until_it_is_forgotten_and_anything_else_is_no_note() {
+        let file = tempfile::tempfile().unwrap();
+        let open = || Mark::read(file.try_clone().unwrap());
+        assert_eq!(open().noted, None);
+        let event = EventId([7; 16]);
+        let mut mark = open();
+        for revision in [1, 42, u64::MAX].map(Revision) {
+            mark.written(event, revision);
+            mark.committed();
+            mark.written(EventId([8; 16]), revision);
+            mark.rolled_back();
+            mark.committed();
+            assert_eq!(open().noted, Some(Last { event, revision }));
+        }
+        mark.removed(EventId([8; 16]));
+        assert!(open().noted.is_some());
+        mark.removed(event);
+        assert_eq!(open().noted, None);
+        file.write_all_at(&[0; LENGTH], 0).unwrap();
+        assert_eq!(open().noted, None);
+    }
+}
