@@ -49,6 +49,16 @@ async fn page_limit(store: &Sqlite, more: Option<i64>) {
     set.await.unwrap();
 }
 
+/// Bytes that packing does not make fewer.
+fn unpackable(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed + 1;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..length).map(next).collect()
+}
+
 #[tokio::test]
 async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +67,7 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
     page_limit(&store, Some(64)).await;
     let (mut acked, mut refused) = (Vec::new(), Vec::new());
     for n in 0..60 {
-        let one = making().delivery(&format!("d{n}")).carrying(vec![b'x'; 10_000]);
+        let one = making().delivery(&format!("d{n}")).carrying(unpackable(n, 10_000));
         let (id, now) = (one.id(), store.now());
         match store.claim(vec![one.made(now)]).await {
             Ok(_) => acked.push(id),
@@ -71,7 +81,7 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
         assert_eq!(store.payload(*id).await.unwrap(), Stored::Forgotten);
     }
     page_limit(&store, None).await;
-    store.claim(vec![making().delivery("after").carrying(vec![b'x'; 100_000]).made(store.now())]).await.unwrap();
+    store.claim(vec![making().delivery("after").carrying(unpackable(0, 100_000)).made(store.now())]).await.unwrap();
     assert!(store.failed().borrow().is_none());
     drop(store);
     let store = open(&path);
