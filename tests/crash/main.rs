@@ -14,6 +14,7 @@ mod load;
 mod pause;
 mod points;
 mod receiver;
+mod rot;
 mod starts;
 mod world;
 

@@ -1,0 +1,195 @@
+//! Single bits flipped in a store at rest: no panic, nothing acted on with a wrong body, and what is damaged is told.
+
+use crate::house::House;
+use crate::receiver::Receiver;
+use crate::{Random, rounds};
+use hookonce::decide::id::{Digest, EventId};
+use hookonce::store::Store;
+use hookonce::store::contract::making;
+use hookonce::store::sqlite::{Access, Sqlite};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Events that wait: some for a command, some to be forwarded.
+const EVENTS: usize = 8;
+/// How long a node has for them: they take a few milliseconds.
+const SETTLES: Duration = Duration::from_secs(6);
+
+fn config(receiver: u16) -> String {
+    let retry = "retry = { attempts = 3, first = \"20ms\", longest = \"20ms\" }\nlease = \"1s\"\n";
+    format!(
+        "store = \"sqlite:hookonce.db\"\n[source.source]\nverify = \"none\"\n[[source.source.route]]\n{retry}\
+         run = {{ steps = ['echo $HOOKONCE_EVENT $(sha256sum) >> acted'] }}\n[source.sent]\nverify = \"none\"\n\
+         [[source.sent.route]]\n{retry}forward = {{ url = \"http://127.0.0.1:{receiver}/\" }}\n"
+    )
+}
+
+/// A store at rest: its files, and what each event was sent with.
+struct AtRest {
+    files: Vec<(&'static str, Vec<u8>)>,
+    bodies: HashMap<EventId, Vec<u8>>,
+}
+
+/// `InLog`: nothing has been moved from the log into the database, as after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lies {
+    InDatabase,
+    InLog,
+}
+
+async fn at_rest(lies: Lies) -> AtRest {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hookonce.db");
+    let mut bodies = HashMap::new();
+    let store = Sqlite::open(&path, Access::Node).unwrap();
+    for n in 0..EVENTS {
+        let body: Vec<u8> = (0..1500 + 700 * n).map(|byte| (byte * 31 + byte / 97 + n).to_be_bytes()[7]).collect();
+        let source = if n % 4 == 0 { "source" } else { "sent" };
+        let one = making().source(source).delivery(&format!("d{n}")).carrying(body.clone());
+        bodies.insert(one.id(), body);
+        store.claim(vec![one.made(store.now())]).await.unwrap();
+    }
+    let names = match lies {
+        Lies::InDatabase => {
+            drop(store);
+            &["hookonce.db", "hookonce.db.lock"][..]
+        }
+        Lies::InLog => &["hookonce.db", "hookonce.db-wal", "hookonce.db.lock"],
+    };
+    AtRest { files: names.iter().map(|name| (*name, std::fs::read(dir.path().join(name)).unwrap())).collect(), bodies }
+}
+
+/// What came of the events of one damaged store.
+#[derive(Default, Debug, Clone, Copy)]
+struct Sums {
+    refused: usize,
+    broke: usize,
+    acted: usize,
+    damaged: usize,
+    later: usize,
+    unheard_of: usize,
+    twice: usize,
+}
+
+/// The ids of events by how they stand; `None`: it cannot be read.
+fn standing(path: &Path) -> Option<Vec<(String, String, Option<i64>)>> {
+    let db = rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+    let mut rows =
+        db.prepare("select lower(hex(id)), state || coalesce(' ' || cause, ''), wake_at from events").ok()?;
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()?;
+    rows.collect::<Result<_, _>>().ok()
+}
+
+async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>, what: &str) -> Sums {
+    let receiver = Receiver::new().await;
+    let mut house = House::empty(&config(receiver.port));
+    for (name, bytes) in files {
+        std::fs::write(house.path(name), bytes).unwrap();
+    }
+    let mut sums = Sums::default();
+    if let Err(said) = house.try_start() {
+        assert!(said.contains("exit status: 2") && said.contains("error: "), "{what}: {said}");
+        assert!(!said.contains("panicked"), "{what}: {said}");
+        sums.refused = 1;
+        return sums;
+    }
+    let start = Instant::now();
+    let path = house.path("hookonce.db");
+    let soon = |at: &Option<i64>| at.is_none_or(|at| at < i64::MAX / 2);
+    let over = |rows: &[(String, String, Option<i64>)]| rows.iter().all(|(_, state, _)| state.starts_with('d'));
+    while !house.has_ended() && start.elapsed() < SETTLES && !standing(&path).is_some_and(|rows| over(&rows)) {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    let ended = house.has_ended();
+    let rows = standing(&path).unwrap_or_default();
+    let log = house.log();
+    assert!(!log.contains("panicked"), "{what}: {log}");
+    if ended {
+        let (status, said) = house.wait();
+        assert_eq!(status.code(), Some(2), "{what}: {said}");
+        sums.broke = 1;
+    } else {
+        house.kill();
+    }
+    let took = receiver.took();
+    assert_eq!(took.mixed_up, 0, "{what}");
+    let mut acted: HashMap<String, usize> = HashMap::new();
+    let known: HashMap<String, &Vec<u8>> = bodies.iter().map(|(id, body)| (id.to_string(), body)).collect();
+    for line in house.lines("acted") {
+        let (event, digest) = line.split_once(' ').unwrap();
+        let body = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which nobody sent"));
+        let sent = hex::encode(Digest::of(body).0);
+        assert!(digest.starts_with(&sent), "{what}: acted on {event} with another body");
+        *acted.entry(event.to_owned()).or_default() += 1;
+    }
+    for (event, body) in &took.effects {
+        let sent = known.get(event).unwrap_or_else(|| panic!("{what}: acted on {event}, which nobody sent"));
+        assert!(*sent == body, "{what}: acted on {event} with another body");
+        *acted.entry(event.clone()).or_default() += 1;
+    }
+    sums.acted = acted.len();
+    sums.twice = acted.values().filter(|count| **count > 1).count();
+    if !ended {
+        sums.damaged = rows.iter().filter(|(_, state, _)| state == "dead damaged").count();
+        let of = |state: &str| rows.iter().filter(|(_, s, at)| s.starts_with(state) && soon(at)).count();
+        sums.later = of("waiting") + of("running");
+        sums.unheard_of = EVENTS.saturating_sub(sums.acted + sums.damaged + sums.later);
+        if sums.later + sums.unheard_of > 0 {
+            println!("{what}: {sums:?} {rows:?}\n{log}");
+        }
+    }
+    sums
+}
+
+async fn flip(lies: Lies, flips: usize) -> Sums {
+    let mut random = Random::seeded(&format!("bits {lies:?}"));
+    let rest = Arc::new(at_rest(lies).await);
+    let spoilt = rest.files.iter().position(|(name, _)| name.ends_with("wal") == (lies == Lies::InLog)).unwrap();
+    let size = rest.files[spoilt].1.len() as u64;
+    let places: Vec<_> = (0..flips).map(|_| (random.below(size), random.below(8))).collect();
+    let next = Arc::new(Mutex::new(places.into_iter()));
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let (next, rest) = (next.clone(), rest.clone());
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                loop {
+                    let Some((byte, bit)) = next.lock().unwrap().next() else { return all };
+                    let mut files = rest.files.clone();
+                    files[spoilt].1[usize::try_from(byte).unwrap()] ^= 1 << bit;
+                    let what = format!("bit {bit} of byte {byte} of {}", files[spoilt].0);
+                    all.push(start_on(&files, &rest.bodies, &what).await);
+                }
+            })
+        })
+        .collect();
+    let mut sums = Sums::default();
+    for worker in workers {
+        for one in worker.await.unwrap() {
+            sums.refused += one.refused;
+            sums.broke += one.broke;
+            sums.acted += one.acted;
+            sums.damaged += one.damaged;
+            sums.later += one.later;
+            sums.unheard_of += one.unheard_of;
+            sums.twice += one.twice;
+        }
+    }
+    println!("N = {flips} bits flipped, {lies:?}, {EVENTS} events each: wrong body 0, panics 0; {sums:?}");
+    sums
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bit_flipped_in_the_database_never_runs_the_wrong_thing() {
+    let sums = flip(Lies::InDatabase, rounds(300, 2000)).await;
+    assert!(sums.damaged > 0 && sums.acted > 1000, "{sums:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bit_flipped_in_the_log_never_loses_an_event_without_a_word() {
+    let sums = flip(Lies::InLog, rounds(100, 1000)).await;
+    assert_eq!((sums.unheard_of, sums.later), (0, 0), "{sums:?}");
+    assert!(sums.refused > 0, "{sums:?}");
+}
