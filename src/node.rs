@@ -5,6 +5,7 @@ use crate::config::{Config, StoreAddress};
 use crate::decide::limits;
 use crate::decide::recipe;
 use crate::decide::source::{Identity, Source, Sources};
+use crate::decide::time::Duration;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::gateway::Gateway;
@@ -121,8 +122,23 @@ impl Node {
     }
 }
 
+/// A node that was killed while it started a command leaves a child that holds its sockets for another moment: its
+/// successor waits so long for the port.
+const PORT_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const PORT_LOOK: Duration = Duration::from_millis(10);
+
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CannotStart> {
-    TcpListener::bind(address).await.map_err(|error| {
+    let patience = tokio::time::Instant::now() + PORT_WAIT;
+    let bound = loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && tokio::time::Instant::now() < patience => {
+                tokio::time::sleep(PORT_LOOK).await;
+            }
+            bound => break bound,
+        }
+    };
+    bound.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => "something else listens there; stop it, or choose another port",
             std::io::ErrorKind::PermissionDenied => "ports below 1024 need more rights; choose another port",

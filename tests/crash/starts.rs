@@ -111,6 +111,20 @@ async fn a_store_in_use_is_refused_and_its_node_goes_on() {
 }
 
 #[tokio::test]
+async fn a_lock_and_a_port_that_a_dying_process_gives_back_in_a_moment_are_waited_for() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut house = House::empty(&format!("listen = \"{}\"\n{NOTED}", taken.local_addr().unwrap()));
+    let lock = std::fs::File::create(house.path("hookonce.db.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop((taken, lock));
+    });
+    house.start();
+    holder.join().unwrap();
+}
+
+#[tokio::test]
 async fn a_port_in_use_a_missing_secret_and_a_missing_folder_are_told() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let house = House::empty(&format!("listen = \"{}\"\n{NOTED}", taken.local_addr().unwrap()));

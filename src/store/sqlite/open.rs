@@ -11,10 +11,15 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to wait for another process's write, such as one made by hand in the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
+/// A node that was killed while it started a command leaves a child that holds its files for another moment: its
+/// successor waits so long for the lock.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const LOCK_LOOK: Duration = Duration::from_millis(10);
 /// The first release without the bug in which a reset WAL could lose a commit.
 const SQLITE_MIN: i32 = 3_051_003;
 /// How much of the log file is left standing after a burst.
@@ -245,10 +250,14 @@ fn take_lock(path: &Path) -> Result<Lock, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&beside).map_err(|error| OpenError::io(path, error))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(path, Why::InUse)),
-        Err(error) => Err(OpenError::io(path, error.into())),
+    let patience = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock { file }),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < patience => std::thread::sleep(LOCK_LOOK),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::new(path, Why::InUse)),
+            Err(error) => return Err(OpenError::io(path, error.into())),
+        }
     }
 }
 
