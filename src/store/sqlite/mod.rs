@@ -13,6 +13,7 @@ mod cells;
 mod declare;
 mod log;
 mod mark;
+mod mend;
 mod open;
 mod packed;
 mod read;
@@ -96,6 +97,7 @@ impl Sqlite {
             let notes = Notes::default();
             let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark };
             if access == Access::Node {
+                mend::mend(&hand.db).map_err(|error| OpenError::sqlite(path, error))?;
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }
             let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());
@@ -248,7 +250,12 @@ impl Store for Sqlite {
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         let now = self.clock.now();
         Box::pin(async move {
-            let looked = self.look(move |db| read::due(db, &look, limit, now)).await?;
+            let looked = self.look(move |db| read::due(db, &look, limit, now)).await;
+            if let Err(StoreError::Broken(why)) = &looked {
+                // Nobody would be started any more, and nobody would know.
+                writer::stop(&self.failed, why);
+            }
+            let looked = looked?;
             if !looked.damaged.is_empty() {
                 self.bury(looked.damaged).await?;
             }

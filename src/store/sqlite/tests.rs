@@ -112,7 +112,9 @@ async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
             rows.db.execute_batch("insert into nowhere values (1)")
         })
         .await;
-    assert!(matches!(answer, Err(StoreError::Down(_))), "{answer:?}");
+    assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
+    drop(store);
+    let store = open(&dir.path().join("a.db"));
     let left = store.look(|db| db.query_row("select count(*) from scopes", [], |row| row.get::<_, i64>(0)));
     assert_eq!(left.await.unwrap(), 0);
 }

@@ -260,6 +260,8 @@ pub(super) fn classify(error: &rusqlite::Error, stage: Stage) -> StoreError {
         (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ReadOnly), _) => {
             StoreError::Broken(why)
         }
+        // A statement of ours that SQLite does not understand: the schema is not what it was.
+        (Some(ErrorCode::Unknown), _) => StoreError::Broken(why),
         // After a failed sync the pages may be there after a restart, or not. Nothing may be built on them.
         (Some(ErrorCode::SystemIoFailure), Stage::Commit) => StoreError::Unsure(why),
         (Some(_), _) => StoreError::Down(why),
@@ -297,7 +299,7 @@ mod tests {
             for code in [ffi::SQLITE_FULL, ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_NOMEM] {
                 check(code, stage, "down");
             }
-            for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_READONLY] {
+            for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_READONLY, ffi::SQLITE_ERROR] {
                 check(code, stage, "broken");
             }
         }
