@@ -116,13 +116,13 @@ async fn sync_fails_at(nth: usize) -> usize {
         Ok(()) => {
             acked = short_run(&mut world).await;
             let start = Instant::now();
-            if !world.house.lines("trace").iter().any(|line| line.contains("INJECTED")) {
-                world.house.kill(); // the run was over before
-            } else {
+            if world.house.lines("trace").iter().any(|line| line.contains("INJECTED")) {
                 let (status, said) = world.house.wait();
                 assert_eq!(status.code(), Some(2), "sync {nth}: {said}");
                 assert!(said.contains("ERROR broken") && said.contains("disk I/O error"), "sync {nth}: {said}");
                 assert!(start.elapsed() < Duration::from_secs(15), "sync {nth}: it took {:?} to end", start.elapsed());
+            } else {
+                world.house.kill(); // the run was over before
             }
         }
         Err(said) => assert!(said.contains("exit status: 2") && said.contains("error: "), "sync {nth}: {said}"),

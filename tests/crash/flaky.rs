@@ -100,7 +100,12 @@ impl Moods {
 
 impl Flaky {
     pub(crate) fn new() -> Self {
-        let memory = Memory::new(Clock::wall(Timestamp::default()));
+        Self::by(Clock::wall(Timestamp::default()))
+    }
+
+    /// One that lives by this clock.
+    pub(crate) fn by(clock: Clock) -> Self {
+        let memory = Memory::new(clock);
         Self { memory, claims: Moods::new(), advances: Moods::new(), reads: Moods::new() }
     }
 }
@@ -264,7 +269,7 @@ fn source(route: Arc<Route>) -> Source {
         fields: FieldSet::new(Vec::new(), None),
         require: None,
         when: None,
-        once: Once { per: Vec::new(), change: None, keep: Keep::Forever, keep_body: Duration::from_secs(3600) },
+        once: Once { per: Vec::new(), change: None, keep: Keep::Forever, keep_body: Duration::from_hours(1) },
         respond: Respond::Accepted,
         body_max: 1 << 20,
         routes: vec![route],

@@ -6,7 +6,8 @@ use hookonce::decide::claim::Claim;
 use hookonce::decide::event::{Cause, State};
 use hookonce::decide::limits;
 use hookonce::decide::source::InDoubt;
-use hookonce::decide::time::Duration;
+use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
 use hookonce::store::{Store, StoreError};
 use std::sync::atomic::Ordering;
@@ -40,7 +41,6 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
     let slow = Stub::new(Does::Ignores(ms(1200)));
     let one = Desk::new(&store, route(ms(300), InDoubt::Retry, 4), slow.clone());
     let id = one.new_event("paused").await;
-    one.store.advances.all(Mood::Fine);
     let fast = Stub::new(Does::Takes(ms(1)));
     let other = Flaky { advances: Flaky::new().advances, ..store.clone() };
     until("the first node acts", || slow.begun() == 1).await;
@@ -54,8 +54,8 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
     store.advances.all(Mood::Fine);
     one.dispatcher.stop(ms(5_000)).await;
     assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
-    let story = store.story(id).await.unwrap().unwrap();
-    assert_eq!(story.attempts.len(), 1, "the lost attempt left its result: {story:?}");
+    let told = store.story(id).await.unwrap().unwrap();
+    assert_eq!(told.attempts.len(), 1, "the lost attempt left its result: {told:?}");
 }
 
 async fn a_result_outlasts_an_outage(in_doubt: InDoubt, away: Duration) {
@@ -142,6 +142,21 @@ async fn an_unsure_answer_to_any_write_of_an_attempt_neither_loses_nor_doubts_no
 }
 
 #[tokio::test]
+async fn a_clock_set_an_hour_ahead_does_not_end_what_this_node_is_at() {
+    let clock = Clock::manual(Timestamp(1_700_000_000_000_000));
+    let (store, stub) = (Flaky::by(clock.clone()), Stub::new(Does::Takes(ms(800))));
+    let desk = Desk::new(&store, route(ms(600), InDoubt::Hold, 4), stub.clone());
+    desk.dispatcher.run();
+    let id = desk.new_event("clock").await;
+    until("it acts", || stub.begun() == 1).await;
+    // The store's clock follows the wall's, and the lease is over by it; by the node's own it is not.
+    clock.advance(Duration::from_hours(1));
+    let event = desk.ended(id).await;
+    assert!(matches!(event.state, State::Done { .. }), "{event:?}");
+    assert_eq!((stub.begun(), event.doubts), (1, 0));
+}
+
+#[tokio::test]
 async fn an_unsure_answer_to_a_claim_neither_loses_nor_doubles() {
     for in_doubt in [InDoubt::Retry, InDoubt::Hold] {
         for moods in [
@@ -218,7 +233,7 @@ async fn a_node_that_stops_hands_back_what_it_has_not_begun_even_if_the_store_is
         tokio::time::sleep(ms(5)).await;
     }
     store.advances.all(Mood::Down);
-    let (_, ()) = tokio::join!(desk.dispatcher.stop(ms(5_000)), async {
+    let ((), ()) = tokio::join!(desk.dispatcher.stop(ms(5_000)), async {
         tokio::time::sleep(ms(100)).await;
         store.reads.all(Mood::Fine);
         tokio::time::sleep(ms(500)).await;

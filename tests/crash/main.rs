@@ -6,6 +6,7 @@
 
 mod disk;
 mod flaky;
+mod hangups;
 #[path = "../house/mod.rs"]
 mod house;
 mod kills;

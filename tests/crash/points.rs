@@ -43,7 +43,7 @@ pub(crate) async fn short_run(world: &mut World) -> Vec<Delivered> {
         }
     }
     let start = Instant::now();
-    while !world.house.has_ended() && world.house.sql("select 1 from events where ended_at is null").len() > 0 {
+    while !world.house.has_ended() && !world.house.sql("select 1 from events where ended_at is null").is_empty() {
         assert!(start.elapsed() < RUN, "a traced node is stuck: {}", world.house.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

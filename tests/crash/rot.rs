@@ -184,6 +184,7 @@ async fn flip(lies: Lies, flips: usize) -> Sums {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bit_flipped_in_the_database_never_runs_the_wrong_thing() {
     let sums = flip(Lies::InDatabase, rounds(300, 2000)).await;
+    assert_eq!((sums.unheard_of, sums.later), (0, 0), "{sums:?}");
     assert!(sums.damaged > 0 && sums.acted > 1000, "{sums:?}");
 }
 

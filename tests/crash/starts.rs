@@ -62,7 +62,7 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 /// Spoils the file, is refused, puts it back: all events are still there.
-async fn check_spoilt(mut house: House, file: &str, spoil: impl FnOnce(Vec<u8>) -> Vec<u8>, words: &[&str]) {
+fn check_spoilt(mut house: House, file: &str, spoil: impl FnOnce(Vec<u8>) -> Vec<u8>, words: &[&str]) {
     let path = house.path(file);
     let whole = read(&path);
     let spoilt = spoil(whole.clone());
@@ -77,24 +77,24 @@ async fn check_spoilt(mut house: House, file: &str, spoil: impl FnOnce(Vec<u8>) 
 #[tokio::test]
 async fn a_database_that_is_none_or_corrupt_or_cut_is_refused_and_left_as_it_is() {
     let garbage = |whole: Vec<u8>| (0..whole.len()).map(|n| (n * 7 + n / 256).to_be_bytes()[7]).collect();
-    check_spoilt(stopped().await, "hookonce.db", garbage, &["hookonce.db", "not an SQLite database"]).await;
+    check_spoilt(stopped().await, "hookonce.db", garbage, &["hookonce.db", "not an SQLite database"]);
     let text = |_| b"these are my notes, and no database\n".repeat(100);
-    check_spoilt(stopped().await, "hookonce.db", text, &["hookonce.db", "not an SQLite database"]).await;
+    check_spoilt(stopped().await, "hookonce.db", text, &["hookonce.db", "not an SQLite database"]);
     let cut = |whole: Vec<u8>| whole[..8192].to_vec();
-    check_spoilt(stopped().await, "hookonce.db", cut, &["hookonce.db", "corrupt", "backup"]).await;
+    check_spoilt(stopped().await, "hookonce.db", cut, &["hookonce.db", "corrupt", "backup"]);
     let holes = |mut whole: Vec<u8>| {
         let pages = whole.len() / 4096;
         whole[4096..(pages / 2) * 4096].fill(0xA5);
         whole
     };
-    check_spoilt(stopped().await, "hookonce.db", holes, &["hookonce.db", "corrupt"]).await;
+    check_spoilt(stopped().await, "hookonce.db", holes, &["hookonce.db", "corrupt"]);
 }
 
 #[tokio::test]
 async fn a_log_that_was_cut_or_is_gone_is_noticed() {
     for share in [0, 1, 3, 7, 9] {
         let cut = move |whole: Vec<u8>| whole[..whole.len() * share / 10].to_vec();
-        check_spoilt(killed().await, "hookonce.db-wal", cut, &["hookonce.db", "older", "hookonce.db-wal"]).await;
+        check_spoilt(killed().await, "hookonce.db-wal", cut, &["hookonce.db", "older", "hookonce.db-wal"]);
     }
     let house = killed().await;
     std::fs::remove_file(house.path("hookonce.db-wal")).unwrap();

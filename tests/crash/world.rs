@@ -28,25 +28,21 @@ rm "pids/$me.$$"
 
 /// The config of this world.
 pub(crate) fn config(receiver: u16, lease: &str, takes: &str) -> String {
-    let mut text = String::from("store = \"sqlite:hookonce.db\"\n");
-    for source in SOURCES {
-        text += &format!(
-            "[source.{source}]\npath = \"/{source}\"\nverify = \"none\"\ndelivery = \"header.x-id\"\n\
-             [source.{source}.fields]\nn = \"body.n\"\n[[source.{source}.route]]\nlease = \"{lease}\"\n"
-        );
+    let source = |source: &str| {
         let retry = "retry = { attempts = 60, first = \"50ms\", longest = \"400ms\" }\n";
-        match source {
-            "again" => text += &format!("{retry}at_once = 4\nrun = {{ steps = [\"sh ./act again {takes}\"] }}\n"),
-            "held" => {
-                text += &format!("in_doubt = \"hold\"\nat_once = 4\nrun = {{ steps = [\"sh ./act held {takes}\"] }}\n");
-            }
-            "sent" => {
-                text += &format!("{retry}forward = {{ url = \"http://127.0.0.1:{receiver}/\", timeout = \"5s\" }}\n");
-            }
-            _ => {}
-        }
-    }
-    text
+        let run = format!("at_once = 4\nrun = {{ steps = [\"sh ./act {source} {takes}\"] }}\n");
+        let route = match source {
+            "again" => format!("{retry}{run}"),
+            "held" => format!("in_doubt = \"hold\"\n{run}"),
+            "sent" => format!("{retry}forward = {{ url = \"http://127.0.0.1:{receiver}/\", timeout = \"5s\" }}\n"),
+            _ => String::new(),
+        };
+        format!(
+            "[source.{source}]\npath = \"/{source}\"\nverify = \"none\"\ndelivery = \"header.x-id\"\n\
+             [source.{source}.fields]\nn = \"body.n\"\n[[source.{source}.route]]\nlease = \"{lease}\"\n{route}"
+        )
+    };
+    format!("store = \"sqlite:hookonce.db\"\n{}", SOURCES.map(source).concat())
 }
 
 /// A delivery: its source and number, and the event it was answered with, if it was.
