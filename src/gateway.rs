@@ -8,6 +8,7 @@ use crate::decide::event::{Event, How, State};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge};
 use crate::decide::limits;
+use crate::decide::refusal::Refusal;
 use crate::decide::source::{InDoubt, Makes, Respond, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
@@ -48,6 +49,10 @@ impl Gateway {
                 details.retain(|(_, value)| !value.is_empty());
                 details.push(("reason", refusal.reason()));
                 details.extend(refusal.detail());
+                let why = if refusal == Refusal::BadSignature { source.verify.doubts(delivery) } else { String::new() };
+                if !why.is_empty() {
+                    details.push(("why", &why));
+                }
                 telemetry::say(Level::Warn, "refused", &details);
                 reply
             }

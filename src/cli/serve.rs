@@ -41,7 +41,12 @@ pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, ou
     }
     Log::start(format, Box::new(io::stderr()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let end = runtime.block_on(run(&config, out));
+    let end = runtime.block_on(async {
+        tokio::select! {
+            end = run(&config, out) => end,
+            never = watch(&path) => match never {},
+        }
+    });
     // A read that hangs must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     Log::flush();
@@ -78,6 +83,25 @@ async fn run(config: &Config, out: &mut impl Write) -> io::Result<End> {
     .await;
     telemetry::say(Level::Info, "stopped", &[]);
     Ok(end)
+}
+
+/// How often the config is looked at.
+const WATCH_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Says when the config on the disk is no longer the one that was read. It is read at the start, and only there.
+async fn watch(path: &Path) -> std::convert::Infallible {
+    let read = || std::fs::read(path).ok();
+    let mut known = read();
+    loop {
+        tokio::time::sleep(WATCH_EVERY).await;
+        let now = read();
+        if now != known && now.is_some() {
+            let shown = path.display().to_string();
+            let hint = "it was not read; check it, then restart";
+            telemetry::say(Level::Warn, "config", &[("changed", &shown), ("hint", hint)]);
+        }
+        known = now.or(known);
+    }
 }
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.

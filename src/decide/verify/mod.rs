@@ -140,6 +140,25 @@ impl Scheme {
         }
     }
 
+    /// Why a delivery was not believed, for whoever reads the node's own log: never for the sender, and never what the
+    /// right signature would have been.
+    pub fn doubts(&self, delivery: &Delivery<'_>) -> String {
+        let header = match self {
+            Self::Github(_) => "x-hub-signature-256",
+            Self::StandardWebhooks { .. } => "webhook-signature",
+            Self::Hmac(hmac) => &hmac.header,
+            Self::Bearer(_) => "authorization",
+            Self::None => return String::new(),
+        };
+        match delivery.header(header) {
+            Header::Missing => format!("there is no {header} header: is a secret set at the sender?"),
+            Header::Several => format!("there is more than one {header} header"),
+            Header::One(_) => {
+                format!("{header} does not fit these bytes, or is too old: is the secret at the sender the one here?")
+            }
+        }
+    }
+
     /// The headers with which a genuine sender would send this JSON body, signed with the first secret.
     pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
