@@ -364,6 +364,11 @@ impl Dispatcher {
             let Ok(due) = self.0.store.due(Look::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else { return };
             let mut more = false;
             for event in due.events {
+                // Its name may be what is damaged: that route will not come back.
+                if event.seal() != event.digest {
+                    self.step(&event, Step::Damage).await.ok();
+                    continue;
+                }
                 let set = self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
                 more |= event.passed != Passed::Aside && matches!(set, Ok(Some(Advance::Written { .. })));
             }
