@@ -1,6 +1,5 @@
 //! The batcher: one feeder for every store. It takes what is there, up to a limit, and makes one call of it; the next
-//! batch forms while the store is busy with the last. There is no timer. A store that puts batches together itself is
-//! given the next one before it has answered the last, so that it never waits for ours.
+//! batch forms while the store is busy with the last. There is no timer.
 //!
 //! A claim that is committed is handed over to whoever acts on it *before* the request that brought it is woken: a
 //! client that hangs up never leaves an event nobody runs.
@@ -12,7 +11,7 @@ use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 /// What happens to a new event once it is committed.
 pub type HandOver = Box<dyn FnOnce(Event) + Send>;
@@ -71,24 +70,14 @@ fn gone() -> StoreError {
 }
 
 async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Claim>>) {
-    let places = Arc::new(Semaphore::new(store.batches_at_once()));
     while let Some(first) = jobs.recv().await {
-        let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore of places");
         let batch = gather(first, &mut jobs, |new| new.payload.body.len());
-        let store = store.clone();
-        tokio::spawn(async move {
-            claim_all(&*store, batch).await;
-            drop(place);
-        });
-    }
-}
-
-async fn claim_all(store: &dyn Store, batch: Vec<Job<New, Claim>>) {
-    let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
-    while !inputs.is_empty() {
-        let answers = ask(|| store.claim(inputs.clone())).await;
-        (inputs, waiting) = settle(inputs, waiting, answers);
+        let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
+        while !inputs.is_empty() {
+            let answers = ask(|| store.claim(inputs.clone())).await;
+            (inputs, waiting) = settle(inputs, waiting, answers);
+        }
     }
 }
 

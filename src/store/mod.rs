@@ -35,11 +35,6 @@ pub trait Store: Send + Sync + 'static {
     /// and idempotent by event id, so that after a lost answer the same claim is simply made again.
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
 
-    /// How many batches of claims it may be given at once. More than one only where it decides one after another anyway.
-    fn batches_at_once(&self) -> usize {
-        1
-    }
-
     /// Writes these changes: each swaps revision n-1 for n, or is lost.
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>>;
 

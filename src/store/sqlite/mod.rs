@@ -223,11 +223,6 @@ impl Store for Sqlite {
         })
     }
 
-    /// One is written, one waits for the writing thread to have its hands free, and one is being answered.
-    fn batches_at_once(&self) -> usize {
-        3
-    }
-
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
         self.ask(changes.len(), 0, move |rows| {
             let now = rows.now;
