@@ -93,10 +93,16 @@ pub fn parse_over(text: &str) -> Result<Vec<Piece>, String> {
     if !rest.is_empty() {
         pieces.push(Piece::Literal(rest.into()));
     }
+    let placeholder = |piece: &Piece| !matches!(piece, Piece::Literal(_));
+    if pieces.windows(2).any(|pair| pair.iter().all(placeholder)) {
+        return Err("two placeholders stand side by side: a byte could move from one to the other unseen".into());
+    }
+    if pieces.iter().skip_while(|piece| **piece != Piece::Body).skip(1).any(placeholder) {
+        return Err("`{body}` must be the last placeholder: what follows it could be part of the body".into());
+    }
     match pieces.iter().filter(|piece| **piece == Piece::Body).count() {
         1 => Ok(pieces),
-        0 => Err("without `{body}` a signature would say nothing about what was sent".into()),
-        _ => Err("`{body}` may stand only once".into()),
+        _ => Err("without `{body}` a signature would say nothing about what was sent".into()),
     }
 }
 
@@ -165,11 +171,12 @@ impl Hmac {
         Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
     }
 
-    /// What is signed; `None` when a part of it is missing, or when a byte could move from the id to the next part
-    /// unseen.
+    /// What is signed; `None` when a part of it is missing, or when a byte could move from the id or the
+    /// time to the next part unseen.
     fn message<'m>(&'m self, id: &'m str, stamp: &'m str, body: &'m [u8]) -> Option<Vec<&'m [u8]>> {
         let unclear = self.over.windows(2).any(|pair| match pair {
             [Piece::Id, Piece::Literal(next)] => id.contains(next.as_str()),
+            [Piece::Timestamp, Piece::Literal(next)] => stamp.contains(next.as_str()),
             _ => false,
         });
         let part = |piece: &'m Piece| match piece {

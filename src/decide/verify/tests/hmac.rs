@@ -44,10 +44,14 @@ fn what_is_signed_is_read_or_told_why() {
     let literal = |text: &str| Piece::Literal(text.into());
     check_over("{body}", Ok(&[Piece::Body]));
     check_over("v0:{timestamp}:{body}", Ok(&[literal("v0:"), Piece::Timestamp, literal(":"), Piece::Body]));
-    check_over("{id}{timestamp}{body}}", Ok(&[Piece::Id, Piece::Timestamp, Piece::Body, literal("}")]));
+    check_over("{id}.{body}}", Ok(&[Piece::Id, literal("."), Piece::Body, literal("}")]));
+    for side_by_side in ["{id}{body}", "{timestamp}{body}", "{id}{timestamp}.{body}", "{body}{id}"] {
+        check_over(side_by_side, Err("side by side"));
+    }
+    check_over("{body}.{id}", Err("the last placeholder"));
     check_over("", Err("without `{body}`"));
     check_over("{timestamp}", Err("without `{body}`"));
-    check_over("{body}{body}", Err("only once"));
+    check_over("{body}.{body}", Err("the last placeholder"));
     check_over("{bdy}", Err("did you mean `{body}`?"));
     check_over("{url}{body}", Err("`{url}` is not one of"));
     check_over("{body}.{id", Err("has no `}`"));
@@ -164,7 +168,7 @@ fn a_byte_cannot_move_from_the_id_to_the_body() {
 
 #[test]
 fn a_template_without_its_places_believes_nothing() {
-    let scheme = boxed(hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}{timestamp}{body}"));
-    let mac = secrets(&[b"secret"]).sign(Hash::Sha256, &[b"{}"]).map(hex::encode).expect("a secret");
+    let scheme = boxed(hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}.{timestamp}.{body}"));
+    let mac = secrets(&[b"secret"]).sign(Hash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
     check(&scheme, &[("x-sig", &mac)], b"{}", Err(Refusal::BadSignature));
 }
