@@ -53,6 +53,38 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+/// The columns that `events` has of its own.
+const COLUMNS: [&str; 28] = [
+    "id",
+    "revision",
+    "source",
+    "route",
+    "part",
+    "delivery_id",
+    "fields",
+    "state",
+    "cause",
+    "superseded_by",
+    "wake_at",
+    "received_at",
+    "ended_at",
+    "keep_from",
+    "node",
+    "life",
+    "attempt",
+    "doubts",
+    "blocks_done",
+    "passed",
+    "grp",
+    "turn",
+    "subject",
+    "value",
+    "ord",
+    "body",
+    "body_digest",
+    "digest",
+];
+
 impl Resolver<'_> {
     pub(super) fn fields(&mut self, source: &Section<'_>, kind: Option<&Kind>) -> FieldSet {
         let entries = source.node("fields").and_then(Node::table).map_or(&[][..], |table| &table.entries);
@@ -69,6 +101,12 @@ impl Resolver<'_> {
                     .error(format!("the fields `{other}` and `{}` would be one variable", entry.key))
                     .at(entry.key_at, format!("both would be {} to a command", variable(&entry.key)))
                     .hint("rename one of them");
+            }
+            if COLUMNS.contains(&entry.key.as_str()) && !RESERVED.contains(&entry.key.as_str()) {
+                self.found
+                    .warning(format!("the field `{}` is no column of its own in the store", entry.key))
+                    .at(entry.key_at, "`events` has a column of that name")
+                    .hint("call it something else, if you want to select it by name");
             }
             fields.push(self.field(entry));
         }

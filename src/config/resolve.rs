@@ -112,6 +112,7 @@ impl Resolver<'_> {
                 .hint("write [source.NAME] with `verify` and a route, or begin with `hookonce init`");
         }
         let mut paths: HashMap<Arc<str>, Arc<str>> = HashMap::new();
+        let mut scopes: HashMap<Arc<str>, Arc<str>> = HashMap::new();
         for entry in &table.entries {
             let Some(inner) = entry.node.table() else { continue };
             let resolved = self.source(&entry.key, entry.key_at, inner);
@@ -121,6 +122,13 @@ impl Resolver<'_> {
                 self.found
                     .error(format!("two sources listen on `{}`", source.path))
                     .at(at, format!("also the path of source `{other}`"));
+            }
+            if let Some(other) = scopes.insert(source.scope.clone(), source.name.clone()) {
+                let at = inner.get("scope").map_or(entry.key_at, |node| node.at);
+                self.found
+                    .error(format!("two sources have the scope `{}`", source.scope))
+                    .at(at, format!("also the scope of source `{other}`"))
+                    .hint("a delivery of one would be a duplicate of the other's; give each a scope of its own");
             }
             for (route, plan) in resolved.plans {
                 config.actions.insert((source.name.clone(), route), plan);

@@ -19,6 +19,10 @@ const FORWARD_TIMEOUT_DONE: Duration = Duration::from_secs(8);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
 
+/// Programs that run a text, and the options it stands behind.
+const INTERPRETERS: [&str; 11] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "python", "perl", "ruby", "node"];
+const TEXT_OPTIONS: [&str; 6] = ["-c", "-lc", "-ec", "-e", "-E", "--eval"];
+
 impl Resolver<'_> {
     /// What the route does; `None`: nothing, its events are only recorded.
     pub(super) fn plan(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<ActionPlan> {
@@ -110,6 +114,7 @@ impl Resolver<'_> {
                 Some(CommandLine::Shell { shell: shell.to_vec(), text: text.clone() })
             }
             Value::List(words) => {
+                self.no_fields_as_programs(words, names);
                 Some(CommandLine::Argv(words.iter().map(|word| Template(self.pieces(word, names))).collect()))
             }
             _ => None,
@@ -126,6 +131,27 @@ impl Resolver<'_> {
                     .error(format!("`{{{name}}}` stands in a text for the shell"))
                     .at(at, "the sender could write commands into it")
                     .hint(format!("write \"${}\", or make the step a list", variable(name)));
+            }
+        }
+    }
+
+    /// A field's value must not choose the program, nor be the text that an interpreter runs.
+    fn no_fields_as_programs(&mut self, words: &[Node], names: &Names<'_>) {
+        let text = |at: usize| words.get(at).and_then(Node::text).unwrap_or_default();
+        let program = text(0).rsplit('/').next().unwrap_or_default();
+        let interprets =
+            INTERPRETERS.iter().any(|name| program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == *name);
+        for (i, word) in words.iter().enumerate() {
+            let is_text = interprets && i > 0 && TEXT_OPTIONS.contains(&text(i - 1));
+            for (range, name) in references(text(i)) {
+                if names.fields.ix(name).is_some() && (i == 0 && range == (0..text(0).len()) || is_text) {
+                    let at = self.inside(word.at, &range);
+                    let what = if i == 0 { "is the program itself" } else { "stands in a text that is run" };
+                    self.found
+                        .error(format!("`{{{name}}}` {what}"))
+                        .at(at, "the sender could run what it likes")
+                        .hint(format!("write the text without it, and read \"${}\" there", variable(name)));
+                }
             }
         }
     }

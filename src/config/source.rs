@@ -10,6 +10,7 @@ use super::section::Section;
 use super::value::size_text;
 use super::{Notes, Whence, presets};
 use crate::action::plan::ActionPlan;
+use crate::decide::field::FieldSet;
 use crate::decide::field::Place;
 use crate::decide::limits;
 use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source};
@@ -39,6 +40,7 @@ impl Resolver<'_> {
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref());
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
+        self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
         let names = Names { source: name, fields: &fields, scheme: scheme.as_ref(), kind: kind.as_ref() };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
@@ -128,6 +130,27 @@ impl Resolver<'_> {
             _ => Vec::new(),
         };
         Some(Kind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
+    }
+
+    /// What a sender authenticates itself with would be logged, stored and given to commands.
+    fn no_secret_field(
+        &mut self,
+        section: &Section<'_>,
+        fields: &FieldSet,
+        delivery: Option<&DeliveryId>,
+        scheme: Option<&Scheme>,
+    ) {
+        let Some(header) = scheme.and_then(Scheme::signed_in).map(|name| Place::Header(name.to_owned())) else {
+            return;
+        };
+        let field = fields.iter().find(|field| field.at == header).map(|field| format!("the field `{}`", field.name));
+        let id = delivery.filter(|delivery| delivery.at == header).map(|_| "`delivery`".to_owned());
+        for (what, key) in field.map(|what| (what, "fields")).into_iter().chain(id.map(|what| (what, "delivery"))) {
+            self.found
+                .error(format!("{what} is what the sender authenticates itself with"))
+                .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))
+                .hint("take a value that is no secret");
+        }
     }
 
     fn delivery(&mut self, section: &Section<'_>, at: Option<Place>, scheme: Option<&Scheme>) -> Option<DeliveryId> {

@@ -85,15 +85,15 @@ fn an_identity_on_a_header_that_is_not_signed_is_refused() {
     check(
         r#"[source.g]
 verify = { scheme = "github", secret = { env = "A" } }
-fields = { kind = "header.x-kind", id = "body.id" }
-once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+fields = { kind = "header.x-kind", no = "body.no" }
+once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
 [[source.g.route]]
 "#,
         r#"
 error: `once.per` uses `kind`, which is not signed
  --> hookonce.toml:4:17
   |
-4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
   |                 ^^^^^^ whoever repeats a delivery could change it
   |
 hint: take a value from the body
@@ -101,7 +101,7 @@ hint: take a value from the body
 error: `change.to` uses `kind`, which is not signed
  --> hookonce.toml:4:56
   |
-4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
   |                                                        ^^^^^^ whoever repeats a delivery could change it
   |
 hint: take a value from the body
@@ -109,7 +109,7 @@ hint: take a value from the body
 error: `change.order` uses `kind`, which is not signed
  --> hookonce.toml:4:73
   |
-4 | once = { per = ["kind"], change = { of = ["id"], to = ["kind"], order = "kind" } }
+4 | once = { per = ["kind"], change = { of = ["no"], to = ["kind"], order = "kind" } }
   |                                                                         ^^^^^^ whoever repeats a delivery could change it
   |
 hint: take a value from the body
@@ -249,7 +249,7 @@ verify = "none"
 [source.s.fields]
 ver-sion = "body.a"
 body = "body.b"
-id = { trim = true }
+no = { trim = true }
 x = "$.c"
 [[source.s.route]]
 "#,
@@ -268,10 +268,10 @@ error: `body` cannot be the name of a field
   |
 hint: call it `body_` or something else
 
-error: field `id` does not say where it is
+error: field `no` does not say where it is
  --> hookonce.toml:6:1
   |
-6 | id = { trim = true }
+6 | no = { trim = true }
   | ^^ `at` is missing
   |
 hint: at = "body.a.b", or header.x, query.x, path

@@ -3,6 +3,7 @@
 mod actions;
 mod any;
 mod check;
+mod dangers;
 mod identities;
 mod keys;
 mod meaning;

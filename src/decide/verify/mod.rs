@@ -140,16 +140,21 @@ impl Scheme {
         }
     }
 
+    /// The header with the signature or the token: never to be kept, shown or passed on.
+    pub fn signed_in(&self) -> Option<&str> {
+        match self {
+            Self::Github(_) => Some("x-hub-signature-256"),
+            Self::StandardWebhooks { .. } => Some("webhook-signature"),
+            Self::Hmac(hmac) => Some(&hmac.header),
+            Self::Bearer(_) => Some("authorization"),
+            Self::None => None,
+        }
+    }
+
     /// Why a delivery was not believed, for whoever reads the node's own log: never for the sender, and never what the
     /// right signature would have been.
     pub fn doubts(&self, delivery: &Delivery<'_>) -> String {
-        let header = match self {
-            Self::Github(_) => "x-hub-signature-256",
-            Self::StandardWebhooks { .. } => "webhook-signature",
-            Self::Hmac(hmac) => &hmac.header,
-            Self::Bearer(_) => "authorization",
-            Self::None => return String::new(),
-        };
+        let Some(header) = self.signed_in() else { return String::new() };
         match delivery.header(header) {
             Header::Missing => format!("there is no {header} header: is a secret set at the sender?"),
             Header::Several => format!("there is more than one {header} header"),
