@@ -95,7 +95,11 @@ impl Dispatcher {
     /// A dispatcher for these lanes, named anew.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
-        let sources = lanes.iter().map(|lane| (lane.source.name.clone(), lane.source.once.kept())).collect();
+        // Events of a source that was renamed stand under its old name, which is its scope now.
+        let kept = |name: fn(&Source) -> &Arc<str>| {
+            lanes.iter().map(move |lane| (name(&lane.source).clone(), lane.source.once.kept()))
+        };
+        let sources = kept(|source| &source.scope).chain(kept(|source| &source.name)).collect();
         let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
         for lane in lanes {
             by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
@@ -116,7 +120,7 @@ impl Dispatcher {
 
     /// Starts looking for work.
     pub fn run(&self) {
-        for lane in self.lanes().filter(|lane| lane.action.is_some()) {
+        for lane in self.lanes() {
             self.0.tasks.spawn(self.clone().walk(lane.clone()));
         }
         self.0.tasks.spawn(self.clone().keep());
@@ -162,11 +166,11 @@ impl Dispatcher {
 
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, with this
     /// permit, and is still as it was claimed.
-    pub fn adopt(&self, event: Event, to_run: Option<(OwnedSemaphorePermit, Payload)>, sent: Boottime) {
+    pub fn adopt(&self, event: Event, to_run: Option<(OwnedSemaphorePermit, Option<Payload>)>, sent: Boottime) {
         self.tell(&event, &[]);
         match to_run {
             Some((permit, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
-                self.act(Held { event, payload: Some(payload), sent, permit });
+                self.act(Held { event, payload, sent, permit });
             }
             _ => self.wake(&event),
         }
@@ -287,9 +291,17 @@ impl Dispatcher {
         let full = due.events.len() == limit;
         let mut permit = Some(first);
         for event in due.events {
-            if event.passed == Passed::Aside {
-                self.step(&event, Step::Rejoin).await.ok();
-                continue;
+            let before = match (event.passed, &lane.action) {
+                (Passed::Aside, _) => Some(Step::Rejoin),
+                // Its action was taken out of the config, or it was only recorded and is replayed.
+                (_, None) => Some(Step::Record),
+                _ => None,
+            };
+            if let Some(step) = before {
+                match self.step(&event, step).await {
+                    Ok(_) => continue,
+                    Err(error) => return rest(&error),
+                }
             }
             let Some(permit) = permit.take().or_else(|| self.permit(lane)) else { return Duration::ZERO };
             self.0.tasks.spawn(self.clone().start(event, lane.route.lease, permit));
@@ -412,9 +424,16 @@ impl Dispatcher {
         self.0.running().values().for_each(|lease| lease.cancel());
     }
 
-    /// Ends the attempt at this event, if this node is at it.
-    pub fn end(&self, id: EventId) {
-        self.0.running().range(all_of(id)).for_each(|(_, lease)| lease.cancel());
+    /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
+    /// itself: a slot is not handed on, nor the event replayed, while its command still runs.
+    pub async fn cancel(&self, event: &Event) -> Result<Option<Advance>, StoreError> {
+        if !self.is_at(event.id) {
+            return self.step(event, Step::Cancel).await;
+        }
+        self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.call_off());
+        let stands = self.ended(event.id, END_TIME).await?;
+        let now = self.0.store.now();
+        Ok(stands.map(|event| Advance::Written { event: Box::new(event), now }))
     }
 
     /// Is an attempt of this node at this event?

@@ -75,6 +75,7 @@ impl Gateway {
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
             return (None, answer::unavailable());
         };
+        let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
             match self.claim(lane, &new).await {
                 Ok(Claim::New { event, .. }) => return self.answer_new(source, &event).await,
@@ -84,10 +85,15 @@ impl Gateway {
                     return (Some(of), answer::stale(of));
                 }
                 Ok(Claim::Duplicate { event, same, instead, now }) => {
-                    self.see(&event, &same, &new, now).await;
-                    match claim::repeat(&event, &same, instead, lane.route.redelivery, now) {
+                    if first_look {
+                        self.see(&event, &same, &new, now).await;
+                    }
+                    first_look = false;
+                    // What the event is to do is its own route's to say, not that of the delivery that repeats it.
+                    let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
+                    match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
                         Repeat::Hears => return self.answer_repeat(source, &event, &same).await,
-                        Repeat::Rearms => match self.rearm(lane, &event, &new, now).await {
+                        Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
                             Ok(Some(event)) => return self.answer_new(source, &event).await,
                             Ok(None) => {}
                             Err(error) => return unavailable(&error),
@@ -109,7 +115,9 @@ impl Gateway {
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
-        let to_run = permit.map(|permit| (permit, new.payload.clone()));
+        // A body that is handed over stays counted among those in flight; a large one is read from the store again.
+        let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
+        let to_run = permit.map(|permit| (permit, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }

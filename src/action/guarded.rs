@@ -166,7 +166,7 @@ impl Guard {
                     told = term;
                     match term.call {
                         Call::GoOn => self.say(Word::Deadline(term.deadline)).await,
-                        Call::Stop => {
+                        Call::Stop | Call::CallOff => {
                             stopping.get_or_insert(Stopping { since: Instant::now(), why: Why::Cancelled });
                             self.say(Word::Stop).await;
                         }

@@ -67,8 +67,10 @@ pub struct Term {
 pub enum Call {
     /// It may.
     GoOn,
-    /// The lease was lost, a person cancelled the event, or the node stops.
+    /// The lease was lost, or the node stops.
     Stop,
+    /// A person ended the event.
+    CallOff,
 }
 
 /// Why a lease is over.
@@ -94,7 +96,7 @@ impl Term {
     /// Whether it is over, by the clock.
     pub fn over(self) -> Option<Over> {
         match self.call {
-            Call::Stop => Some(Over::Cancelled),
+            Call::Stop | Call::CallOff => Some(Over::Cancelled),
             Call::GoOn => self.deadline.passed().then_some(Over::RanOut),
         }
     }
@@ -120,6 +122,11 @@ impl Lease {
     /// The action is to end now.
     pub fn cancel(&self) {
         self.term.send_modify(|term| term.call = Call::Stop);
+    }
+
+    /// The action is to end now, and the event with it.
+    pub fn call_off(&self) {
+        self.term.send_modify(|term| term.call = Call::CallOff);
     }
 
     /// How it stands.

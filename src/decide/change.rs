@@ -97,12 +97,15 @@ impl Event {
         Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None })
     }
 
-    /// A repeat's re-arming, with the body that has just arrived, if that changes the same thing to the same: under a
-    /// signed id a sender may send anything, and an event never runs another change's body. Overtaken, it ends with
+    /// A repeat's re-arming, with the body that has just arrived, if that takes the same way and changes the same thing
+    /// to the same: under a signed id a sender may send anything, and an event never runs another one's body. Overtaken, it ends with
     /// the body it had.
     pub fn rearm(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
         let mut change = self.change(Step::Rearm, route, now)?;
-        let what = |event: &Self| event.change.map(|change| (change.subject, change.value));
+        let what = |event: &Self| {
+            let change = event.change.map(|change| (change.subject, change.value));
+            (event.source.clone(), event.route.clone(), event.part, event.group, change)
+        };
         if what(self) == what(&arriving.event) {
             change.event.fields = arriving.event.fields.clone();
             change.event.body_digest = arriving.event.body_digest;

@@ -284,6 +284,8 @@ pub enum Step {
     Cancel,
     /// What is stored is not what was received.
     Damage,
+    /// There is nothing to do on its route any more: it is only recorded.
+    Record,
     /// Its route is gone; look again later.
     SetAside {
         /// How much later.
@@ -422,6 +424,9 @@ impl Event {
             }
             (Step::Damage, State::Waiting { .. } | State::Running { .. }) => {
                 next.state = State::Dead { cause: Cause::Damaged, at: now };
+            }
+            (Step::Record, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
+                next.state = State::Done { how: How::Recorded, at: now };
             }
             (Step::SetAside { lasts }, State::Waiting { due: Some(_) }) => {
                 next.passed = Passed::Aside;

@@ -4,7 +4,7 @@
 //! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
 
 use super::event::Event;
-use super::field::{Fields, Value};
+use super::field::Value;
 use super::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -111,9 +111,4 @@ pub(super) fn seal(event: &Event) -> Digest {
     }
     parts.extend(names.iter().map(|(name, value)| Part::field(name, value)));
     hash(&event.source, "event", &parts)
-}
-
-/// The parts of these fields, or the first name that is missing.
-pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<Part<'a>>, &'a str> {
-    names.map(|name| fields.get(name).map(|value| Part::field(name, value)).ok_or(name)).collect()
 }

@@ -56,6 +56,8 @@ pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 pub const RECEIPT_BYTES_MAX: usize = 1 << 20;
 /// Claims that wait for the batcher; one more is answered 503.
 pub const CLAIMS_WAITING_MAX: usize = 4096;
+/// A body that is handed from its request to its attempt; a larger one is read from the store.
+pub const HAND_OVER_BYTES_MAX: usize = 64 << 10;
 /// Claims in one batch.
 pub const BATCH_CLAIMS_MAX: usize = 512;
 /// Bodies in one batch.

@@ -25,18 +25,6 @@ impl Sources {
     pub fn at(&self, path: &str) -> Option<&Arc<Source>> {
         self.by_path.get(path)
     }
-
-    /// The source of this name.
-    pub fn named(&self, name: &str) -> Option<&Arc<Source>> {
-        self.by_path.values().find(|s| &*s.name == name)
-    }
-
-    /// All of them, by name.
-    pub fn all(&self) -> Vec<&Arc<Source>> {
-        let mut all: Vec<_> = self.by_path.values().collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
 }
 
 /// A sender we believe: a path and a way to verify.
@@ -68,13 +56,6 @@ pub struct Source {
     pub body_max: usize,
     /// Where to go; the first that lets the delivery through wins.
     pub routes: Vec<Arc<Route>>,
-}
-
-impl Source {
-    /// The route of this name.
-    pub fn route(&self, name: &str) -> Option<&Arc<Route>> {
-        self.routes.iter().find(|r| &*r.name == name)
-    }
 }
 
 /// The kind of event a preset is for. The header that names it is not signed, so the body must have its shape.

@@ -5,7 +5,7 @@
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
 use super::{Dispatcher, Held, Lane, jitter, rest};
-use crate::action::{Attempt, BlocksDone, Boottime, Lease, Output, boottime, margin};
+use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
@@ -63,7 +63,12 @@ impl Dispatcher {
         let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
             return;
         };
-        self.settle(lane, &event, outcome, &blocks, started_at, &output).await;
+        let blocks = blocks.blocks();
+        let step = match lease.term().call {
+            Call::CallOff => Step::Cancel,
+            Call::GoOn | Call::Stop => Step::Settle { outcome: outcome.clone(), blocks, jitter: jitter() },
+        };
+        self.settle(lane, &event, step, &outcome, started_at, &output).await;
     }
 
     /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
@@ -123,7 +128,8 @@ impl Dispatcher {
                     lease.extend(boottime());
                     lease.cancel();
                     if outcome.is_none() {
-                        act.await;
+                        // One that does not end is dropped, which ends what it started.
+                        tokio::time::timeout(LEFT_AFTER, act).await.ok();
                     }
                     return None;
                 }
@@ -181,8 +187,8 @@ impl Dispatcher {
         &self,
         lane: &Lane,
         event: &Event,
-        outcome: Outcome,
-        blocks: &BlocksDone,
+        step: Step,
+        outcome: &Outcome,
         started_at: Timestamp,
         output: &Output,
     ) {
@@ -196,7 +202,6 @@ impl Dispatcher {
             why: outcome.why().into(),
             output: output.kept(),
         };
-        let step = Step::Settle { outcome, blocks: blocks.blocks(), jitter: jitter() };
         let Ok(mut change) = event.change(step, &lane.route, now) else { return };
         change.attempt = Some(tried);
         self.insist(event, change).await;

@@ -180,15 +180,16 @@ async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Re
 
 async fn cancel(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
-    let answer = step(&desk, &event, Step::Cancel).await;
-    if answer.is_ok() {
-        desk.dispatcher.end(event.id);
-    }
-    answer
+    written(&event, desk.dispatcher.cancel(&event).await)
 }
 
 async fn step(desk: &Desk, event: &Event, step: Step) -> Result<Response, Response> {
-    match desk.dispatcher.step(event, step).await {
+    written(event, desk.dispatcher.step(event, step).await)
+}
+
+/// What came of a step, for who asked for it.
+fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Result<Response, Response> {
+    match advance {
         Ok(Some(Advance::Written { event, .. })) => Ok(Json(shown::event(&event)).into_response()),
         Ok(Some(Advance::Lost)) => Err(refuse(StatusCode::CONFLICT, "it changed meanwhile")),
         Ok(None) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),

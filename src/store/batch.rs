@@ -88,7 +88,8 @@ async fn feed_advances(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<Chang
                 Answered::Now(Some(receipt)) => receipt.body.len(),
                 Answered::Now(None) | Answered::Before => 0,
             };
-            receipt + change.attempt.as_ref().map_or(0, |tried| tried.output.len())
+            let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
+            receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
         });
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         match store.advance(inputs).await {

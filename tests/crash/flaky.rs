@@ -298,7 +298,7 @@ impl Desk {
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
-        let to_run = permit.map(|permit| (permit, new.payload.clone()));
+        let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }

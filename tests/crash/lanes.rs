@@ -213,7 +213,7 @@ async fn an_action_that_does_not_end_with_its_lease_does_not_keep_its_event() {
     desk.dispatcher.run();
     let id = desk.new_event("wedged").await;
     until("it acts", || stub.begun() == 1).await;
-    desk.dispatcher.end(id);
+    desk.dispatcher.end_all();
     let event = desk.ended(id).await;
     assert!(matches!(event.state, State::Dead { cause: Cause::InDoubt, .. }), "{event:?}");
     stub.does(Does::Takes(ms(1)));

@@ -10,7 +10,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 12] = [
+const ARROWS: [(&str, &[&str], &[&str]); 13] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 12] = [
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
     ("damage", &["waiting", "running"], &["dead"]),
+    ("record", &["waiting"], &["done"]),
     ("set aside", &["waiting"], &["waiting"]),
     ("rejoin", &["waiting"], &["waiting"]),
 ];
@@ -37,6 +38,7 @@ fn word(step: &Step) -> &'static str {
         Step::Replay => "replay",
         Step::Cancel => "cancel",
         Step::Damage => "damage",
+        Step::Record => "record",
         Step::SetAside { .. } => "set aside",
         Step::Rejoin => "rejoin",
     }
@@ -66,6 +68,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Step::Replay),
         1 => Just(Step::Cancel),
         1 => Just(Step::Damage),
+        1 => Just(Step::Record),
         1 => Just(Step::SetAside { lasts: LEASE }),
         2 => Just(Step::Rejoin),
     ]

@@ -132,7 +132,7 @@ impl World {
 
     /// The route an event takes, as configured now.
     pub(crate) fn route(&self, event: &Event) -> Option<Arc<Route>> {
-        self.source().route(&event.route).cloned()
+        self.source().routes.iter().find(|route| route.name == event.route).cloned()
     }
 
     pub(crate) fn rows(&self) -> Vec<Event> {

@@ -18,6 +18,7 @@ mod receiver;
 mod refusals;
 mod storm;
 mod unavailable;
+mod ways;
 
 use house::{Answer, House, Sent};
 
