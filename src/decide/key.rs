@@ -64,6 +64,16 @@ pub fn key(scope: &str, kind: &str, parts: &[Part<'_>]) -> Key {
     Key(hash(scope, kind, parts).0)
 }
 
+/// The key of a delivery id that was imported: the id alone, since nobody kept the body.
+pub fn imported_delivery(scope: &str, id: &str) -> Key {
+    key(scope, "imported delivery", &[Part::text("id", id)])
+}
+
+/// The key of a change that was imported, made of what the older system knew of it.
+pub fn imported_change(scope: &str, parts: &[Part<'_>]) -> Key {
+    key(scope, "imported change", parts)
+}
+
 /// The digest of what a subject is changed to.
 pub fn value(parts: &[Part<'_>]) -> Digest {
     hash("", "value", parts)

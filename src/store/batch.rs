@@ -152,7 +152,7 @@ fn settle(batch: Vec<Job<New, Claim>>, answers: Result<Vec<Claim>, StoreError>) 
                     then(Event::clone(event));
                 }
             }
-            Claim::Duplicate { .. } | Claim::Stale { .. } => {}
+            Claim::Duplicate { .. } | Claim::Imported { .. } | Claim::Stale { .. } => {}
         }
         // The request may be gone; its event is not.
         job.reply.send(Ok(claim)).unwrap_or_default();
