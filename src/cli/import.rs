@@ -15,6 +15,7 @@ use crate::decide::source::Source;
 use crate::store::sqlite::{Access, Sqlite};
 use crate::store::{Imported, Store as _};
 use events::{Events, Shape};
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ pub enum End {
 /// A sentence about why nothing came of it.
 struct Cannot(String);
 
-impl<E: std::fmt::Display> From<(&Path, E)> for Cannot {
+impl<E: Display> From<(&Path, E)> for Cannot {
     fn from((path, error): (&Path, E)) -> Self {
         Self(format!("{}: {error}", path.display()))
     }
@@ -334,9 +335,9 @@ impl Plan {
         if let Some(store) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
             let (store, Imported { new, known }) = (store.display(), done.imported);
             match (new, known) {
-                (0, known) => writeln!(out, "left {store} as it is: all of its {known} keys were there")?,
-                (new, 0) => writeln!(out, "wrote {store}: {new} keys")?,
-                (new, known) => writeln!(out, "wrote {store}: {new} keys, and {known} were there")?,
+                (0, known) => writeln!(out, "left {store} as it is: {} there already", counted(known, "key"))?,
+                (new, 0) => writeln!(out, "wrote {store}: {}", counted(new, "key"))?,
+                (new, known) => writeln!(out, "wrote {store}: {}, beside {known} there already", counted(new, "key"))?,
             }
         }
         match (done.config, self.there) {
@@ -382,6 +383,6 @@ fn count(folder: &steakpie::Folder) -> usize {
     folder.commands.iter().map(of).sum()
 }
 
-fn counted(number: usize, word: &str) -> String {
-    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+fn counted<N: Display + PartialEq + From<u8> + Copy>(number: N, word: &str) -> String {
+    if number == N::from(1) { format!("1 {word}") } else { format!("{number} {word}s") }
 }
