@@ -247,7 +247,7 @@ mod tests {
     fn scalars_keep_their_text_and_their_line() {
         let read = texts("a:\n  - true\n  - 010\n  - \"x\\ty\" # no\n  - |\n    one\n    two\n  - ~\n  - '~'\n");
         let read: Vec<_> = read.iter().map(|(line, text)| (*line, &**text)).collect();
-        assert_eq!(read, [(1, "a"), (2, "true"), (3, "010"), (4, "x\ty"), (5, "one\ntwo\n"), (8, "null"), (9, "~")]);
+        assert_eq!(read, [(1, "a"), (2, "true"), (3, "010"), (4, "x\ty"), (6, "one\ntwo\n"), (8, "null"), (9, "~")]);
     }
 
     #[test]
@@ -262,7 +262,9 @@ mod tests {
         let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(20));
         check_error(&long, 2, "more than a config says");
         check_error("a: &a [*a]", 1, "inside of itself");
-        check_error(&"[".repeat(100_000), 1, "too deep");
+        check_error(&"[".repeat(DEPTH_MAX + 1), 1, "too deep");
+        check_error(&"[".repeat(100_000), 1, "");
+        check_error(&"- ".repeat(100_000), 1, "");
     }
 
     #[test]
