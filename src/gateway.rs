@@ -100,6 +100,11 @@ impl Gateway {
                         },
                     }
                 }
+                Ok(Claim::Imported { same }) => {
+                    let details = [("source", &*source.name), ("delivery", id_of(&new)), ("same", same.word())];
+                    telemetry::say(Level::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
+                    return (None, answer::imported());
+                }
                 Ok(Claim::Again) => {}
                 Err(error) => return unavailable(&error),
             }

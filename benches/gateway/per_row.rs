@@ -4,8 +4,10 @@ use hookonce::decide::change::Change;
 use hookonce::decide::claim::{Claim, New, Payload};
 use hookonce::decide::event::{Event, Receipt};
 use hookonce::decide::id::EventId;
+use hookonce::decide::id::Key;
 use hookonce::decide::recipe::Recipe;
 use hookonce::decide::time::Timestamp;
+use hookonce::store::Imported;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
 use std::sync::Arc;
@@ -62,6 +64,10 @@ impl Store for PerRow {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.0.forget(keeps, limit)
+    }
+
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+        self.0.import(keys)
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

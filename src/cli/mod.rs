@@ -3,6 +3,8 @@
 pub mod check;
 pub mod demo;
 #[cfg(feature = "sqlite")]
+pub mod import;
+#[cfg(feature = "sqlite")]
 pub mod migrate;
 pub mod serve;
 
@@ -44,6 +46,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Carry over the config and the memory of another system
+    #[cfg(feature = "sqlite")]
+    Import {
+        #[command(subcommand)]
+        from: From,
+    },
     /// Show or change the version of the store's schema
     #[cfg(feature = "sqlite")]
     Migrate {
@@ -70,6 +78,31 @@ enum LogForm {
     Text,
     /// One JSON object per line
     Json,
+}
+
+#[cfg(feature = "sqlite")]
+#[derive(Subcommand, Debug)]
+enum From {
+    /// From steakpie: its config becomes a hookonce.toml, its events are never acted on again
+    Steakpie {
+        /// Steakpie's config
+        config: PathBuf,
+        /// Steakpie's database; else `DB_PATH`, ./db.sqlite
+        #[arg(long, value_name = "PATH")]
+        db: Option<PathBuf>,
+        /// The config to write
+        #[arg(long, value_name = "FILE", default_value = "hookonce.toml")]
+        out: PathBuf,
+        /// The store to write; else hookonce.db beside the config
+        #[arg(long, value_name = "PATH")]
+        store: Option<PathBuf>,
+        /// Show everything and write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Replace a config that is there
+        #[arg(long, conflicts_with = "dry_run")]
+        force: bool,
+    },
 }
 
 #[cfg(feature = "sqlite")]
@@ -130,6 +163,16 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
         Command::Check { which, json } => {
             let form = if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) };
             check::check(which.config.as_deref(), form, &env, out).map(|verdict| verdict as u8)
+        }
+        #[cfg(feature = "sqlite")]
+        Command::Import { from: From::Steakpie { config, db, out: to, store, dry_run, force } } => {
+            let may = match (dry_run, force) {
+                (true, _) => import::May::Nothing,
+                (false, false) => import::May::Add,
+                (false, true) => import::May::Replace,
+            };
+            let order = import::Order { config, db, out: to, store, may };
+            import::steakpie(&order, &env, out).map(|end| end as u8)
         }
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),

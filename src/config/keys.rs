@@ -199,6 +199,7 @@ pub const KEYS: &[Key] = {
             "one that only records",
             "Where events go; the first that matches wins.",
         ),
+        in_preset(Source, "imported", Takes::Names, "What an imported change is known by."),
         in_preset(Source, "kind", Takes::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", Takes::Word(SCHEMES), "required", "How the sender signs."),
         key(Verify, "secret", Takes::Secrets, "required", "The secret, or a list of them while rotating."),

@@ -79,6 +79,8 @@ impl Resolver<'_> {
                 .at(node.at, format!("{label}a delivery repeated after `keep` would look like a roll-back"))
                 .hint("name the field with the sender's order: a number or a time that grows");
         }
+        let imported = source.node("imported").filter(|node| whence(node.at) == Whence::Preset).and_then(Node::list);
+        let imported = imported.and_then(|list| list.iter().map(|node| names.fields.ix(node.text()?)).collect());
         let keep_from = if for_ever { Whence::Implied } else { from("keep") };
         let notes = Notes {
             preset: None,
@@ -87,7 +89,7 @@ impl Resolver<'_> {
             keep: keep_from,
             keep_body: from("keep_body"),
         };
-        (Once { per, change, keep, keep_body }, notes)
+        (Once { per, change, imported, keep, keep_body }, notes)
     }
 
     fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {

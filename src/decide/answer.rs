@@ -121,6 +121,11 @@ pub fn duplicate(event: &Event, same: &Same) -> Reply {
     Reply::json(status, "duplicate", &standing(event, same)).of(event.id)
 }
 
+/// A repeat of what was done before there was this store: no event of it is known.
+pub fn imported() -> Reply {
+    Reply::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
+}
+
 /// A repeat that waited for its event, and time is up.
 pub fn outstanding(event: &Event, same: &Same) -> Reply {
     Reply::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()

@@ -14,6 +14,8 @@ pub struct New {
     pub event: Event,
     /// Its keys, in the order of `per`.
     pub keys: Vec<IdentityKey>,
+    /// Keys under which `import` may have written what was done before: looked up, never claimed.
+    pub imported: Vec<ImportedKey>,
     /// Headers and body.
     pub payload: Payload,
     /// How long its source's events are remembered, as configured now.
@@ -27,6 +29,27 @@ pub struct IdentityKey {
     pub same: Same,
     /// Its key.
     pub key: Key,
+}
+
+/// A key under which something may have been imported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImportedKey {
+    /// Which identity it stands for.
+    pub same: Same,
+    /// The key.
+    pub key: Key,
+    /// When a hit makes the delivery a duplicate.
+    pub counts: Counts,
+}
+
+/// When an imported key counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counts {
+    /// Always.
+    Always,
+    /// Only until its subject was changed here: from then on the register knows better, and going back to what was
+    /// imported is a change.
+    WhileRegisterEmpty,
 }
 
 /// Which identity two deliveries share.
@@ -105,6 +128,11 @@ pub enum Claim {
         instead: bool,
         /// The store's clock.
         now: Timestamp,
+    },
+    /// It was done before there was this store: imported, so there is no event of it.
+    Imported {
+        /// Which identity matched.
+        same: Same,
     },
     /// Its subject has been changed by something newer.
     Stale {

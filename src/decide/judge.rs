@@ -2,7 +2,7 @@
 //!
 //! Nothing is looked at before it is verified, and nothing is looked up: what the store knows comes later.
 
-use super::claim::{IdentityKey, New, Payload, Same};
+use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use super::delivery::Delivery;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
@@ -106,6 +106,7 @@ impl Made<'_> {
         payload: Payload,
     ) -> Result<New, Refusal> {
         let keys = self.keys(part, delivery_id.as_deref(), &body_digest)?;
+        let imported = self.imported(delivery_id.as_deref());
         let mut event = Event {
             id,
             revision: Revision::FIRST,
@@ -128,7 +129,7 @@ impl Made<'_> {
             digest: body_digest,
         };
         event.digest = event.seal();
-        Ok(New { event, keys, payload, kept: self.source.once.kept() })
+        Ok(New { event, keys, imported, payload, kept: self.source.once.kept() })
     }
 
     /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
@@ -158,6 +159,21 @@ impl Made<'_> {
             Ok(IdentityKey { same, key: self.key(kind, part, parts) })
         };
         self.source.once.per.iter().map(one).collect()
+    }
+
+    /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.
+    fn imported(&self, delivery_id: Option<&str>) -> Vec<ImportedKey> {
+        let scope = &self.source.scope;
+        let delivery = delivery_id.map(|id| {
+            let key = key::imported_delivery(scope, id);
+            ImportedKey { same: Same::Delivery, key, counts: Counts::Always }
+        });
+        let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(fields).ok());
+        let change = parts.map(|parts| {
+            let key = key::imported_change(scope, &parts);
+            ImportedKey { same: Same::Change, key, counts: Counts::WhileRegisterEmpty }
+        });
+        delivery.into_iter().chain(change).collect()
     }
 
     fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {

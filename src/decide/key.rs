@@ -4,7 +4,7 @@
 //! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
 
 use super::event::Event;
-use super::field::Value;
+use super::field::{Fields, Value};
 use super::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -64,6 +64,16 @@ pub fn key(scope: &str, kind: &str, parts: &[Part<'_>]) -> Key {
     Key(hash(scope, kind, parts).0)
 }
 
+/// The key of a delivery id that was imported: the id alone, since nobody kept the body.
+pub fn imported_delivery(scope: &str, id: &str) -> Key {
+    key(scope, "imported delivery", &[Part::text("id", id)])
+}
+
+/// The key of a change that was imported, made of what the older system knew of it.
+pub fn imported_change(scope: &str, parts: &[Part<'_>]) -> Key {
+    key(scope, "imported change", parts)
+}
+
 /// The digest of what a subject is changed to.
 pub fn value(parts: &[Part<'_>]) -> Digest {
     hash("", "value", parts)
@@ -111,4 +121,9 @@ pub(super) fn seal(event: &Event) -> Digest {
     }
     parts.extend(names.iter().map(|(name, value)| Part::field(name, value)));
     hash(&event.source, "event", &parts)
+}
+
+/// The parts of these fields, or the first name that is missing.
+pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<Part<'a>>, &'a str> {
+    names.map(|name| fields.get(name).map(|value| Part::field(name, value)).ok_or(name)).collect()
 }

@@ -85,6 +85,8 @@ pub struct Once {
     pub per: Vec<Identity>,
     /// A subject that is changed to something.
     pub change: Option<Change>,
+    /// What an imported change is known by; a preset says so.
+    pub imported: Option<Vec<FieldIx>>,
     /// How long an event's keys are remembered, from its end.
     pub keep: Keep,
     /// How long its body and receipt are.

@@ -162,7 +162,7 @@ fn settle(
                     then(Event::clone(event));
                 }
             }
-            Claim::Duplicate { .. } | Claim::Stale { .. } => {}
+            Claim::Duplicate { .. } | Claim::Imported { .. } | Claim::Stale { .. } => {}
         }
         // The request may be gone; its event is not.
         reply.send(Ok(claim)).unwrap_or_default();

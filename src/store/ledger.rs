@@ -7,9 +7,9 @@
 //! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
 //! that depends on it.
 
-use super::{Advance, Forgotten, Keeps};
+use super::{Advance, Forgotten, Imported, Keeps};
 use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
-use crate::decide::claim::{Claim, IdentityKey, New, Payload, Same};
+use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::source::{Keep, Kept};
@@ -65,6 +65,10 @@ pub trait Ledger {
     fn held(&mut self, key: &Key) -> Result<Option<Held>, Self::Error>;
     /// Gives this key to an event; one that is held stays as it is.
     fn hold(&mut self, key: &Key, held: &Held) -> Result<(), Self::Error>;
+    /// Was this key imported?
+    fn is_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
+    /// Writes an imported key, for ever; says whether it is new.
+    fn set_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
     /// The register of this subject.
     fn register(&mut self, subject: &Key) -> Result<Option<Register>, Self::Error>;
     /// Sets it.
@@ -106,6 +110,9 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
     }
     if let Some((row, same)) = matching(ledger, &new.keys, new.kept.keys, now)? {
         return duplicate(ledger, row, same, now);
+    }
+    if let Some(same) = known_before(ledger, &new)? {
+        return Ok(Claim::Imported { same });
     }
     if let Some(change) = new.event.change {
         let was = ledger.register(&change.subject)?;
@@ -154,6 +161,36 @@ fn matching<L: Ledger>(
     }
     // A later key may have forgotten an event, but never the one found: that one had not expired.
     Ok(dead)
+}
+
+/// Was this done before there was this store?
+fn known_before<L: Ledger>(ledger: &mut L, new: &New) -> Result<Option<Same>, L::Error> {
+    for ImportedKey { same, key, counts } in &new.imported {
+        if !ledger.is_imported(key)? {
+            continue;
+        }
+        let changed_since = match (counts, new.event.change) {
+            (Counts::WhileRegisterEmpty, Some(change)) => ledger.register(&change.subject)?.is_some(),
+            (Counts::WhileRegisterEmpty, None) | (Counts::Always, _) => false,
+        };
+        if !changed_since {
+            return Ok(Some(same.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes keys of what was done before there was this store. A key that is there stays as it is.
+pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<Imported, L::Error> {
+    let mut imported = Imported::default();
+    for key in keys {
+        if ledger.set_imported(key)? {
+            imported.new += 1;
+        } else {
+            imported.known += 1;
+        }
+    }
+    Ok(imported)
 }
 
 /// The answer to a delivery whose key is held: where that event was superseded, its subject's current one.

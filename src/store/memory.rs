@@ -3,7 +3,9 @@
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row};
-use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Sighting, Store, StoreError, Stored, Story};
+use super::{
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Sighting, Store, StoreError, Stored, Story,
+};
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Passed, Receipt, State};
@@ -11,7 +13,7 @@ use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +29,7 @@ struct Books {
     rows: BTreeMap<EventId, Row>,
     keys: HashMap<Key, Held>,
     keys_of: HashMap<EventId, Vec<Key>>,
+    imported: HashSet<Key>,
     registers: HashMap<Key, Register>,
     slots: HashMap<Key, EventId>,
     parked: BTreeSet<(Key, Turn, EventId)>,
@@ -170,6 +173,10 @@ impl Store for Memory {
         answer(Ok(()))
     }
 
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+        answer(self.with(|books, _| ledger::import(books, &keys)))
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -256,6 +263,14 @@ impl Ledger for Books {
             self.keys_of.entry(held.event).or_default().push(*key);
         }
         Ok(())
+    }
+
+    fn is_imported(&mut self, key: &Key) -> Result<bool, Infallible> {
+        Ok(self.imported.contains(key))
+    }
+
+    fn set_imported(&mut self, key: &Key) -> Result<bool, Infallible> {
+        Ok(self.imported.insert(*key))
     }
 
     fn register(&mut self, subject: &Key) -> Result<Option<Register>, Infallible> {

@@ -16,7 +16,7 @@ pub mod sqlite;
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
 use crate::decide::event::{Event, Receipt, State};
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
@@ -70,6 +70,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Remembers these instead.
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+
+    /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported>;
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
@@ -221,6 +224,15 @@ impl Keeps {
     pub fn of(&self, source: &str) -> Kept {
         self.sources.get(source).copied().unwrap_or_default()
     }
+}
+
+/// How much was imported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Imported {
+    /// Keys that were not there.
+    pub new: u64,
+    /// Keys that were.
+    pub known: u64,
 }
 
 /// How much was forgotten.

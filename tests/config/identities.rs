@@ -300,9 +300,9 @@ fields = { updated_at = "header.date" }
 "#,
         r#"
 error: `change.order` uses `updated_at`, which is not signed
-  --> preset github-package:15:73
+  --> preset github-package:16:73
    |
-15 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
+16 | change = { of = ["package", "tag"], to = ["version_id", "sha"], order = "updated_at" }
    |                                                                         ^^^^^^^^^^^^ whoever repeats a delivery could change it
    |
 hint: take a value from the body

@@ -4,7 +4,7 @@ use super::{LONG, SHORT, env, fine, route, source};
 use hookonce::action::plan::{ActionPlan, CommandLine, Dir, EnvEntry, Piece, Template};
 use hookonce::config::problem::{Ink, Nature};
 use hookonce::config::{self, May, StoreAddress};
-use hookonce::decide::source::{Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond};
+use hookonce::decide::source::{Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond};
 use hookonce::decide::time::Duration;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn the_two_configs_of_the_design_have_the_same_identities() {
     let (short, long) = (fine(SHORT), fine(LONG));
     assert_eq!((short.warnings.as_slice(), long.warnings.as_slice()), (&[][..], &[][..]));
     let (short, long) = (&short.sources[0], &long.sources[0]);
-    assert_eq!(short.once, long.once);
+    assert_eq!(Once { imported: None, ..short.once.clone() }, long.once);
     assert_eq!(short.delivery, long.delivery);
     let names = |source: &hookonce::decide::source::Source| -> Vec<_> { source.fields.iter().cloned().collect() };
     assert_eq!(names(short), names(long));
@@ -26,6 +26,8 @@ fn the_two_configs_of_the_design_have_the_same_identities() {
     assert_eq!(of(&change.of), ["package", "tag"]);
     assert_eq!(of(&change.to), ["version_id", "sha"]);
     assert_eq!(of(&change.order.into_iter().collect::<Vec<_>>()), ["updated_at"]);
+    // What only a preset says: the kind of event, and what was known of one before.
+    assert_eq!(of(short.once.imported.as_deref().unwrap()), ["tag", "version_id", "sha"]);
     assert_eq!(short.kind.as_ref().map(|kind| kind.is.as_str()), Some("registry_package"));
     assert_eq!(long.kind, None);
 }

@@ -6,7 +6,7 @@ use hookonce::decide::change::Change;
 use hookonce::decide::claim::{Claim, New, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
 use hookonce::decide::field::FieldSet;
-use hookonce::decide::id::EventId;
+use hookonce::decide::id::{EventId, Key};
 use hookonce::decide::recipe::Recipe;
 use hookonce::decide::retry::Retry;
 use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source};
@@ -17,7 +17,9 @@ use hookonce::store::batch::Batcher;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
-use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
+use hookonce::store::{
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -169,6 +171,10 @@ impl Store for Flaky {
         self.memory.remember(recipes)
     }
 
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+        self.memory.import(keys)
+    }
+
     fn now(&self) -> Timestamp {
         self.memory.now()
     }
@@ -269,7 +275,13 @@ fn source(route: Arc<Route>) -> Source {
         fields: FieldSet::new(Vec::new(), None),
         require: None,
         when: None,
-        once: Once { per: Vec::new(), change: None, keep: Keep::Forever, keep_body: Duration::from_hours(1) },
+        once: Once {
+            per: Vec::new(),
+            change: None,
+            imported: None,
+            keep: Keep::Forever,
+            keep_body: Duration::from_hours(1),
+        },
         respond: Respond::Accepted,
         body_max: 1 << 20,
         routes: vec![route],

@@ -31,7 +31,8 @@ pub(crate) fn field(name: &str, at: &str) -> Field {
 
 /// A source with these fields, verified by nothing and once per body, to begin with.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
-    let once = Once { per: vec![Identity::Body], change: None, keep: Keep::For(30 * DAY), keep_body: 7 * DAY };
+    let once =
+        Once { per: vec![Identity::Body], change: None, imported: None, keep: Keep::For(30 * DAY), keep_body: 7 * DAY };
     Source {
         name: "src".into(),
         scope: "src".into(),
@@ -82,6 +83,7 @@ pub(crate) fn github_package() -> Source {
         once: Once {
             per: vec![Identity::Delivery, Identity::Body],
             change: Some(Change { of: vec![package, tag], to: vec![version_id, sha], order: Some(updated_at) }),
+            imported: Some(vec![tag, version_id, sha]),
             keep: Keep::For(30 * DAY),
             keep_body: 7 * DAY,
         },

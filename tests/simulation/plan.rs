@@ -165,7 +165,7 @@ impl Plan {
             to: vec![to],
             order: (self.changes == Changes::Ordered).then_some(order),
         });
-        let once = Once { per: per.collect(), change, keep: self.keep, keep_body: seconds(1_000_000) };
+        let once = Once { per: per.collect(), change, imported: None, keep: self.keep, keep_body: seconds(1_000_000) };
         let verify = self.scheme();
         let delivery = verify.delivery_id().unwrap_or(DeliveryId { at: Place::Header(SIGNED_ID.into()), signed: true });
         let routes = [("even", r#"subject in ["s0", "s2"]"#), ("odd", r#"subject == "s1""#)];

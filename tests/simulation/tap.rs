@@ -191,6 +191,7 @@ fn claim_words(claim: &Claim) -> String {
             let stand_in = if *instead { " instead" } else { "" };
             format!("duplicate of {} ({}){stand_in}, through {}", name(event.id), event.state.word(), same.word())
         }
+        Claim::Imported { same } => format!("imported, through {}", same.word()),
         Claim::Stale { of } => format!("stale by {}", name(*of)),
         Claim::Again => "again".into(),
     }

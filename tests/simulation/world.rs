@@ -280,7 +280,7 @@ impl World {
         let id = event.id;
         let kept = Kept { keys: Keep::Forever, body: Duration::ZERO };
         let keys = vec![IdentityKey { same: Same::Body, key: key.key }];
-        let new = New { event, keys, payload: Payload::default(), kept };
+        let new = New { event, keys, imported: Vec::new(), payload: Payload::default(), kept };
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),

@@ -3,14 +3,14 @@
 
 use super::due;
 use hookonce::decide::change::Tried;
-use hookonce::decide::claim::{Claim, New, Same};
+use hookonce::decide::claim::{Claim, Counts, New, Same};
 use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
 use hookonce::decide::id::{EventId, Node, Turn};
 use hookonce::decide::retry::{Jitter, Retry};
 use hookonce::decide::source::{InDoubt, Keep, Kept, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::Clock;
-use hookonce::store::contract::{Making, making};
+use hookonce::store::contract::{Making, imported, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::sqlite::{Access, Sqlite};
 use hookonce::store::{Advance, Keeps, Listing, Note, Sighting, Store};
@@ -92,6 +92,9 @@ impl Both {
         if dice.roll(4) == 0 {
             made = made.named(["n1", "n2", "n3"][dice.roll(3)]);
         }
+        if dice.roll(8) == 0 {
+            made = made.known_as(dice.one(&["i1", "i2"]), dice.one(&[Counts::Always, Counts::WhileRegisterEmpty]));
+        }
         let group = ["g1", "g2"][dice.roll(2)];
         if dice.roll(2) == 0 {
             let order = dice.one(&[None, Some(1), Some(2), Some(3), Some(3), Some(4)]);
@@ -127,6 +130,7 @@ impl Both {
                 Claim::New { event, .. } => ("new", Some(event.clone())),
                 Claim::Duplicate { instead: true, event, .. } => ("instead", Some(event.clone())),
                 Claim::Duplicate { event, .. } => ("duplicate", Some(event.clone())),
+                Claim::Imported { .. } => ("imported", None),
                 Claim::Stale { .. } => ("stale", None),
                 Claim::Again => ("again", None),
             };
@@ -276,6 +280,12 @@ impl Both {
         self.sqlite().note(note).await.unwrap();
     }
 
+    async fn import(&mut self) {
+        let keys = vec![imported(self.dice.one(&["i1", "i2", "i3"]))];
+        let ours = self.memory.import(keys.clone()).await.unwrap();
+        assert_eq!(ours, self.sqlite().import(keys).await.unwrap());
+    }
+
     fn open(&mut self) {
         drop(self.sqlite.take());
         self.sqlite = Some(Sqlite::open_by(&self.path, Access::Tool, Some(self.clock.clone())).unwrap());
@@ -289,6 +299,7 @@ impl Both {
                 24 => self.forget().await,
                 25..27 => self.look().await,
                 27 => self.note().await,
+                29 => self.import().await,
                 28 if self.reopens == Reopens::Sometimes => self.open(),
                 _ => {
                     let length = [1, 1_000_000, 31_000_000, 3_600_000_000, 30_000_000_000][self.dice.roll(5)];
@@ -332,7 +343,7 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
         }
     }
     println!("{answers:?}");
-    for word in ["new", "duplicate", "instead", "stale", "ended", "went on", "lost", "forgotten"] {
+    for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten"] {
         assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
     match claim {
         Claim::New { .. } => "new",
         Claim::Duplicate { .. } => "duplicate",
+        Claim::Imported { .. } => "imported",
         Claim::Stale { .. } => "stale",
         Claim::Again => "again",
     }

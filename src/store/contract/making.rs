@@ -1,7 +1,7 @@
 //! Deliveries as the suite makes them.
 
 use super::KEPT;
-use crate::decide::claim::{IdentityKey, New, Payload, Same};
+use crate::decide::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Revision, Turn};
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Making {
     event: Event,
     keys: Vec<IdentityKey>,
+    imported: Vec<ImportedKey>,
     payload: Payload,
     kept: Kept,
 }
@@ -48,12 +49,17 @@ pub fn making() -> Making {
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };
-    Making { event, keys: Vec::new(), payload: Payload::default(), kept: KEPT }
+    Making { event, keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept: KEPT }
 }
 
 /// A key of this kind and text.
 fn key_of(kind: &str, text: &str) -> Key {
     key::key("source", kind, &[Part::text("text", text)])
+}
+
+/// The key under which a delivery with this text is imported.
+pub fn imported(text: &str) -> Key {
+    key_of("imported", text)
 }
 
 impl Making {
@@ -87,6 +93,17 @@ impl Making {
     #[must_use]
     pub fn named(mut self, value: &str) -> Self {
         self.keys.push(IdentityKey { same: Same::Fields("hash".into()), key: key_of("hash", value) });
+        self
+    }
+
+    /// Done before, if this text was imported.
+    #[must_use]
+    pub fn known_as(mut self, text: &str, counts: Counts) -> Self {
+        let same = match counts {
+            Counts::Always => Same::Delivery,
+            Counts::WhileRegisterEmpty => Same::Change,
+        };
+        self.imported.push(ImportedKey { same, key: imported(text), counts });
         self
     }
 
@@ -148,6 +165,6 @@ impl Making {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
         self.event.digest = self.event.seal();
-        New { event: self.event, keys: self.keys, payload: self.payload, kept: self.kept }
+        New { event: self.event, keys: self.keys, imported: self.imported, payload: self.payload, kept: self.kept }
     }
 }

@@ -14,16 +14,17 @@
 mod claims;
 mod forgetting;
 mod groups;
+mod imports;
 mod making;
 mod reading;
 mod registers;
 
-pub use making::{Making, making};
+pub use making::{Making, imported, making};
 
-use super::{Advance, Look, Store};
+use super::{Advance, Imported, Look, Store};
 use crate::decide::claim::{Claim, New, Same};
 use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
-use crate::decide::id::{EventId, Node};
+use crate::decide::id::{EventId, Key, Node};
 use crate::decide::retry::{Jitter, Retry};
 use crate::decide::source::{Keep, Kept, Route};
 use crate::decide::time::Duration;
@@ -71,6 +72,15 @@ pub const RULES: &[(&str, Rule)] = rules! {
         done_dead_superseded_and_aside_hand_the_slot_on
         a_replay_takes_a_new_turn_and_makes_its_event_the_current_one
         what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins
+    }
+    imports {
+        an_imported_delivery_is_a_duplicate_without_an_event
+        an_imported_change_counts_only_while_its_register_is_empty
+        what_has_no_register_is_known_for_ever
+        an_imported_key_is_never_claimed_and_never_forgotten
+        an_own_key_comes_before_an_imported_one_and_the_register_after_it
+        an_imported_duplicate_leaves_nothing_behind
+        importing_twice_changes_nothing_and_says_so
     }
     forgetting {
         an_expired_event_is_forgotten_inside_the_claim
@@ -163,6 +173,18 @@ impl Fresh {
             Claim::Stale { of } => of,
             other => panic!("not stale: {other:?}"),
         }
+    }
+
+    async fn known(&self, one: Making) -> Same {
+        match self.claim(one).await {
+            Claim::Imported { same } => same,
+            other => panic!("not imported: {other:?}"),
+        }
+    }
+
+    async fn import(&self, texts: &[&str]) -> Imported {
+        let keys: Vec<Key> = texts.iter().map(|text| imported(text)).collect();
+        self.store.import(keys).await.expect("the store imports")
     }
 
     async fn get(&self, id: EventId) -> Event {

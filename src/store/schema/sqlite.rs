@@ -25,6 +25,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("sqlite/0003_scopes.up.sql"),
         down: include_str!("sqlite/0003_scopes.down.sql"),
     },
+    Migration {
+        version: 4,
+        name: "imported",
+        up: include_str!("sqlite/0004_imported.up.sql"),
+        down: include_str!("sqlite/0004_imported.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

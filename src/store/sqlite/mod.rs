@@ -27,11 +27,11 @@ pub use open::{Access, Lock, OpenError, Opened, open_file};
 use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
-use super::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
+use super::{Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::{Duration, Timestamp};
@@ -291,6 +291,10 @@ impl Store for Sqlite {
             let mut insert = rows.db.prepare_cached("insert or replace into scopes (scope, once) values (?1, ?2)")?;
             recipes.iter().try_for_each(|recipe| insert.execute([&recipe.scope, &recipe.once]).map(drop))
         })
+    }
+
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+        self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
     }
 
     fn now(&self) -> Timestamp {

@@ -273,6 +273,14 @@ impl Ledger for Rows<'_> {
         Ok(())
     }
 
+    fn is_imported(&mut self, key: &Key) -> Result<bool> {
+        Ok(self.find("select 1 from imported where key = ?1", [key.0], |_| Ok(()))?.is_some())
+    }
+
+    fn set_imported(&mut self, key: &Key) -> Result<bool> {
+        Ok(self.execute("insert into imported (key) values (?1) on conflict do nothing", [key.0])? > 0)
+    }
+
     fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
         self.find("select value, ord, strict, event from registers where key = ?1", [subject.0], |row| {
             Ok(Register {

@@ -1,0 +1,388 @@
+//! `hookonce import steakpie`: from its config a config of ours, from its database keys of what it has done.
+//!
+//! Nothing is written before everything is read and the new config is known to load; keys come first, so that no
+//! config stands there without them. Doing it again changes nothing.
+
+pub mod events;
+pub mod steakpie;
+pub mod written;
+pub mod yaml;
+
+use crate::config::{self, Config, Env, StoreAddress};
+use crate::decide::id::Key;
+use crate::decide::key;
+use crate::decide::source::Source;
+use crate::store::sqlite::{Access, Sqlite};
+use crate::store::{Imported, Store as _};
+use events::{Events, Shape};
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
+use steakpie::{Left, Steakpie};
+
+/// A config longer than this is another file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Where steakpie listens, unless `PORT` says otherwise.
+const PORT: u16 = 3142;
+/// Steakpie's database, unless `DB_PATH` says otherwise.
+const DATABASE: &str = "db.sqlite";
+
+/// Rows that cannot be read and are told one by one.
+const ODD_SHOWN: usize = 20;
+
+/// What is to be imported, and where to.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Steakpie's config.
+    pub config: PathBuf,
+    /// Its database; `None`: where `DB_PATH` says, or `db.sqlite` if there is one.
+    pub db: Option<PathBuf>,
+    /// The config to write.
+    pub out: PathBuf,
+    /// The store to write; `None`: the one of that config.
+    pub store: Option<PathBuf>,
+    /// What may be written.
+    pub may: May,
+}
+
+/// What may be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum May {
+    /// Nothing: only show it.
+    Nothing,
+    /// What is not there yet.
+    Add,
+    /// Also over a config that is there.
+    Replace,
+}
+
+/// How it ended; its number is the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum End {
+    /// All is carried over.
+    Whole = 0,
+    /// Something is not, and was said.
+    NotAll = 1,
+    /// It could not be read or written.
+    Failed = 2,
+}
+
+/// A sentence about why nothing came of it.
+struct Cannot(String);
+
+impl<E: Display> From<(&Path, E)> for Cannot {
+    fn from((path, error): (&Path, E)) -> Self {
+        Self(format!("{}: {error}", path.display()))
+    }
+}
+
+/// Does it, and says what was done on `out`.
+pub fn steakpie(order: &Order, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+    match prepare(order, env).and_then(|plan| plan.carry_out(order).map(|done| (plan, done))) {
+        Ok((plan, done)) => plan.tell(order, &done, out),
+        Err(Cannot(why)) => {
+            eprintln!("error: {why}");
+            Ok(End::Failed)
+        }
+    }
+}
+
+/// All that is known before anything is written.
+struct Plan {
+    steakpie: Steakpie,
+    text: String,
+    there: There,
+    config: Config,
+    store: Option<PathBuf>,
+    events: Option<(PathBuf, Events)>,
+    keys: Vec<Key>,
+}
+
+/// What stands where the config is to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    Nothing,
+    Same,
+    Other,
+}
+
+fn prepare(order: &Order, env: Env<'_>) -> Result<Plan, Cannot> {
+    let steakpie = read(&order.config)?;
+    let from = order.config.file_name().unwrap_or_default().to_string_lossy();
+    let port = env("PORT").and_then(|port| port.parse().ok()).unwrap_or(PORT);
+    let store = match &order.store {
+        Some(path) => format!("sqlite:{}", std::path::absolute(path).unwrap_or_else(|_| path.clone()).display()),
+        None => "sqlite:hookonce.db".to_owned(),
+    };
+    let text = written::config(&steakpie, written::Form { from: &from, port, store: &store });
+    let old = match fs::read(&order.out) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err((&*order.out, error).into()),
+    };
+    let there = match &old {
+        None => There::Nothing,
+        Some(old) if old == text.as_bytes() => There::Same,
+        Some(_) => There::Other,
+    };
+    let stays = there == There::Other && order.may != May::Replace;
+    let counts = match old {
+        Some(old) if stays => String::from_utf8(old).map_err(|_| Cannot::from((&*order.out, "it is not UTF-8")))?,
+        _ => text.clone(),
+    };
+    let config = understand(&counts, &order.out, env)?;
+    let store = match (&order.store, &config.store) {
+        (Some(path), _) | (None, StoreAddress::Sqlite(path)) => Some(path.clone()),
+        (None, StoreAddress::Memory) => None,
+    };
+    let events = match database(order, env) {
+        Some(path) => Some((path.clone(), events::read(&path).map_err(|unread| Cannot(unread.to_string()))?)),
+        None => None,
+    };
+    let mut plan = Plan { steakpie, text, there, config, store, events, keys: Vec::new() };
+    plan.keys = plan.keys();
+    Ok(plan)
+}
+
+fn read(path: &Path) -> Result<Steakpie, Cannot> {
+    let cannot = |what: &str| Cannot(format!("steakpie's config {} {what}", path.display()));
+    if path.is_dir() {
+        return Err(cannot("is a folder\nhint: name the file in it, config.yml or config.yaml"));
+    }
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(cannot("is not there\nhint: name the file that steakpie is started with"));
+        }
+        Err(error) => return Err(cannot(&format!("cannot be read: {error}"))),
+        Ok(read) if read as u64 > FILE_BYTES_MAX => return Err(cannot("is longer than 1 MB\nhint: is it that file?")),
+        Ok(_) => {}
+    }
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| cannot("is not a text\nhint: is it that file?"))?;
+    let document = yaml::parse(&text).map_err(|yaml::NotYaml { line, what, hint }| {
+        let hint = hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        Cannot(format!("{}:{line}: it is not YAML: {what}{hint}", path.display()))
+    })?;
+    let root = document.root.ok_or_else(|| cannot("is empty"))?;
+    let mut steakpie = steakpie::read(&root);
+    if let Some(line) = document.second {
+        steakpie.left.push(Left { line, what: "a second document begins; steakpie never read it".into() });
+    }
+    leave_folders(&mut steakpie);
+    if steakpie.packages.is_empty() {
+        let left: Vec<_> = steakpie.left.iter().map(|left| format!("\n  line {}: {}", left.line, left.what)).collect();
+        return Err(cannot(&format!("names no package with commands{}", left.concat())));
+    }
+    Ok(steakpie)
+}
+
+/// In a folder's name `{x}` is a field to us, and there is no way to write it otherwise.
+fn leave_folders(steakpie: &mut Steakpie) {
+    let braces = |dir: &str| dir.contains('{') && dir.contains('}');
+    for package in &mut steakpie.packages {
+        for folder in package.folders.extract_if(.., |folder| folder.dir.as_deref().is_some_and(braces)) {
+            let dir = folder.dir.unwrap_or_default();
+            let what = format!("the folder `{dir}` has braces in its name, which stand for a field here; rename it");
+            steakpie.left.push(Left { line: package.line, what });
+        }
+    }
+    steakpie.packages.retain(|package| !package.folders.is_empty());
+    steakpie.left.sort();
+}
+
+/// The config as it will be read. Secrets are not needed for that.
+fn understand(text: &str, path: &Path, env: Env<'_>) -> Result<Config, Cannot> {
+    let with_secrets = |name: &str| env(name).or_else(|| Some("not needed to import".to_owned()));
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(Cannot(format!("{} would be longer than 1 MB", path.display())));
+    }
+    let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
+    config::parse(text, &path.display().to_string(), &folder, &with_secrets).map_err(|problems| {
+        let problems = problems.to_string();
+        Cannot(problems.strip_prefix("error: ").unwrap_or(&problems).to_owned())
+    })
+}
+
+fn database(order: &Order, env: Env<'_>) -> Option<PathBuf> {
+    let named = order.db.clone().or_else(|| env("DB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from));
+    named.or_else(|| Some(PathBuf::from(DATABASE)).filter(|path| path.exists()))
+}
+
+/// What was done by this plan.
+struct Done {
+    imported: Imported,
+    config: Wrote,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    New,
+    Over,
+    Nothing,
+}
+
+impl Plan {
+    /// The source whose deliveries steakpie took.
+    fn source(&self) -> Option<&Source> {
+        self.config.sources.iter().find(|source| source.once.imported.is_some()).map(|source| &**source)
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let (Some(source), Some((_, events))) = (self.source(), &self.events) else { return Vec::new() };
+        let fields = source.once.imported.as_deref().unwrap_or_default();
+        let names: Vec<&str> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
+        let of = |row: &events::Row| {
+            let delivery = key::imported_delivery(&source.scope, &row.delivery_id);
+            let parts = key::parts(names.iter().copied(), &row.change).ok();
+            [Some(delivery), parts.map(|parts| key::imported_change(&source.scope, &parts))]
+        };
+        events.rows.iter().flat_map(of).flatten().collect()
+    }
+
+    fn carry_out(&self, order: &Order) -> Result<Done, Cannot> {
+        let mut done = Done { imported: Imported::default(), config: Wrote::Nothing };
+        if order.may == May::Nothing {
+            return Ok(done);
+        }
+        if let Some(path) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
+            done.imported = self.import(path)?;
+        }
+        done.config = match (self.there, order.may) {
+            (There::Nothing, _) => {
+                let file = OpenOptions::new().write(true).create_new(true).open(&order.out);
+                file.and_then(|mut file| file.write_all(self.text.as_bytes()))
+                    .map_err(|e| Cannot::from((&*order.out, e)))?;
+                Wrote::New
+            }
+            (There::Other, May::Replace) => {
+                let mut beside = order.out.clone().into_os_string();
+                beside.push(".new");
+                let moved = fs::write(&beside, &self.text).and_then(|()| fs::rename(&beside, &order.out));
+                moved.map_err(|error| Cannot::from((&*order.out, error)))?;
+                Wrote::Over
+            }
+            (There::Same | There::Other, _) => Wrote::Nothing,
+        };
+        Ok(done)
+    }
+
+    fn import(&self, path: &Path) -> Result<Imported, Cannot> {
+        let store = Sqlite::open(path, Access::Tool).map_err(|error| Cannot(error.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.map_err(|error| Cannot::from((path, error)))?;
+        runtime.block_on(store.import(self.keys.clone())).map_err(|error| Cannot::from((path, error)))
+    }
+
+    /// Says what was read, what was written, what is left, and what to do next.
+    fn tell(&self, order: &Order, done: &Done, out: &mut impl Write) -> io::Result<End> {
+        let (from, to) = (order.config.display(), order.out.display());
+        let commands: usize = self.steakpie.packages.iter().flat_map(|package| &package.folders).map(count).sum();
+        writeln!(
+            out,
+            "read {from}: {}, {}",
+            counted(self.steakpie.packages.len(), "package"),
+            counted(commands, "command")
+        )?;
+        if let Some((path, Events { shape, rows, .. })) = &self.events {
+            let known = match shape {
+                Shape::Id => "delivery id",
+                Shape::Change => "delivery id, tag, version id and sha",
+            };
+            writeln!(out, "read {}: {}, known by {known}", path.display(), counted(rows.len(), "event"))?;
+        }
+        let left = self.left(order);
+        if order.may == May::Nothing {
+            match self.there {
+                There::Nothing => writeln!(out, "would write {to}:\n\n{}", self.text)?,
+                There::Same => writeln!(out, "would leave {to} as it is: it says the same")?,
+                There::Other => writeln!(out, "would leave {to} as it is; --force would write:\n\n{}", self.text)?,
+            }
+            if let Some(store) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
+                writeln!(out, "would write {}: {}", store.display(), counted(self.keys.len(), "key"))?;
+            }
+        } else {
+            self.tell_written(order, done, out)?;
+        }
+        if self.events.is_none() {
+            writeln!(
+                out,
+                "no database of steakpie was named, so what it has deployed is not known here; --db names it"
+            )?;
+        }
+        if !left.is_empty() {
+            writeln!(out, "\nnot carried over:")?;
+            left.iter().try_for_each(|left| writeln!(out, "  {left}"))?;
+        }
+        if order.may == May::Nothing {
+            writeln!(out, "\nnothing was written")?;
+        } else {
+            writeln!(
+                out,
+                "\nnext:\n  1. read {to}, and see what `hookonce check --config {to}` says\n  2. stop steakpie\n  \
+                 3. start `hookonce serve --config {to}`, with WEBHOOK_SECRET as steakpie had it\n\
+                 GitHub's URL and secret stay as they are."
+            )?;
+        }
+        Ok(if left.is_empty() { End::Whole } else { End::NotAll })
+    }
+
+    fn tell_written(&self, order: &Order, done: &Done, out: &mut impl Write) -> io::Result<()> {
+        let to = order.out.display();
+        if let Some(store) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
+            let (store, Imported { new, known }) = (store.display(), done.imported);
+            match (new, known) {
+                (0, known) => writeln!(out, "left {store} as it is: {} there already", counted(known, "key"))?,
+                (new, 0) => writeln!(out, "wrote {store}: {}", counted(new, "key"))?,
+                (new, known) => writeln!(out, "wrote {store}: {}, beside {known} there already", counted(new, "key"))?,
+            }
+        }
+        match (done.config, self.there) {
+            (Wrote::New, _) => writeln!(out, "wrote {to}")?,
+            (Wrote::Over, _) => writeln!(out, "wrote {to}, over what was there")?,
+            (Wrote::Nothing, There::Same) => writeln!(out, "left {to} as it is: it says the same")?,
+            (Wrote::Nothing, _) => writeln!(out, "left {to} as it is: it says something else; --force replaces it")?,
+        }
+        if done.config == Wrote::Nothing && done.imported.new == 0 {
+            writeln!(out, "nothing was changed")?;
+        }
+        Ok(())
+    }
+
+    fn left(&self, order: &Order) -> Vec<String> {
+        let from = order.config.display();
+        let mut left: Vec<_> =
+            self.steakpie.left.iter().map(|Left { line, what }| format!("{from}:{line}: {what}")).collect();
+        if let Some((path, events)) = &self.events {
+            left.extend(events.odd.iter().take(ODD_SHOWN).map(|odd| format!("{}: {odd}", path.display())));
+            if let Some(more @ 1..) = events.odd.len().checked_sub(ODD_SHOWN) {
+                left.push(format!("{}: {more} more rows", path.display()));
+            }
+            if self.source().is_none() && !events.rows.is_empty() {
+                let what = "has no source with the preset `github-package`, so there is nobody to know the events";
+                left.push(format!("{} {what}", order.out.display()));
+            }
+            if self.store.is_none() && !events.rows.is_empty() {
+                left.push(format!("{} keeps events in memory, so none can be imported", order.out.display()));
+            }
+        }
+        if self.there == There::Other && order.may != May::Replace {
+            left.push(format!("{} was there before and is not overwritten without --force", order.out.display()));
+        }
+        left
+    }
+}
+
+fn count(folder: &steakpie::Folder) -> usize {
+    fn of(command: &steakpie::Command) -> usize {
+        1 + command.children.iter().map(of).sum::<usize>()
+    }
+    folder.commands.iter().map(of).sum()
+}
+
+fn counted<N: Display + PartialEq + From<u8> + Copy>(number: N, word: &str) -> String {
+    if number == N::from(1) { format!("1 {word}") } else { format!("{number} {word}s") }
+}

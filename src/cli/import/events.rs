@@ -1,0 +1,192 @@
+//! What steakpie has done: its `events` table, in both its shapes, only read.
+//!
+//! ```text
+//! older   id, timestamp, repository                                       a delivery id
+//! newer   delivery_id, tag, version_id, sha, timestamp, repository        and what was deployed
+//! ```
+
+use crate::decide::field::{Fields, Value};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the newer table knows of a deploy.
+const KNOWN: [&str; 3] = ["tag", "version_id", "sha"];
+/// How long to wait for a steakpie that writes.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// All that steakpie has done.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Events {
+    /// What each row is known by.
+    pub shape: Shape,
+    /// Each row.
+    pub rows: Vec<Row>,
+    /// Rows that could not be read, a sentence each.
+    pub odd: Vec<String>,
+}
+
+/// What a row is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Its delivery id.
+    Id,
+    /// Its delivery id, tag, version id and sha.
+    Change,
+}
+
+/// One event.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// GitHub's id of the delivery.
+    pub delivery_id: String,
+    /// What was deployed, by the names of our fields; empty in the older shape.
+    pub change: Fields,
+}
+
+/// Why a database was not read.
+#[derive(Debug)]
+pub struct Unread {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Missing,
+    Folder,
+    NotADatabase,
+    Ours,
+    NoTable,
+    Shape(Vec<String>),
+    Sqlite(rusqlite::Error),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.why {
+            Why::Missing => write!(f, "there is no database at {path}; name steakpie's with --db"),
+            Why::Folder => write!(f, "{path} is a folder; name the file in it"),
+            Why::NotADatabase => write!(f, "{path} is not an SQLite database; name steakpie's with --db"),
+            Why::Ours => write!(f, "{path} is a store of hookonce, not steakpie's database"),
+            Why::NoTable => write!(f, "{path} has no table `events`, so it is not steakpie's database"),
+            Why::Shape(columns) => write!(
+                f,
+                "the table `events` in {path} is none that is known: it has {}, and neither `id` nor `delivery_id`, \
+                 `tag`, `version_id` and `sha`",
+                columns.join(", ")
+            ),
+            Why::Sqlite(error) => write!(f, "{path} could not be read: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Unread {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.why {
+            Why::Sqlite(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Reads all of it; steakpie may be running.
+pub fn read(path: &Path) -> Result<Events, Unread> {
+    let unread = |why| Unread { path: path.to_owned(), why };
+    if path.is_dir() {
+        return Err(unread(Why::Folder));
+    }
+    if !path.exists() {
+        return Err(unread(Why::Missing));
+    }
+    rows(path).map_err(|why| match why {
+        Why::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => unread(Why::NotADatabase),
+        why => unread(why),
+    })
+}
+
+impl From<rusqlite::Error> for Why {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+fn rows(path: &Path) -> Result<Events, Why> {
+    // Absolute, so that no name is taken for a URI.
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let db = Connection::open_with_flags(whole, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(BUSY)?;
+    let mut tables = db.prepare("select name from sqlite_schema where type = 'table'")?;
+    let tables = tables.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    if tables.iter().any(|name| name == "schema_migrations") {
+        return Err(Why::Ours);
+    }
+    if !tables.iter().any(|name| name.eq_ignore_ascii_case("events")) {
+        return Err(Why::NoTable);
+    }
+    let mut columns = db.prepare("select name from pragma_table_info('events')")?;
+    let columns = columns.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    let shape = if has("delivery_id") && KNOWN.iter().all(|name| has(name)) {
+        Shape::Change
+    } else if has("id") {
+        Shape::Id
+    } else {
+        return Err(Why::Shape(columns));
+    };
+    let sql = match shape {
+        Shape::Id => "select id from events",
+        Shape::Change => "select delivery_id, tag, version_id, sha from events",
+    };
+    let mut events = Events { shape, rows: Vec::new(), odd: Vec::new() };
+    let (mut query, mut number) = (db.prepare(sql)?, 0);
+    let mut found = query.query([])?;
+    while let Some(row) = found.next()? {
+        number += 1;
+        match self::row(row, shape)? {
+            Ok(row) => events.rows.push(row),
+            Err(cell) => events.odd.push(format!("row {number} of `events`: its {cell} is nothing steakpie writes")),
+        }
+    }
+    Ok(events)
+}
+
+/// A row, or the name of the cell that cannot be understood.
+fn row(row: &rusqlite::Row<'_>, shape: Shape) -> Result<Result<Row, &'static str>, rusqlite::Error> {
+    let Some(delivery_id) = text(row.get_ref(0)?) else { return Ok(Err("delivery id")) };
+    let mut change: Vec<(Arc<str>, Value)> = Vec::new();
+    if shape == Shape::Change {
+        for (ix, name) in (1..).zip(KNOWN) {
+            let cell = row.get_ref(ix)?;
+            let value = match name {
+                "version_id" => number(cell).map(|number| Value::Number(number.into())),
+                _ => text(cell).map(|text| Value::Text(text.into())),
+            };
+            match value {
+                Some(value) => change.push((name.into(), value)),
+                None if cell == ValueRef::Null => {} // from before there was the column
+                None => return Ok(Err(name)),
+            }
+        }
+    }
+    Ok(Ok(Row { delivery_id, change: change.into_iter().collect() }))
+}
+
+fn text(cell: ValueRef<'_>) -> Option<String> {
+    match cell {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().filter(|text| !text.is_empty()).map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn number(cell: ValueRef<'_>) -> Option<String> {
+    match cell {
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Text(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok().map(|number| number.to_string()),
+        _ => None,
+    }
+}

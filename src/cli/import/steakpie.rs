@@ -1,0 +1,217 @@
+//! What steakpie's config says: packages, folders, and trees of commands. What it does not say is left, with its line.
+//!
+//! ```text
+//! package:                        older: the commands stand right under the package, and
+//!   run:                          children under their parent as a table
+//!     /a/folder:
+//!       - a command               - a parent:
+//!       - - a parent                - a child
+//!         - a child
+//! ```
+
+use super::yaml::{Node, Value};
+
+/// What was understood, and what was not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Steakpie {
+    /// Every package with commands, in the order of the file.
+    pub packages: Vec<Package>,
+    /// What could not be carried over.
+    pub left: Vec<Left>,
+}
+
+/// A package and what is run when it was pushed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// The line it begins on.
+    pub line: usize,
+    /// Where what is run.
+    pub folders: Vec<Folder>,
+}
+
+/// Commands of one folder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Folder {
+    /// The folder; `None`: where steakpie was started.
+    pub dir: Option<String>,
+    /// They run one after the other, in any case.
+    pub commands: Vec<Command>,
+}
+
+/// A command and those that run only after it succeeded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// For `bash -lc`.
+    pub text: String,
+    /// One after the other, in any case.
+    pub children: Vec<Command>,
+}
+
+/// Something that could not be carried over.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Left {
+    /// Its line.
+    pub line: usize,
+    /// What it is, and why.
+    pub what: String,
+}
+
+/// Words for the list of commands.
+const RUN: [&str; 2] = ["run", "commands"];
+/// Words for the folder beside it.
+const DIR: [&str; 3] = ["dir", "directory", "path"];
+
+/// Understands a config.
+pub fn read(root: &Node) -> Steakpie {
+    let mut read = Steakpie::default();
+    match &root.value {
+        Value::Table(entries) => entries.iter().for_each(|(key, value)| read.package(key, value)),
+        _ => read.leave(root, "the config is no table of packages"),
+    }
+    read.left.sort();
+    read
+}
+
+impl Steakpie {
+    fn leave(&mut self, at: &Node, what: impl Into<String>) {
+        self.left.push(Left { line: at.line, what: what.into() });
+    }
+
+    fn package(&mut self, key: &Node, value: &Node) {
+        let Some(name) = self.name(key, "a package") else { return };
+        if name == "<<" {
+            return self.leave(key, "a merge (`<<`) is not followed; write out what it brings");
+        }
+        let mut folders = Vec::new();
+        match &value.value {
+            Value::List(items) => folders.push(Folder { dir: None, commands: self.commands(items) }),
+            Value::Table(entries) => self.entries(entries, &mut folders),
+            Value::Null => {}
+            Value::Text(_) => self.leave(value, format!("{} has a text and no list of commands", shown(name))),
+        }
+        folders.retain(|folder| !folder.commands.is_empty());
+        if folders.is_empty() {
+            return self.leave(key, format!("{} has no commands, so it gets no route", shown(name)));
+        }
+        self.packages.push(Package { name: name.to_owned(), line: key.line, folders });
+    }
+
+    /// `run` with folders or a list, a folder beside it, or folders alone.
+    fn entries(&mut self, entries: &[(Node, Node)], folders: &mut Vec<Folder>) {
+        let word = |words: &[&str], key: &Node| matches!(&key.value, Value::Text(t) if words.contains(&t.as_str()));
+        let beside = entries.iter().find_map(|(key, value)| match &value.value {
+            Value::Text(dir) if word(&DIR, key) => Some(dir.clone()),
+            _ => None,
+        });
+        for (key, value) in entries {
+            match &value.value {
+                Value::Text(_) if word(&DIR, key) => {}
+                Value::List(items) if word(&RUN, key) => {
+                    folders.push(Folder { dir: beside.clone(), commands: self.commands(items) });
+                }
+                Value::Table(inner) if word(&RUN, key) => {
+                    for (dir, commands) in inner {
+                        self.folder(dir, commands, folders);
+                    }
+                }
+                Value::List(_) if is_path(key) => self.folder(key, value, folders),
+                Value::Null if word(&RUN, key) => {}
+                _ => {
+                    let name = match &key.value {
+                        Value::Text(text) => shown(text),
+                        _ => "this".to_owned(),
+                    };
+                    self.leave(key, format!("{name} is nothing that steakpie knows of a package"));
+                }
+            }
+        }
+    }
+
+    fn folder(&mut self, key: &Node, value: &Node, folders: &mut Vec<Folder>) {
+        let Some(dir) = self.name(key, "a folder") else { return };
+        match &value.value {
+            Value::List(items) => {
+                let commands = self.commands(items);
+                folders.push(Folder { dir: Some(dir.to_owned()).filter(|dir| !dir.is_empty()), commands });
+            }
+            Value::Null => {}
+            _ => self.leave(value, format!("{} has no list of commands; write each behind a `- `", shown(dir))),
+        }
+    }
+
+    /// A name that can be written down again.
+    fn name<'n>(&mut self, key: &'n Node, what: &str) -> Option<&'n str> {
+        match &key.value {
+            Value::Text(name) if name.chars().any(char::is_control) => {
+                self.leave(key, format!("the name of {what} cannot be printed: {}", shown(name)));
+                None
+            }
+            Value::Text(name) => Some(name),
+            _ => {
+                self.leave(key, format!("the name of {what} is no text"));
+                None
+            }
+        }
+    }
+
+    fn commands(&mut self, items: &[Node]) -> Vec<Command> {
+        items.iter().filter_map(|item| self.command(item)).collect()
+    }
+
+    fn command(&mut self, node: &Node) -> Option<Command> {
+        match &node.value {
+            Value::Text(_) => Some(Command { text: self.text(node)?, children: Vec::new() }),
+            Value::Null => {
+                self.leave(node, "a command is empty");
+                None
+            }
+            Value::List(items) => match items.split_first() {
+                None => {
+                    self.leave(node, "a list of commands is empty");
+                    None
+                }
+                Some((parent, children)) => self.family(parent, children),
+            },
+            Value::Table(entries) => {
+                if let [(parent, Node { value: Value::List(children), .. })] = entries.as_slice() {
+                    return self.family(parent, children);
+                }
+                let hint = "a command with `: ` in it stands in quotes, children stand in a list";
+                self.leave(node, format!("a command is a table that steakpie does not know; {hint}"));
+                None
+            }
+        }
+    }
+
+    /// Without its parent a child would run though it may not.
+    fn family(&mut self, parent: &Node, children: &[Node]) -> Option<Command> {
+        if !matches!(parent.value, Value::Text(_)) {
+            self.leave(parent, "a parent is no text, so its children are left with it");
+            return None;
+        }
+        let text = self.text(parent)?;
+        Some(Command { text, children: self.commands(children) })
+    }
+
+    fn text(&mut self, node: &Node) -> Option<String> {
+        match &node.value {
+            Value::Text(text) if text.contains('\0') => {
+                self.leave(node, "a command has a NUL byte, which no shell can be given");
+                None
+            }
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn is_path(key: &Node) -> bool {
+    matches!(&key.value, Value::Text(text) if text.starts_with(['/', '.', '~']))
+}
+
+fn shown(text: &str) -> String {
+    let cut: String = text.chars().take(80).collect();
+    format!("`{}`", cut.escape_debug())
+}

@@ -1,0 +1,283 @@
+//! YAML as a tree with lines. Scalars keep their text, whatever YAML would take them for: to a command line `true` and
+//! `10` are words.
+//!
+//! Anchors are copied where they are referred to, and the copies count against the limits: a few lines cannot grow
+//! into gigabytes.
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use std::collections::{HashMap, HashSet};
+
+/// Values in one file, copies of anchors included.
+const NODES_MAX: usize = 10_000;
+/// Bytes of text in them.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Lists and tables inside each other.
+const DEPTH_MAX: usize = 64;
+
+/// A value and the line it begins on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// The line, from 1.
+    pub line: usize,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What a value is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Nothing, `~` or `null`, without quotes.
+    Null,
+    /// Any other scalar.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A table, in the order of the file.
+    Table(Vec<(Node, Node)>),
+}
+
+/// Why a text was not read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotYaml {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// The first document of a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Document {
+    /// All of it; nothing in an empty one.
+    pub root: Option<Node>,
+    /// The line on which a second one begins.
+    pub second: Option<usize>,
+}
+
+/// Reads the first document.
+pub fn parse(text: &str) -> Result<Document, NotYaml> {
+    let mut tree = Tree::default();
+    let mut documents = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| scan_error(text, &error))?;
+        let line = span.start.line();
+        if matches!(event, Event::DocumentStart(_)) {
+            documents += 1;
+            if documents > 1 {
+                return Ok(Document { root: tree.root, second: Some(line) });
+            }
+        }
+        tree.take(event, line)?;
+    }
+    Ok(Document { root: tree.root, second: None })
+}
+
+fn scan_error(text: &str, error: &ScanError) -> NotYaml {
+    let line = error.marker().line();
+    let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let indent: String = written.chars().take_while(|c| c.is_whitespace()).collect();
+    let hint = if indent.contains('\t') {
+        "YAML is not indented with tabs; use spaces"
+    } else {
+        "a command that holds `: `, ` #` or a quote at its beginning stands in quotes"
+    };
+    NotYaml { line, what: error.info().to_owned(), hint: Some(hint.to_owned()) }
+}
+
+/// A list or table that is not over.
+struct Open {
+    line: usize,
+    anchor: usize,
+    items: Vec<Node>,
+    is_table: bool,
+}
+
+/// What a value weighs, copies included.
+#[derive(Clone, Copy, Default)]
+struct Weight {
+    nodes: usize,
+    bytes: usize,
+    depth: usize,
+}
+
+#[derive(Default)]
+struct Tree {
+    open: Vec<Open>,
+    /// Complete ones, by the parser's number for them.
+    anchors: HashMap<usize, (Node, Weight)>,
+    taken: Weight,
+    root: Option<Node>,
+}
+
+impl Tree {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), NotYaml> {
+        match event {
+            Event::Scalar(text, style, anchor, _) => {
+                let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let value = if null { Value::Null } else { Value::Text(text.into_owned()) };
+                self.add(Node { line, value }, anchor, line)
+            }
+            Event::SequenceStart(anchor, _) => self.begin(anchor, line, false),
+            Event::MappingStart(anchor, _) => self.begin(anchor, line, true),
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(Open { line, anchor, items, is_table }) = self.open.pop() else { return Ok(()) };
+                let value = if is_table { Value::Table(pairs(items)?) } else { Value::List(items) };
+                self.place(Node { line, value }, anchor);
+                Ok(())
+            }
+            Event::Alias(anchor) => {
+                let Some((node, weight)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(too_much(line, "an anchor is used inside of itself"));
+                };
+                self.weigh(weight, line)?;
+                self.place(node, 0);
+                Ok(())
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {
+                Ok(())
+            }
+        }
+    }
+
+    fn begin(&mut self, anchor: usize, line: usize, is_table: bool) -> Result<(), NotYaml> {
+        self.weigh(Weight { nodes: 1, bytes: 0, depth: 1 }, line)?;
+        self.open.push(Open { line, anchor, items: Vec::new(), is_table });
+        Ok(())
+    }
+
+    fn add(&mut self, node: Node, anchor: usize, line: usize) -> Result<(), NotYaml> {
+        self.weigh(weight(&node), line)?;
+        self.place(node, anchor);
+        Ok(())
+    }
+
+    fn weigh(&mut self, more: Weight, line: usize) -> Result<(), NotYaml> {
+        self.taken.nodes += more.nodes;
+        self.taken.bytes += more.bytes;
+        if self.taken.nodes > NODES_MAX || self.taken.bytes > TEXT_BYTES_MAX {
+            return Err(too_much(line, "this is more than a config says, counting every use of an anchor"));
+        }
+        if self.open.len() + more.depth > DEPTH_MAX {
+            return Err(too_much(line, "lists and tables stand too deep inside each other"));
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, node: Node, anchor: usize) {
+        if anchor > 0 {
+            let weight = weight(&node);
+            self.anchors.insert(anchor, (node.clone(), weight));
+        }
+        match self.open.last_mut() {
+            Some(open) => open.items.push(node),
+            None => self.root = Some(node),
+        }
+    }
+}
+
+fn too_much(line: usize, what: &str) -> NotYaml {
+    NotYaml { line, what: what.to_owned(), hint: Some("is it steakpie's config?".to_owned()) }
+}
+
+fn weight(node: &Node) -> Weight {
+    let all = |inside: &mut dyn Iterator<Item = &Node>| {
+        let mut sum = Weight { nodes: 1, bytes: 0, depth: 0 };
+        for Weight { nodes, bytes, depth } in inside.map(weight) {
+            sum = Weight { nodes: sum.nodes + nodes, bytes: sum.bytes + bytes, depth: sum.depth.max(depth) };
+        }
+        Weight { depth: sum.depth + 1, ..sum }
+    };
+    match &node.value {
+        Value::Null => Weight { nodes: 1, bytes: 0, depth: 0 },
+        Value::Text(text) => Weight { nodes: 1, bytes: text.len(), depth: 0 },
+        Value::List(items) => all(&mut items.iter()),
+        Value::Table(entries) => all(&mut entries.iter().flat_map(|(key, value)| [key, value])),
+    }
+}
+
+/// Keys and values of a table, which come one after the other. A key that stands twice is nobody's meaning.
+fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, NotYaml> {
+    let mut entries = Vec::new();
+    let mut seen = HashSet::new();
+    let mut items = items.into_iter();
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        if let Value::Text(text) = &key.value
+            && !seen.insert(text.clone())
+        {
+            return Err(NotYaml {
+                line: key.line,
+                what: format!("`{}` stands twice in one table", text.escape_debug()),
+                hint: Some("steakpie does not start with it either; keep one of them".to_owned()),
+            });
+        }
+        entries.push((key, value));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_error(text: &str, line: usize, what: &str) {
+        let error = parse(text).expect_err("it is wrong");
+        assert!(error.line == line && error.what.contains(what), "{error:?}");
+    }
+
+    fn texts(text: &str) -> Vec<(usize, String)> {
+        fn walk(node: &Node, into: &mut Vec<(usize, String)>) {
+            match &node.value {
+                Value::Null => into.push((node.line, "null".into())),
+                Value::Text(text) => into.push((node.line, text.clone())),
+                Value::List(items) => items.iter().for_each(|item| walk(item, into)),
+                Value::Table(entries) => entries.iter().for_each(|(key, value)| {
+                    walk(key, into);
+                    walk(value, into);
+                }),
+            }
+        }
+        let mut into = Vec::new();
+        parse(text).expect("YAML").root.iter().for_each(|root| walk(root, &mut into));
+        into
+    }
+
+    #[test]
+    fn scalars_keep_their_text_and_their_line() {
+        let read = texts("a:\n  - true\n  - 010\n  - \"x\\ty\" # no\n  - |\n    one\n    two\n  - ~\n  - '~'\n");
+        let read: Vec<_> = read.iter().map(|(line, text)| (*line, &**text)).collect();
+        assert_eq!(read, [(1, "a"), (2, "true"), (3, "010"), (4, "x\ty"), (6, "one\ntwo\n"), (8, "null"), (9, "~")]);
+    }
+
+    #[test]
+    fn an_anchor_is_copied_and_cannot_grow_into_a_bomb() {
+        assert_eq!(texts("a: &x [b]\nc: *x").len(), 4);
+        let mut bomb = vec!["a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned()];
+        for n in 1..10 {
+            let last = format!("*a{}, ", n - 1).repeat(10);
+            bomb.push(format!("a{n}: &a{n} [{last}]\n"));
+        }
+        check_error(&bomb.concat(), 4, "more than a config says");
+        let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(20));
+        check_error(&long, 2, "more than a config says");
+        check_error("a: &a [*a]", 1, "inside of itself");
+        check_error(&"[".repeat(DEPTH_MAX + 1), 1, "too deep");
+        check_error(&"[".repeat(100_000), 1, "");
+        check_error(&"- ".repeat(100_000), 1, "");
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_with_its_line() {
+        check_error("a:\n\t- b\n", 2, "");
+        check_error("a: [b\nc: d\n", 2, "");
+        check_error("a: 1\nb: 2\na: 3\n", 3, "stands twice");
+    }
+
+    #[test]
+    fn only_the_first_document_counts() {
+        let read = parse("a: b\n---\nc: d\n").expect("YAML");
+        assert_eq!(read.second, Some(2));
+        assert_eq!(parse("# nothing\n"), Ok(Document { root: None, second: None }));
+    }
+}
