@@ -102,12 +102,12 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
+pub(super) fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
     writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
 }
 
 /// A name once, then each text on a line of its own.
-fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
+pub(super) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
     texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
 }
 
@@ -218,7 +218,7 @@ fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
     texts
 }
 
-fn identity_text(source: &Source, identity: &Identity) -> String {
+pub(super) fn identity_text(source: &Source, identity: &Identity) -> String {
     match identity {
         Identity::Delivery => match &source.delivery {
             Some(id) if id.signed => format!("the delivery id ({})", id.at),
@@ -230,7 +230,7 @@ fn identity_text(source: &Source, identity: &Identity) -> String {
     }
 }
 
-fn change_text(source: &Source, change: &Change) -> String {
+pub(super) fn change_text(source: &Source, change: &Change) -> String {
     let order = match change.order {
         Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
         None => "in the order of arrival".to_owned(),
@@ -301,7 +301,7 @@ fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
     }
 }
 
-fn redelivery_text(redelivery: Redelivery) -> String {
+pub(super) fn redelivery_text(redelivery: Redelivery) -> String {
     match redelivery {
         Redelivery::Ignore => "ignore".to_owned(),
         Redelivery::Retry { same_after, other_after } => format!(
@@ -312,7 +312,7 @@ fn redelivery_text(redelivery: Redelivery) -> String {
     }
 }
 
-fn group_text(source: &Source, route: &Route) -> String {
+pub(super) fn group_text(source: &Source, route: &Route) -> String {
     match &route.group {
         None => "none: events may overlap".to_owned(),
         Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),

@@ -2,6 +2,8 @@
 
 pub mod check;
 #[cfg(feature = "sqlite")]
+pub mod explain;
+#[cfg(feature = "sqlite")]
 pub mod migrate;
 pub mod serve;
 
@@ -40,6 +42,14 @@ enum Command {
         /// For programs
         #[arg(long)]
         json: bool,
+    },
+    /// Say why a delivery runs or does not: 0 it would act, 1 it would not, 2 nobody can say
+    #[cfg(feature = "sqlite")]
+    Explain {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        ask: explain::Ask,
     },
     /// Show or change the version of the store's schema
     #[cfg(feature = "sqlite")]
@@ -124,12 +134,21 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
             serve::serve(which.config.as_deref(), format, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
         Command::Check { which, json } => {
-            let form = if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) };
-            check::check(which.config.as_deref(), form, &env, out).map(|verdict| verdict as u8)
+            check::check(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
+        }
+        #[cfg(feature = "sqlite")]
+        Command::Explain { which, ask } => {
+            let form = form(ask.is_for_programs());
+            explain::explain(&ask, which.config.as_deref(), form, &env, out).map(|answer| answer as u8)
         }
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
     }
+}
+
+/// For programs, or for people.
+fn form(json: bool) -> check::Form {
+    if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) }
 }
 
 /// Colours, where a person looks and wants them.
