@@ -1,15 +1,19 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
 pub mod check;
+pub mod completions;
 #[cfg(feature = "sqlite")]
 pub mod explain;
+pub mod man;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub mod presets;
+pub mod schema;
 pub mod serve;
 
 use crate::config::problem::Ink;
 use crate::telemetry::Format;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,6 +65,24 @@ enum Command {
         store: Option<PathBuf>,
         #[command(subcommand)]
         way: Way,
+    },
+    /// List what is known about senders, or print one as it would be written in a config
+    Presets {
+        /// The preset to print
+        name: Option<String>,
+    },
+    /// Print a JSON Schema of the config, for editors
+    Schema,
+    /// Print what a shell needs to complete the command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// The folder to write them into
+        #[arg(long)]
+        dir: Option<PathBuf>,
     },
 }
 
@@ -143,6 +165,10 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
+        Command::Presets { name } => presets::presets(name.as_deref(), out),
+        Command::Schema => schema::schema(out).map(|()| 0),
+        Command::Completions { shell } => completions::completions(Line::command(), shell, out).map(|()| 0),
+        Command::Man { dir } => man::man(&Line::command(), dir.as_deref(), out),
     }
 }
 

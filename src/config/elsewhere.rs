@@ -13,7 +13,7 @@ use std::path::Path;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What stands in for a receiver whose URL is not here; nothing can ever be sent there (RFC 2606).
-const UNKNOWN_URL: &str = "http://unknown.invalid/";
+pub const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
 /// Whether a config is of any use without what does not stand in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

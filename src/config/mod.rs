@@ -14,16 +14,18 @@ mod place;
 pub mod presets;
 pub mod problem;
 mod raw;
+pub mod reference;
 mod resolve;
 mod route;
 mod run;
+pub mod schema;
 mod section;
 mod shape;
 mod source;
 mod value;
 mod verify;
 
-pub use elsewhere::{Elsewhere, Secret, Secrets};
+pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
 pub use value::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
