@@ -1,10 +1,11 @@
 //! `hookonce check`: is the config right, and what does it mean? Everything that was left to a default is said.
 
 mod json;
+pub mod live;
 
 use crate::action::plan::{ActionPlan, Block, EnvEntry};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
-use crate::config::{self, Config, Env, May, Notes, StoreAddress, Whence, duration_text, size_text};
+use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
 use crate::decide::recipe;
 use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
@@ -48,39 +49,49 @@ pub enum Verdict {
 
 /// Loads a config and says what it means, or what is wrong with it.
 pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
-    let loaded = match config::find(explicit, env) {
-        Ok(path) => config::load(&path, env).map(|mut config| {
-            let renamed = against_store(&config);
-            config.warnings.extend(renamed);
-            (path.display().to_string(), config)
-        }),
-        Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem], more: 0 }),
+    let (file, config) = match found(explicit, Secrets::Required, env) {
+        Ok(found) => found,
+        Err(problems) => return problems_told(&problems, form, out),
     };
-    match (loaded, form) {
-        (Ok((file, config)), Form::Text(ink)) => {
-            for warning in &config.warnings {
-                writeln!(out, "{}", warning.render(ink))?;
-            }
+    match form {
+        Form::Text(ink) => {
+            warned(&config, ink, out)?;
             describe(&config, out)?;
             let warnings = match config.warnings.as_slice() {
                 [] => String::new(),
                 some => format!(", with {}", count(some)),
             };
             writeln!(out, "{file} is fine{warnings}")?;
-            Ok(Verdict::Fine)
         }
-        (Ok((file, config)), Form::Json) => {
-            writeln!(out, "{:#}", json::fine(&file, &config))?;
-            Ok(Verdict::Fine)
-        }
-        (Err(problems), form) => {
-            match form {
-                Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
-                Form::Json => writeln!(out, "{:#}", json::wrong(&problems))?,
-            }
-            Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
-        }
+        Form::Json => writeln!(out, "{:#}", json::fine(&file, &config))?,
     }
+    Ok(Verdict::Fine)
+}
+
+/// The config and its file, with what the store says about it among the warnings.
+fn found(explicit: Option<&Path>, secrets: Secrets, env: Env<'_>) -> Result<(String, Config), Problems> {
+    let path = config::find(explicit, env).map_err(|problem| Problems {
+        file: String::new(),
+        nature: Nature::Unread,
+        list: vec![problem],
+        more: 0,
+    })?;
+    let mut config = config::load_with(&path, secrets, env)?;
+    let renamed = against_store(&config);
+    config.warnings.extend(renamed);
+    Ok((path.display().to_string(), config))
+}
+
+fn warned(config: &Config, ink: Ink, out: &mut impl Write) -> io::Result<()> {
+    config.warnings.iter().try_for_each(|warning| writeln!(out, "{}", warning.render(ink)))
+}
+
+fn problems_told(problems: &Problems, form: Form, out: &mut impl Write) -> io::Result<Verdict> {
+    match form {
+        Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
+        Form::Json => writeln!(out, "{:#}", json::wrong(problems))?,
+    }
+    Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
 }
 
 /// Says what a config means, source by source.

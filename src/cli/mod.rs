@@ -46,6 +46,9 @@ enum Command {
         /// For programs
         #[arg(long)]
         json: bool,
+        /// Also try secrets, store, folders, commands and receivers
+        #[arg(long)]
+        live: bool,
     },
     /// Say why a delivery runs or does not: 0 it would act, 1 it would not, 2 nobody can say
     #[cfg(feature = "sqlite")]
@@ -155,8 +158,9 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
             };
             serve::serve(which.config.as_deref(), format, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
-        Command::Check { which, json } => {
-            check::check(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
+        Command::Check { which, json, live } => {
+            let how = if live { check::live::check } else { check::check };
+            how(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
         }
         #[cfg(feature = "sqlite")]
         Command::Explain { which, ask } => {
