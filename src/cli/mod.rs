@@ -4,6 +4,7 @@ pub mod check;
 pub mod completions;
 #[cfg(feature = "sqlite")]
 pub mod explain;
+pub mod init;
 pub mod man;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
@@ -69,6 +70,8 @@ enum Command {
         #[command(subcommand)]
         way: Way,
     },
+    /// Write a config to begin with, and a secret beside it
+    Init(init::Ask),
     /// List what is known about senders, or print one as it would be written in a config
     Presets {
         /// The preset to print
@@ -162,6 +165,7 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
             let how = if live { check::live::check } else { check::check };
             how(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
         }
+        Command::Init(ask) => init::init(&ask, out),
         #[cfg(feature = "sqlite")]
         Command::Explain { which, ask } => {
             let form = form(ask.is_for_programs());
