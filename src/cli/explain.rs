@@ -9,7 +9,7 @@ mod text;
 mod told;
 
 use super::check::Form;
-use crate::config::problem::{Nature, Problems};
+use crate::config::problem::Problems;
 use crate::config::{self, Config, Env, Secrets, StoreAddress};
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
@@ -104,10 +104,7 @@ pub fn explain(
 /// Each delivery, walked, and what would come of it.
 fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Would)>, Cannot> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
-    let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| {
-        let answer = if problems.nature == Nature::Wrong { Answer::ActsNot } else { Answer::Unknown };
-        Cannot(unread(&problems), answer)
-    })?;
+    let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| unread(&problems))?;
     let given = ask.headers.iter().map(|header| saved::header(header)).collect::<Result<Vec<_>, _>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
     let store = open(ask, &config)?;
@@ -152,9 +149,11 @@ fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
 
 /// The delivery that made an event, put together again from what is kept of it.
 async fn stored(name: &str, known: &Known, config: &Config) -> Result<Saved, Cannot> {
-    let Known::Store(store, path) = known else {
-        let Known::Nothing(why, _) = known else { return Err(String::new().into()) };
-        return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
+    let (store, path) = match known {
+        Known::Store(store, path) => (store, path),
+        Known::Nothing(why, _) => {
+            return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
+        }
     };
     let events = store.named(name.to_owned(), 2).await.map_err(|error| error.to_string())?;
     let event = match events.as_slice() {
