@@ -116,7 +116,7 @@ fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Wo
     for delivery in &mut deliveries {
         delivery.replace(&given);
         let (source, chosen) = choose(&config, ask.source.as_deref(), delivery)?;
-        let told = Told::walk(source, chosen, delivery, &config, now);
+        let told = Told::walk(&source, chosen, delivery, &config, now);
         let would = runtime.block_on(stands::would(&told, &store)).map_err(|error| error.to_string())?;
         all.push((told, would));
     }
@@ -187,14 +187,12 @@ fn choose(config: &Config, named: Option<&str>, delivery: &Saved) -> Result<(Arc
     let of = |source: &Arc<Source>| format!("{} ({})", source.name, source.path);
     let all: Vec<_> = config.sources.iter().map(of).collect();
     if let Some(name) = named.or(delivery.source.as_deref()) {
-        return match config.sources.iter().find(|source| &*source.name == name) {
-            Some(source) => Ok((source.clone(), "named".into())),
-            None => {
-                let meant = nearest(name, config.sources.iter().map(|source| &*source.name));
-                let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-                Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into())
-            }
-        };
+        if let Some(source) = config.sources.iter().find(|source| &*source.name == name) {
+            return Ok((source.clone(), "named".into()));
+        }
+        let meant = nearest(name, config.sources.iter().map(|source| &*source.name));
+        let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_else(|| ".".into());
+        return Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into());
     }
     if let Some(path) = &delivery.path {
         return match config.sources.iter().find(|source| *source.path == **path) {

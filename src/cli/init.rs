@@ -182,7 +182,8 @@ mod tests {
         let asked = interview(&mut said.as_bytes(), &mut out).unwrap();
         match (asked, expected) {
             (Ok((kind, answers)), Ok((name, expected))) => {
-                assert_eq!((kind.name, answers), (name, expected.iter().map(ToString::to_string).collect()))
+                let expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
+                assert_eq!((kind.name, answers), (name, expected));
             }
             (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
             (asked, _) => panic!("{:?}", asked.map(|(kind, answers)| (kind.name, answers))),

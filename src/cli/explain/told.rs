@@ -80,14 +80,14 @@ impl Asked {
 
 impl Told {
     /// Walks a delivery. What the store knows is another question.
-    pub(super) fn walk(source: Arc<Source>, chosen: String, saved: &Saved, config: &Config, now: Timestamp) -> Self {
+    pub(super) fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, config: &Config, now: Timestamp) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
         let delivery = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
         let mut told = Self {
             from: saved.from.clone(),
             bytes: saved.body.len(),
             notes: saved.notes.clone(),
-            signature: signature(&source, &delivery, config),
+            signature: signature(source, &delivery, config),
             source: source.clone(),
             chosen,
             kind: None,
@@ -101,7 +101,7 @@ impl Told {
             return told;
         }
         told.verdict = match source.verify.take_on_trust(&delivery) {
-            Ok(verified) => walk(&source, &verified, &mut ids(), |step| told.see(&step)),
+            Ok(verified) => walk(source, &verified, &mut ids(), |step| told.see(&step)),
             Err(refusal) => Verdict::Refused(refusal),
         };
         told

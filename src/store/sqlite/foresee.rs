@@ -1,7 +1,7 @@
 //! What a claim would come to now, beside whoever writes: the ledger's own rules over rows that nobody writes.
 
 use super::cells::{self, Found, columns};
-use super::rows::Rows;
+use super::rows::{PARKED, Rows};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
@@ -9,6 +9,7 @@ use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row};
 use rusqlite::{Connection, OptionalExtension as _};
+use std::collections::{HashMap, HashSet};
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
 
@@ -16,45 +17,60 @@ type Result<T> = std::result::Result<T, rusqlite::Error>;
 pub(super) fn foresee(db: &Connection, new: Vec<New>, now: Timestamp) -> Result<Vec<Claim>> {
     let snapshot = db.unchecked_transaction()?;
     let mut turns = 0;
-    let mut glance = Glance(Rows { db: &snapshot, now, turns: &mut turns });
-    new.into_iter().map(|one| ledger::claim(&mut glance, one, now)).collect()
+    let claim = |one| {
+        let rows = Rows { db: &snapshot, now, turns: &mut turns };
+        ledger::claim(&mut Glance { rows, gone: HashSet::new(), slots: HashMap::new() }, one, now)
+    };
+    new.into_iter().map(claim).collect()
 }
 
-/// Reads like the writer; what it is told to write is dropped.
-struct Glance<'t>(Rows<'t>);
+/// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
+struct Glance<'t> {
+    rows: Rows<'t>,
+    gone: HashSet<EventId>,
+    slots: HashMap<Key, Option<EventId>>,
+}
 
 impl Ledger for Glance<'_> {
     type Error = rusqlite::Error;
 
     fn row(&mut self, id: EventId) -> Result<Option<Row>> {
+        if self.gone.contains(&id) {
+            return Ok(None);
+        }
         let sql = concat!("select ", columns!(), " from events where id = ?1");
-        let found = self.0.db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row))).optional()?;
+        let found = self.rows.db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row))).optional()?;
         // The writer would bury what is damaged; to whoever only looks it is dead already.
         Ok(found.map(|(Found::Whole(row) | Found::Damaged(row, _))| row))
     }
 
     fn held(&mut self, key: &Key) -> Result<Option<Held>> {
-        self.0.held(key)
+        let held = self.rows.held(key)?;
+        Ok(held.filter(|held| !self.gone.contains(&held.event)))
     }
 
     fn register(&mut self, subject: &Key) -> Result<Option<Register>> {
-        self.0.register(subject)
+        self.rows.register(subject)
     }
 
     fn slot(&mut self, group: &Key) -> Result<Option<EventId>> {
-        self.0.slot(group)
+        match self.slots.get(group) {
+            Some(holder) => Ok(*holder),
+            None => self.rows.slot(group),
+        }
     }
 
-    fn parked(&mut self, _: &Key) -> Result<Option<Row>> {
-        Ok(None) // who is next matters only to who hands a slot on
+    fn parked(&mut self, group: &Key) -> Result<Option<Row>> {
+        let found = self.rows.db.prepare_cached(PARKED)?.query_row([group.0], |row| Ok(cells::read(row))).optional()?;
+        Ok(found.map(|(Found::Whole(row) | Found::Damaged(row, _))| row))
     }
 
     fn next_turn(&mut self) -> Turn {
-        self.0.next_turn()
+        self.rows.next_turn()
     }
 
     fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        self.0.forgettable(of, before, limit)
+        self.rows.forgettable(of, before, limit)
     }
 
     fn insert(&mut self, _: &Row, _: Option<&Payload>) -> Result<()> {
@@ -65,7 +81,8 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, _: EventId) -> Result<()> {
+    fn remove(&mut self, id: EventId) -> Result<()> {
+        self.gone.insert(id);
         Ok(())
     }
 
@@ -77,7 +94,8 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
-    fn set_slot(&mut self, _: &Key, _: Option<EventId>) -> Result<()> {
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<()> {
+        self.slots.insert(*group, event);
         Ok(())
     }
 
