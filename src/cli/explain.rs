@@ -191,7 +191,7 @@ fn choose(config: &Config, named: Option<&str>, delivery: &Saved) -> Result<(Arc
             return Ok((source.clone(), "named".into()));
         }
         let meant = nearest(name, config.sources.iter().map(|source| &*source.name));
-        let hint = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_else(|| ".".into());
+        let hint = meant.map_or_else(|| ".".into(), |meant| format!("; did you mean `{meant}`?"));
         return Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into());
     }
     if let Some(path) = &delivery.path {

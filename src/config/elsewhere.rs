@@ -8,6 +8,7 @@ use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file that holds a secret and is longer than this is another file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -30,6 +31,8 @@ pub enum Secrets {
 pub struct Elsewhere {
     /// What it is for: the key it belongs to.
     pub what: String,
+    /// The source it belongs to, if it does.
+    pub source: Option<Arc<str>>,
     /// Where it is: `$NAME`, or a path.
     pub from: String,
     /// What is wrong with it, and what to do; `None`: it is there, and not empty.
@@ -185,7 +188,7 @@ impl Resolver<'_> {
             let hint = Some(hint.clone()).filter(|hint| !hint.is_empty());
             self.found.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
         }
-        self.elsewhere.push(Elsewhere { what: what.to_owned(), from, lack });
+        self.elsewhere.push(Elsewhere { what: what.to_owned(), source: None, from, lack });
         had.ok()
     }
 

@@ -128,8 +128,10 @@ impl Resolver<'_> {
         let mut paths: HashMap<Arc<str>, Arc<str>> = HashMap::new();
         for entry in &table.entries {
             let Some(inner) = entry.node.table() else { continue };
+            let others = self.elsewhere.len();
             let resolved = self.source(&entry.key, entry.key_at, inner);
             let source: Source = resolved.source;
+            self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
             if let Some(other) = paths.insert(source.path.clone(), source.name.clone()) {
                 let at = inner.get("path").map_or(entry.key_at, |node| node.at);
                 self.found

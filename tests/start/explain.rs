@@ -120,6 +120,18 @@ fn a_signature_that_was_right_when_it_was_sent_is_old_and_not_wrong() {
 }
 
 #[test]
+fn a_source_is_not_blamed_for_another_ones_secret() {
+    let config =
+        format!("[source.first]\nverify = {{ scheme = 'github', secret = {{ env = 'FIRST' }} }}\n{}", ghcr(RUN));
+    let house = House::empty(&config);
+    let sent = Sent::package("1", "latest", 7, 1);
+    said(house.command(&["explain", "-"]), &raw("/version/1", &sent)).has(0, &["(SHA-256): right"]);
+    let mut command = house.command(&["explain", "-"]);
+    command.env_remove("SECRET").env_remove("FIRST");
+    said(command, &raw("/version/1", &sent)).has(0, &["`SECRET` is not set"]);
+}
+
+#[test]
 fn what_cannot_be_explained_is_told_in_a_sentence() {
     let house = House::empty(&ghcr(RUN));
     run(&house, &["explain", "nothing-here"]).has(2, &["there is no file nothing-here, and no event can be looked up"]);

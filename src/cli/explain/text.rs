@@ -113,7 +113,7 @@ fn event(told: &Told, new: &New, of: usize, out: &mut impl Write) -> io::Result<
         line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
     }
     if let Some(id) = &new.event.delivery_id {
-        line(out, "", "id", id)?;
+        line(out, "", "id", &id.escape_debug().to_string())?;
     }
     let identity = |(identity, key): (_, &crate::decide::claim::IdentityKey)| {
         [identity_text(source, identity), format!("  {:?}", key.key)]

@@ -1,13 +1,14 @@
 //! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
 
 use super::saved::Saved;
-use crate::config::Config;
+use crate::config::{Config, Elsewhere};
 use crate::decide::answer;
 use crate::decide::delivery::{Delivery, Header};
 use crate::decide::field::{Found, Slot};
 use crate::decide::filter::{Filter, Term};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Step, Verdict, walk};
+use crate::decide::refusal::Refusal;
 use crate::decide::source::{Route, Source};
 use crate::decide::time::Timestamp;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl Asked {
     fn of(name: &str, filter: Option<&Filter>, found: &Found, source: &Source, holds: bool) -> Self {
         Self {
             name: name.to_owned(),
-            text: filter.map(|filter| filter.text().to_owned()),
+            text: filter.map(|filter| filter.text().replace(char::is_control, " ")),
             holds,
             terms: filter.map(|filter| filter.terms(found, &source.fields)).unwrap_or_default(),
         }
@@ -172,13 +173,14 @@ fn signature(source: &Source, delivery: &Delivery<'_>, config: &Config) -> Signa
         return Signature::Unchecked(format!("there is no {} here", headers.join(" or ")));
     }
     if !source.verify.has_secret() {
-        let lack = config.elsewhere.iter().filter(|value| value.what == "secret").find_map(|value| value.lack.as_ref());
+        let its = |value: &&Elsewhere| value.source.as_ref() == Some(&source.name) && value.what == "secret";
+        let lack = config.elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
         return Signature::Unchecked(lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()));
     }
     // A file has its time too: what was right when it was sent is not wrong now.
     match (source.verify.verify(delivery), source.verify.of_any_age().verify(delivery)) {
-        (Err(crate::decide::refusal::Refusal::BadSignature), Ok(_)) => Signature::Old,
-        (_, Err(crate::decide::refusal::Refusal::BadSignature)) => Signature::Wrong,
+        (Err(Refusal::BadSignature), Ok(_)) => Signature::Old,
+        (_, Err(Refusal::BadSignature)) => Signature::Wrong,
         // Another refusal comes after the signature was right, and is told by the walk.
         _ => Signature::Right,
     }
