@@ -90,6 +90,24 @@ fn nobody_unwraps_in_src() {
 }
 
 #[test]
+fn only_explain_takes_a_delivery_on_trust() {
+    let who: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, _, text)| code(text).contains("take_on_trust"))
+        .map(|(file, ..)| file)
+        .collect();
+    assert_eq!(who, ["cli/explain/told.rs", "decide/verify/mod.rs"]);
+}
+
+#[test]
+fn no_node_runs_on_a_config_without_its_secrets() {
+    for (file, part, text) in sources() {
+        let may = part == "config" || (part == "cli" && file != "cli/serve.rs");
+        assert!(may || !code(&text).contains("Secrets::Optional"), "{file} loads a config without its secrets");
+    }
+}
+
+#[test]
 fn a_file_is_one_idea() {
     let mut long = Vec::new();
     for (file, _, text) in sources() {

@@ -1,10 +1,11 @@
 //! `hookonce check`: is the config right, and what does it mean? Everything that was left to a default is said.
 
 mod json;
+pub mod live;
 
 use crate::action::plan::{ActionPlan, Block, EnvEntry};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
-use crate::config::{self, Config, Env, May, Notes, StoreAddress, Whence, duration_text, size_text};
+use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
 use crate::decide::recipe;
 use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
@@ -48,39 +49,49 @@ pub enum Verdict {
 
 /// Loads a config and says what it means, or what is wrong with it.
 pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
-    let loaded = match config::find(explicit, env) {
-        Ok(path) => config::load(&path, env).map(|mut config| {
-            let renamed = against_store(&config);
-            config.warnings.extend(renamed);
-            (path.display().to_string(), config)
-        }),
-        Err(problem) => Err(Problems { file: String::new(), nature: Nature::Unread, list: vec![problem], more: 0 }),
+    let (file, config) = match found(explicit, Secrets::Required, env) {
+        Ok(found) => found,
+        Err(problems) => return problems_told(&problems, form, out),
     };
-    match (loaded, form) {
-        (Ok((file, config)), Form::Text(ink)) => {
-            for warning in &config.warnings {
-                writeln!(out, "{}", warning.render(ink))?;
-            }
+    match form {
+        Form::Text(ink) => {
+            warned(&config, ink, out)?;
             describe(&config, out)?;
             let warnings = match config.warnings.as_slice() {
                 [] => String::new(),
                 some => format!(", with {}", count(some)),
             };
             writeln!(out, "{file} is fine{warnings}")?;
-            Ok(Verdict::Fine)
         }
-        (Ok((file, config)), Form::Json) => {
-            writeln!(out, "{:#}", json::fine(&file, &config))?;
-            Ok(Verdict::Fine)
-        }
-        (Err(problems), form) => {
-            match form {
-                Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
-                Form::Json => writeln!(out, "{:#}", json::wrong(&problems))?,
-            }
-            Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
-        }
+        Form::Json => writeln!(out, "{:#}", json::fine(&file, &config))?,
     }
+    Ok(Verdict::Fine)
+}
+
+/// The config and its file, with what the store says about it among the warnings.
+fn found(explicit: Option<&Path>, secrets: Secrets, env: Env<'_>) -> Result<(String, Config), Problems> {
+    let path = config::find(explicit, env).map_err(|problem| Problems {
+        file: String::new(),
+        nature: Nature::Unread,
+        list: vec![problem],
+        more: 0,
+    })?;
+    let mut config = config::load_with(&path, secrets, env)?;
+    let renamed = against_store(&config);
+    config.warnings.extend(renamed);
+    Ok((path.display().to_string(), config))
+}
+
+fn warned(config: &Config, ink: Ink, out: &mut impl Write) -> io::Result<()> {
+    config.warnings.iter().try_for_each(|warning| writeln!(out, "{}", warning.render(ink)))
+}
+
+fn problems_told(problems: &Problems, form: Form, out: &mut impl Write) -> io::Result<Verdict> {
+    match form {
+        Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
+        Form::Json => writeln!(out, "{:#}", json::wrong(problems))?,
+    }
+    Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
 }
 
 /// Says what a config means, source by source.
@@ -102,12 +113,12 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
+pub(super) fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
     writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
 }
 
 /// A name once, then each text on a line of its own.
-fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
+pub(super) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
     texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
 }
 
@@ -218,7 +229,7 @@ fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
     texts
 }
 
-fn identity_text(source: &Source, identity: &Identity) -> String {
+pub(super) fn identity_text(source: &Source, identity: &Identity) -> String {
     match identity {
         Identity::Delivery => match &source.delivery {
             Some(id) if id.signed => format!("the delivery id ({})", id.at),
@@ -230,7 +241,7 @@ fn identity_text(source: &Source, identity: &Identity) -> String {
     }
 }
 
-fn change_text(source: &Source, change: &Change) -> String {
+pub(super) fn change_text(source: &Source, change: &Change) -> String {
     let order = match change.order {
         Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
         None => "in the order of arrival".to_owned(),
@@ -301,7 +312,7 @@ fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
     }
 }
 
-fn redelivery_text(redelivery: Redelivery) -> String {
+pub(super) fn redelivery_text(redelivery: Redelivery) -> String {
     match redelivery {
         Redelivery::Ignore => "ignore".to_owned(),
         Redelivery::Retry { same_after, other_after } => format!(
@@ -312,7 +323,7 @@ fn redelivery_text(redelivery: Redelivery) -> String {
     }
 }
 
-fn group_text(source: &Source, route: &Route) -> String {
+pub(super) fn group_text(source: &Source, route: &Route) -> String {
     match &route.group {
         None => "none: events may overlap".to_owned(),
         Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),

@@ -1,16 +1,23 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
 pub mod check;
+pub mod completions;
 pub mod demo;
 #[cfg(feature = "sqlite")]
+pub mod explain;
+#[cfg(feature = "sqlite")]
 pub mod import;
+pub mod init;
+pub mod man;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub mod presets;
+pub mod schema;
 pub mod serve;
 
 use crate::config::problem::Ink;
 use crate::telemetry::Format;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,6 +52,17 @@ enum Command {
         /// For programs
         #[arg(long)]
         json: bool,
+        /// Also try secrets, store, folders, commands and receivers
+        #[arg(long)]
+        live: bool,
+    },
+    /// Say why a delivery runs or does not: 0 it would act, 1 it would not, 2 nobody can say
+    #[cfg(feature = "sqlite")]
+    Explain {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        ask: explain::Ask,
     },
     /// Carry over the config and the memory of another system
     #[cfg(feature = "sqlite")]
@@ -62,6 +80,26 @@ enum Command {
         store: Option<PathBuf>,
         #[command(subcommand)]
         way: Way,
+    },
+    /// Write a config to begin with, and a secret beside it
+    Init(init::Ask),
+    /// List what is known about senders, or print one as it would be written in a config
+    Presets {
+        /// The preset to print
+        name: Option<String>,
+    },
+    /// Print a JSON Schema of the config, for editors
+    Schema,
+    /// Print what a shell needs to complete the command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// The folder to write them into
+        #[arg(long)]
+        dir: Option<PathBuf>,
     },
 }
 
@@ -160,9 +198,15 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
             };
             serve::serve(which.config.as_deref(), format, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
-        Command::Check { which, json } => {
-            let form = if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) };
-            check::check(which.config.as_deref(), form, &env, out).map(|verdict| verdict as u8)
+        Command::Check { which, json, live } => {
+            let how = if live { check::live::check } else { check::check };
+            how(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
+        }
+        Command::Init(ask) => init::init(&ask, out),
+        #[cfg(feature = "sqlite")]
+        Command::Explain { which, ask } => {
+            let form = form(ask.is_for_programs());
+            explain::explain(&ask, which.config.as_deref(), form, &env, out).map(|answer| answer as u8)
         }
         #[cfg(feature = "sqlite")]
         Command::Import { from: From::Steakpie { config, db, out: to, store, dry_run, force } } => {
@@ -176,7 +220,16 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
         }
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
+        Command::Presets { name } => presets::presets(name.as_deref(), out),
+        Command::Schema => schema::schema(out).map(|()| 0),
+        Command::Completions { shell } => completions::completions(Line::command(), shell, out).map(|()| 0),
+        Command::Man { dir } => man::man(&Line::command(), dir.as_deref(), out),
     }
+}
+
+/// For programs, or for people.
+fn form(json: bool) -> check::Form {
+    if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) }
 }
 
 /// Colours, where a person looks and wants them.

@@ -8,9 +8,36 @@ use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file that holds a secret and is longer than this is another file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// What stands in for a receiver whose URL is not here; nothing can ever be sent there (RFC 2606).
+pub const UNKNOWN_URL: &str = "http://unknown.invalid/";
+
+/// Whether a config is of any use without what does not stand in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Secrets {
+    /// A secret or URL that is not there is an error: for who runs on it.
+    Required,
+    /// It is left out, and noted in [`Elsewhere::lack`]: for who only wants to know what the config says. Nothing is
+    /// believed with a secret that is not there.
+    Optional,
+}
+
+/// A value that does not stand in the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// What it is for: the key it belongs to.
+    pub what: String,
+    /// The source it belongs to, if it does.
+    pub source: Option<Arc<str>>,
+    /// Where it is: `$NAME`, or a path.
+    pub from: String,
+    /// What is wrong with it, and what to do; `None`: it is there, and not empty.
+    pub lack: Option<(String, String)>,
+}
 
 /// Bytes that are never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -78,7 +105,7 @@ impl Resolver<'_> {
                 None => complete = false,
             }
         }
-        complete.then_some(secrets)
+        (complete || self.secrets == Secrets::Optional).then_some(secrets)
     }
 
     /// A text that may stand in the file.
@@ -92,7 +119,10 @@ impl Resolver<'_> {
             (_, Some(path)) => format!("the content of {path}"),
             _ => String::new(),
         };
-        let bytes = self.fetch(what, node)?;
+        let Some(bytes) = self.fetch(what, node) else {
+            let unknown = || Open { text: UNKNOWN_URL.to_owned(), shown: Some(shown), at: node.at };
+            return self.may_lack(what).then(unknown);
+        };
         let Ok(text) = String::from_utf8(bytes) else {
             self.found.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
             return None;
@@ -126,36 +156,45 @@ impl Resolver<'_> {
     fn variable(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
         let name = node.text()?;
         self.env_names.insert(name.to_owned());
-        match (self.env)(name) {
-            Some(value) if !value.is_empty() => Some(value.into_bytes()),
-            Some(_) => {
-                self.found
-                    .error(format!("the environment variable `{name}` is empty"))
-                    .at(node.at, format!("needed for `{what}`"))
-                    .hint(format!("give `{name}` a value where hookonce is started"));
-                None
-            }
-            None => {
-                self.found
-                    .error(format!("the environment variable `{name}` is not set"))
-                    .at(node.at, format!("needed for `{what}`"))
-                    .hint(format!("set `{name}` where hookonce is started, or use {{ file = \"…\" }}"));
-                None
-            }
-        }
+        let had = match (self.env)(name) {
+            Some(value) if !value.is_empty() => Ok(value.into_bytes()),
+            Some(_) => Err((
+                format!("the environment variable `{name}` is empty"),
+                format!("give `{name}` a value where hookonce is started"),
+            )),
+            None => Err((
+                format!("the environment variable `{name}` is not set"),
+                format!("set `{name}` where hookonce is started, or use {{ file = \"…\" }}"),
+            )),
+        };
+        self.had(what, format!("${name}"), node.at, had)
     }
 
     fn file(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
         let path = self.base.join(node.text()?);
-        let problem = match read(&path) {
-            Ok(bytes) if bytes.is_empty() => "it is empty".to_owned(),
-            Ok(bytes) => return Some(bytes),
-            Err(e) => io_words(&e),
+        let had = match read(&path) {
+            Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
+            Ok(bytes) => Ok(bytes),
+            Err(e) => Err(io_words(&e)),
         };
-        self.found
-            .error(format!("the file {} cannot be used: {problem}", path.display()))
-            .at(node.at, format!("needed for `{what}`"));
-        None
+        let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());
+        self.had(what, path.display().to_string(), node.at, had.map_err(lack))
+    }
+
+    /// Notes where a value is. One that is not there is an error, unless nobody needs it.
+    fn had(&mut self, what: &str, from: String, at: Span, had: Result<Vec<u8>, (String, String)>) -> Option<Vec<u8>> {
+        let lack = had.as_ref().err().cloned();
+        if let Some((title, hint)) = lack.as_ref().filter(|_| !self.may_lack(what)) {
+            let hint = Some(hint.clone()).filter(|hint| !hint.is_empty());
+            self.found.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
+        }
+        self.elsewhere.push(Elsewhere { what: what.to_owned(), source: None, from, lack });
+        had.ok()
+    }
+
+    /// May this be missing? Never the store: without it there is nothing to look at.
+    fn may_lack(&self, what: &str) -> bool {
+        self.secrets == Secrets::Optional && what != "store"
     }
 }
 

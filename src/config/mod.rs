@@ -14,16 +14,18 @@ mod place;
 pub mod presets;
 pub mod problem;
 mod raw;
+pub mod reference;
 mod resolve;
 mod route;
 mod run;
+pub mod schema;
 mod section;
 mod shape;
 mod source;
 mod value;
 mod verify;
 
-pub use elsewhere::Secret;
+pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
 pub use value::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
@@ -63,6 +65,8 @@ pub struct Config {
     pub secret_env_names: BTreeSet<String>,
     /// Where the parts of each source came from, by its name.
     pub notes: HashMap<Arc<str>, Notes>,
+    /// Every value that does not stand in the file, in the order in which it was asked for.
+    pub elsewhere: Vec<Elsewhere>,
     /// What works, but probably not as meant.
     pub warnings: Vec<Problem>,
 }
@@ -158,18 +162,23 @@ pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
     })
 }
 
-/// Reads the config in this file.
+/// Reads the config in this file, with all its secrets.
 pub fn load(path: &Path, env: Env<'_>) -> Result<Config, Problems> {
+    load_with(path, Secrets::Required, env)
+}
+
+/// Reads the config in this file; with [`Secrets::Optional`] for who only wants to know what it says.
+pub fn load_with(path: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
     let unread =
         |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem], more: 0 };
     let text = text(path).map_err(unread)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
-    parse(&text, &path.display().to_string(), &folder, env)
+    resolve::resolve(&text, &path.display().to_string(), &folder, secrets, env)
 }
 
 /// Reads a config. `file` is what it is called in problems, `folder` what its paths are relative to.
 pub fn parse(text: &str, file: &str, folder: &Path, env: Env<'_>) -> Result<Config, Problems> {
-    resolve::resolve(text, file, folder, env)
+    resolve::resolve(text, file, folder, Secrets::Required, env)
 }
 
 fn text(path: &Path) -> Result<String, Problem> {

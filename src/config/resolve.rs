@@ -4,7 +4,7 @@ use super::keys::Part;
 use super::problem::{Complaints, Nature, Problems};
 use super::raw::{self, Node, Origin, Span, Table};
 use super::section::Section;
-use super::{Admin, Config, Env, May, Secret, StoreAddress, Token, presets, shape};
+use super::{Admin, Config, Elsewhere, Env, May, Secret, Secrets, StoreAddress, Token, presets, shape};
 use crate::decide::source::Source;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,10 @@ pub(super) struct Resolver<'a> {
     /// What paths are relative to.
     pub(super) base: &'a Path,
     pub(super) env: Env<'a>,
+    pub(super) secrets: Secrets,
     pub(super) found: Complaints,
+    /// Every value that does not stand in the file.
+    pub(super) elsewhere: Vec<Elsewhere>,
     /// Every variable that was asked for.
     pub(super) env_names: BTreeSet<String>,
     /// Variables that routes pass on, and where they say so.
@@ -31,10 +34,18 @@ pub(super) struct Resolver<'a> {
 }
 
 /// Reads and understands a config.
-pub(super) fn resolve(text: &str, file: &str, base: &Path, env: Env<'_>) -> Result<Config, Problems> {
-    let found = Complaints::default();
-    let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
-    let mut resolver = Resolver { text, base, env, found, env_names, env_passed, secrets_seen };
+pub(super) fn resolve(text: &str, file: &str, base: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
+    let mut resolver = Resolver {
+        text,
+        base,
+        env,
+        secrets,
+        found: Complaints::default(),
+        elsewhere: Vec::new(),
+        env_names: BTreeSet::new(),
+        env_passed: Vec::new(),
+        secrets_seen: Vec::new(),
+    };
     let config = resolver.config();
     let failed = resolver.found.has_errors();
     let named = |origin| match origin {
@@ -43,7 +54,9 @@ pub(super) fn resolve(text: &str, file: &str, base: &Path, env: Env<'_>) -> Resu
     };
     let (list, more) = resolver.found.finish(&named);
     match config {
-        Some(config) if !failed => Ok(Config { warnings: list, secret_env_names: resolver.env_names, ..config }),
+        Some(config) if !failed => {
+            Ok(Config { warnings: list, secret_env_names: resolver.env_names, elsewhere: resolver.elsewhere, ..config })
+        }
         _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list, more }),
     }
 }
@@ -85,6 +98,7 @@ impl Resolver<'_> {
             actions: HashMap::new(),
             secret_env_names: BTreeSet::new(),
             notes: HashMap::new(),
+            elsewhere: Vec::new(),
             warnings: Vec::new(),
         };
         self.sources(&top, &mut config);
@@ -115,8 +129,10 @@ impl Resolver<'_> {
         let mut scopes: HashMap<Arc<str>, Arc<str>> = HashMap::new();
         for entry in &table.entries {
             let Some(inner) = entry.node.table() else { continue };
+            let others = self.elsewhere.len();
             let resolved = self.source(&entry.key, entry.key_at, inner);
             let source: Source = resolved.source;
+            self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
             if let Some(other) = paths.insert(source.path.clone(), source.name.clone()) {
                 let at = inner.get("path").map_or(entry.key_at, |node| node.at);
                 self.found

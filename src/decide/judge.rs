@@ -6,11 +6,12 @@ use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use super::delivery::Delivery;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
+use super::filter::Filter;
 use super::id::{Digest, EventId, Key, Revision, Turn};
 use super::key::{self, Part};
 use super::limits;
 use super::refusal::Refusal;
-use super::source::{Group, Identity, Makes, Route, Source};
+use super::source::{Group, Identity, Kind, Makes, Route, Source};
 use super::time::Timestamp;
 use super::verify::Verified;
 use std::sync::Arc;
@@ -26,39 +27,82 @@ pub enum Verdict {
     Events(Vec<New>),
 }
 
-/// Judges one delivery to one source.
-pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
-    walk(source, delivery, ids).unwrap_or_else(Verdict::Refused)
+/// One step of the walk and what came of it, for whoever asks why.
+#[derive(Debug)]
+pub enum Step<'w> {
+    /// The header that names the kind of event says this; empty where it says nothing.
+    Kind(&'w Kind, &'w str),
+    /// What was found of the declared fields, and whether the body has the shape of its kind.
+    Fields(&'w Found),
+    /// Is `require` true?
+    Require(&'w Filter, &'w Found, bool),
+    /// Is the source's `when` true?
+    When(&'w Filter, &'w Found, bool),
+    /// Does this route let it through? The first that does is the last that is asked.
+    Route(&'w Route, &'w Found, bool),
 }
 
-fn walk(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Result<Verdict, Refusal> {
-    let verified = source.verify.verify(delivery)?;
-    if let Some(other) = other_kind(source, delivery) {
-        return Ok(Verdict::Ignored(other));
+/// Judges one delivery to one source.
+pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
+    match source.verify.verify(delivery) {
+        Ok(verified) => walk(source, &verified, ids, |_| {}),
+        Err(refusal) => Verdict::Refused(refusal),
     }
-    let found = source.fields.read(&verified)?;
+}
+
+/// The walk behind the signature, each step told to `see` as it is taken. Nobody looks while a node judges, and then
+/// telling costs nothing.
+pub fn walk(
+    source: &Source,
+    verified: &Verified<'_>,
+    ids: &mut dyn FnMut() -> EventId,
+    see: impl FnMut(Step<'_>),
+) -> Verdict {
+    steps(source, verified, ids, see).unwrap_or_else(Verdict::Refused)
+}
+
+fn steps(
+    source: &Source,
+    verified: &Verified<'_>,
+    ids: &mut dyn FnMut() -> EventId,
+    mut see: impl FnMut(Step<'_>),
+) -> Result<Verdict, Refusal> {
+    if let Some(kind) = &source.kind {
+        let named = verified.delivery().text(&kind.header).unwrap_or("");
+        see(Step::Kind(kind, named));
+        if named != kind.is {
+            return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {:?}", kind.header, kind.is)));
+        }
+    }
+    let found = source.fields.read(verified)?;
+    see(Step::Fields(&found));
     if source.kind.is_some() && !found.has_shape() {
         return Err(Refusal::KindMismatch);
     }
-    if source.require.as_ref().is_some_and(|require| !require.matches(&found)) {
-        return Err(Refusal::Forbidden);
+    if let Some(require) = &source.require {
+        let holds = require.matches(&found);
+        see(Step::Require(require, &found, holds));
+        if !holds {
+            return Err(Refusal::Forbidden);
+        }
     }
-    if let Some(when) = source.when.as_ref().filter(|when| !when.matches(&found)) {
-        return Ok(Verdict::Ignored(when.explain(&found, &source.fields)));
+    if let Some(when) = &source.when {
+        let holds = when.matches(&found);
+        see(Step::When(when, &found, holds));
+        if !holds {
+            return Ok(Verdict::Ignored(when.explain(&found, &source.fields)));
+        }
     }
-    let through = |route: &&Arc<Route>| route.when.as_ref().is_none_or(|when| when.matches(&found));
+    let through = |route: &&Arc<Route>| {
+        let through = route.when.as_ref().is_none_or(|when| when.matches(&found));
+        see(Step::Route(route, &found, through));
+        through
+    };
     let Some(route) = source.routes.iter().find(through) else {
         return Ok(Verdict::Ignored(no_route(source, &found)));
     };
-    let made = Made { source, route, verified: &verified, found: &found };
+    let made = Made { source, route, verified, found: &found };
     made.events(ids).map(Verdict::Events)
-}
-
-/// The sender names another kind of event than the one this source is for.
-fn other_kind(source: &Source, delivery: &Delivery<'_>) -> Option<String> {
-    let kind = source.kind.as_ref()?;
-    let named = delivery.text(&kind.header).unwrap_or("");
-    (named != kind.is).then(|| format!("{} was {named:?}, wanted {:?}", kind.header, kind.is))
 }
 
 fn no_route(source: &Source, found: &Found) -> String {

@@ -296,3 +296,34 @@ error: `B=` cannot be the name of a variable
 "#,
     );
 }
+
+#[test]
+fn without_its_secrets_a_config_can_be_read_and_nothing_is_believed() {
+    use hookonce::config::{Secrets, load_with};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hookonce.toml");
+    let text = r#"
+[source.a]
+verify = { scheme = "github", secret = [{ env = "NONE" }, { file = "none" }] }
+[[source.a.route]]
+forward = [{ url = { env = "NO_URL" } }, { url = "http://127.0.0.1:1/" }]
+[source.b]
+verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
+[[source.b.route]]
+"#;
+    std::fs::write(&file, text).unwrap();
+    let config = load_with(&file, Secrets::Optional, &super::env).unwrap();
+    assert_eq!(config.sources.iter().map(|s| s.verify.has_secret()).collect::<Vec<_>>(), [false, true]);
+    let lacking: Vec<_> = config.elsewhere.iter().map(|value| (value.what.as_str(), value.lack.is_some())).collect();
+    let secret = |lacks| ("secret", lacks);
+    assert_eq!(lacking, [secret(true), secret(true), ("url", true), secret(false), secret(true)]);
+    let body = bytes::Bytes::from_static(b"{}");
+    let headers = [("x-hub-signature-256".to_owned(), format!("sha256={}", "0".repeat(64)).into_bytes())];
+    let at = hookonce::decide::time::Timestamp(0);
+    let delivery = hookonce::decide::delivery::Delivery { path: "", query: "", headers: &headers, body: &body, at };
+    assert!(config.sources[0].verify.verify(&delivery).is_err());
+    let problems = load_with(&file, Secrets::Required, &super::env).unwrap_err();
+    assert_eq!(problems.list.len(), 4, "{problems}");
+    std::fs::write(&file, format!("store = {{ env = \"NONE\" }}\n{text}")).unwrap();
+    assert_eq!(load_with(&file, Secrets::Optional, &super::env).unwrap_err().list.len(), 1);
+}

@@ -57,6 +57,14 @@ struct Both {
     answers: BTreeMap<&'static str, u32>,
 }
 
+/// Only a claim that is written is given a turn.
+fn without_turn(mut claim: Claim) -> Claim {
+    if let Claim::New { event, .. } | Claim::Duplicate { event, .. } = &mut claim {
+        event.turn = Turn(0);
+    }
+    claim
+}
+
 impl Both {
     fn sqlite(&self) -> &Sqlite {
         self.sqlite.as_ref().unwrap()
@@ -122,9 +130,11 @@ impl Both {
             self.made.push(new.clone());
             batch.push(new);
         }
+        let foreseen = self.sqlite().foresee(vec![batch[0].clone()]).await.unwrap();
         let ours = self.memory.claim(batch.clone()).await.unwrap();
         let theirs = self.sqlite().claim(batch).await.unwrap();
         assert_eq!(ours.len(), theirs.len());
+        assert_eq!(foreseen.into_iter().map(without_turn).next(), theirs.first().cloned().map(without_turn));
         for (ours, theirs) in ours.into_iter().zip(theirs) {
             let (word, event) = match &ours {
                 Claim::New { event, .. } => ("new", Some(event.clone())),

@@ -1,5 +1,6 @@
 //! The same for programs. Secrets, and URLs that may hold one, are not in it.
 
+use super::live::Tried;
 use super::{env_name, in_doubt_word, store_text};
 use crate::action::plan::{ActionPlan, Block, CommandLine};
 use crate::config::problem::{Level, Problem, Problems};
@@ -30,6 +31,15 @@ pub(super) fn fine(file: &str, config: &Config) -> Value {
 
 pub(super) fn wrong(all: &Problems) -> Value {
     json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
+}
+
+/// One thing that was tried.
+pub(super) fn tried(tried: &Tried) -> Value {
+    let (ok, (words, hint)) = match &tried.found {
+        Ok(words) => (true, (words.as_str(), "")),
+        Err((why, hint)) => (false, (why.as_str(), hint.as_str())),
+    };
+    json!({ "what": tried.what, "name": tried.name, "ok": ok, "words": words, "hint": hint })
 }
 
 fn problems(list: &[Problem]) -> Vec<Value> {

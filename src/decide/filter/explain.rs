@@ -1,6 +1,6 @@
 //! Why a filter said no: one line for logs, answers and the dashboard.
 
-use super::{Expr, Node};
+use super::{Expr, Node, Term};
 use crate::decide::field::{FieldIx, FieldSet, Found, Value};
 
 /// Characters of a value that are shown.
@@ -13,6 +13,13 @@ pub(super) fn explain(text: &str, root: &Expr, found: &Found, fields: &FieldSet)
         Why { text, found, fields }.collect(root, Wanted::True, &mut reasons);
     }
     reasons.join("; ")
+}
+
+/// Every term, in the order in which they stand.
+pub(super) fn terms(text: &str, root: &Expr, found: &Found, fields: &FieldSet) -> Vec<Term> {
+    let mut terms = Vec::new();
+    Why { text, found, fields }.list(root, &mut terms);
+    terms
 }
 
 /// What a part should have been, and was not. Behind each `!` it turns round.
@@ -43,9 +50,24 @@ impl Why<'_> {
         }
     }
 
+    fn list(&self, expr: &Expr, terms: &mut Vec<Term>) {
+        match &expr.node {
+            Node::Not(inner) => self.list(inner, terms),
+            Node::All(parts) | Node::Any(parts) => parts.iter().for_each(|part| self.list(part, terms)),
+            _ => terms.push(Term {
+                text: self.written(expr),
+                saw: expr.fields().into_iter().map(|ix| self.seen(ix)).collect(),
+                holds: expr.is_true(self.found),
+            }),
+        }
+    }
+
+    fn written(&self, expr: &Expr) -> String {
+        self.text[expr.at.clone()].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    }
+
     fn term(&self, expr: &Expr, wanted: Wanted) -> String {
-        let written: String =
-            self.text[expr.at.clone()].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let written = self.written(expr);
         let seen: Vec<String> = expr.fields().into_iter().map(|ix| self.seen(ix)).collect();
         let wanted = match wanted {
             Wanted::True => written,

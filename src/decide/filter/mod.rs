@@ -34,6 +34,17 @@ pub struct FilterError {
     pub hint: Option<String>,
 }
 
+/// One term of an expression, for one delivery.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// As it was written.
+    pub text: String,
+    /// What it saw: `tag was "main"`.
+    pub saw: Vec<String>,
+    /// Is it true?
+    pub holds: bool,
+}
+
 /// A part of an expression, and where in the text it is.
 #[derive(Clone, Debug)]
 struct Expr {
@@ -99,6 +110,11 @@ impl Filter {
     /// Why not, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does let it through.
     pub fn explain(&self, found: &Found, fields: &FieldSet) -> String {
         explain::explain(&self.text, &self.root, found, fields)
+    }
+
+    /// Each of its terms with what it saw: what stands between `&&`, `||` and `!`.
+    pub fn terms(&self, found: &Found, fields: &FieldSet) -> Vec<Term> {
+        explain::terms(&self.text, &self.root, found, fields)
     }
 
     /// The fields it looks at.

@@ -267,3 +267,17 @@ proptest! {
         prop_assert!(filter.matches(&found(&body(&wanted))));
     }
 }
+
+#[test]
+fn every_term_is_told_with_what_it_saw_whatever_became_of_the_whole() {
+    let filter = Filter::parse(r#"tag == "latest" || !(id > 5 && exists(sha))"#, &fields()).expect("an expression");
+    let term = |text: &str, saw: &str, holds| Term { text: text.into(), saw: vec![saw.into()], holds };
+    assert_eq!(
+        filter.terms(&found(BODY), &fields()),
+        [
+            term(r#"tag == "latest""#, r#"tag was "main""#, false),
+            term("id > 5", "id was 9007199254740993", true),
+            term("exists(sha)", "sha was missing", false),
+        ]
+    );
+}

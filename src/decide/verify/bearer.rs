@@ -5,7 +5,7 @@ use super::signature;
 use crate::decide::delivery::Delivery;
 use crate::decide::refusal::Refusal;
 
-const HEADER: &str = "authorization";
+pub(super) const HEADER: &str = "authorization";
 
 /// Which secret the caller knows.
 pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<usize, Refusal> {

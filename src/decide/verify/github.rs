@@ -8,7 +8,7 @@ use crate::decide::refusal::Refusal;
 
 /// Names the event, and stays the same when GitHub delivers it again. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";
-const SIGNATURE: &str = "x-hub-signature-256";
+pub(super) const SIGNATURE: &str = "x-hub-signature-256";
 const PREFIX: &str = "sha256=";
 
 /// Which secret the body was signed with.

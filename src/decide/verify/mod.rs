@@ -106,8 +106,50 @@ impl Scheme {
             Self::Bearer(secrets) => (bearer::verify(secrets, delivery)?, None),
             Self::None => (0, None),
         };
-        content::any(delivery)?;
-        Ok(Verified { delivery, json: Cow::Borrowed(delivery.body), secret, id })
+        Ok(Verified { delivery, json: any_json(delivery)?, secret, id })
+    }
+
+    /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
+    /// rest of the walk can be shown for one whose secret is not here.
+    pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
+        let (json, id) = match self {
+            Self::Github(_) => (content::github(delivery)?, None),
+            Self::StandardWebhooks { .. } => (any_json(delivery)?, standard::id(delivery)),
+            Self::Hmac(_) | Self::Bearer(_) | Self::None => (any_json(delivery)?, None),
+        };
+        Ok(Verified { delivery, json, secret: 0, id })
+    }
+
+    /// For `explain`: the same scheme for a delivery of any age, to tell an old signature from a wrong one.
+    #[must_use]
+    pub fn of_any_age(&self) -> Self {
+        let mut scheme = self.clone();
+        match &mut scheme {
+            Self::StandardWebhooks { tolerance, .. } => *tolerance = Duration::MAX,
+            Self::Hmac(hmac) => hmac.tolerance = Duration::MAX,
+            Self::Github(_) | Self::Bearer(_) | Self::None => {}
+        }
+        scheme
+    }
+
+    /// Whether there is a secret to verify with. A config that a node runs on has seen to that.
+    pub fn has_secret(&self) -> bool {
+        match self {
+            Self::Github(secrets) | Self::StandardWebhooks { secrets, .. } | Self::Bearer(secrets) => secrets.any(),
+            Self::Hmac(hmac) => hmac.secrets.any(),
+            Self::None => false,
+        }
+    }
+
+    /// The headers in which this scheme's senders put their signature, or their token.
+    pub fn signature_headers(&self) -> Vec<&str> {
+        match self {
+            Self::Github(_) => vec![github::SIGNATURE],
+            Self::StandardWebhooks { .. } => standard::SIGNATURES.to_vec(),
+            Self::Hmac(hmac) => vec![&hmac.header],
+            Self::Bearer(_) => vec![bearer::HEADER],
+            Self::None => Vec::new(),
+        }
     }
 
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
@@ -176,6 +218,12 @@ impl Scheme {
         });
         headers
     }
+}
+
+/// The body of a sender that sends JSON under any name that could be JSON.
+fn any_json<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, Refusal> {
+    content::any(delivery)?;
+    Ok(Cow::Borrowed(delivery.body))
 }
 
 /// The header with the signature, or the token: there once, not empty, not endless.

@@ -26,6 +26,11 @@ impl Secrets {
         Self(made.collect())
     }
 
+    /// Is there one at all?
+    pub(super) fn any(&self) -> bool {
+        self.0.iter().any(|secret| !secret.bytes.is_empty())
+    }
+
     /// Which secret one of these signatures was made with, over these pieces of a message.
     pub(super) fn signed(&self, hash: Hash, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<usize, Refusal> {
         let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();

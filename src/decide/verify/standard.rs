@@ -23,6 +23,9 @@ struct Headers {
 const WEBHOOK: Headers = Headers { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
 const SVIX: Headers = Headers { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
+/// The header with the signature, under either name.
+pub(super) const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
+
 /// Secrets are copied by people, who lose the `=` at the end.
 const SECRET: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -49,17 +52,27 @@ pub(super) fn signs(header: &str) -> bool {
     [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp].contains(&header)
 }
 
+/// The names this delivery uses; one that mixes them is nobody's.
+fn names(delivery: &Delivery<'_>) -> Option<Headers> {
+    match (WEBHOOK.are_in(delivery), SVIX.are_in(delivery)) {
+        (true, false) => Some(WEBHOOK),
+        (false, true) => Some(SVIX),
+        _ => None,
+    }
+}
+
+/// The id in this delivery, under whichever name.
+pub(super) fn id<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
+    delivery.text(names(delivery)?.id)
+}
+
 /// Which secret id, time and body were signed with, and the id.
 pub(super) fn verify<'d>(
     secrets: &Secrets,
     tolerance: Duration,
     delivery: &Delivery<'d>,
 ) -> Result<(usize, &'d str), Refusal> {
-    let names = match (WEBHOOK.are_in(delivery), SVIX.are_in(delivery)) {
-        (true, false) => WEBHOOK,
-        (false, true) => SVIX,
-        _ => return Err(Refusal::BadSignature),
-    };
+    let names = names(delivery).ok_or(Refusal::BadSignature)?;
     let id = delivery.text(names.id).ok_or(Refusal::BadSignature)?;
     let stamp = delivery.text(names.timestamp).ok_or(Refusal::BadSignature)?;
     // A dot would let a byte move from the id to the time unseen.

@@ -20,7 +20,7 @@ struct Last {
 /// The note, always of one length.
 #[derive(Debug)]
 pub(super) struct Mark {
-    file: File,
+    file: Option<File>,
     noted: Option<Last>,
     /// In the transaction under way.
     pending: Option<Last>,
@@ -34,7 +34,12 @@ impl Mark {
     pub(super) fn read(file: File) -> Self {
         let mut line = [0; LENGTH];
         let noted = file.read_exact_at(&mut line, 0).ok().and_then(|()| parse(std::str::from_utf8(&line).ok()?));
-        Self { file, noted, pending: None }
+        Self { file: Some(file), noted, pending: None }
+    }
+
+    /// None at all: for who only looks.
+    pub(super) fn none() -> Self {
+        Self { file: None, noted: None, pending: None }
     }
 
     /// Whether what was written last is in this database. One without our tables has lost it, too.
@@ -94,7 +99,7 @@ impl Mark {
             Some(Last { event, revision }) => format!("last {} {:020}", hex::encode(event.0), revision.0),
             None => format!("{:LENGTH$}", "none"),
         };
-        self.file.write_all_at(line.as_bytes(), 0)
+        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(line.as_bytes(), 0))
     }
 }
 

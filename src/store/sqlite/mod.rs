@@ -11,6 +11,7 @@
 
 mod cells;
 mod declare;
+mod foresee;
 mod log;
 mod mark;
 mod mend;
@@ -122,6 +123,12 @@ impl Sqlite {
     pub fn declare(&self, fields: &[(String, bool)]) -> Answer<'_, Vec<String>> {
         let fields = fields.to_vec();
         self.ask(fields.len(), 0, move |rows| declare::declare(rows.db, &fields))
+    }
+
+    /// What a claim of each of these would come to now. Nothing is written, and no lock is needed.
+    pub fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let now = self.clock.now();
+        self.look(move |db| foresee::foresee(db, new, now))
     }
 
     /// Has the writing thread do this in its next transaction; the answer comes after the commit. It is done even if

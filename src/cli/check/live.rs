@@ -1,0 +1,220 @@
+//! `hookonce check --live`: does what the config names exist, and can it be used? Each thing is tried, none is changed:
+//! no schema is brought up to date, no command is started, and receivers are only connected to.
+
+mod receiver;
+
+use super::{Form, Verdict, describe, found, problems_told, warned};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece};
+use crate::config::{Config, Env, Secrets, StoreAddress};
+use rustix::fs::{Access, access};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for when nobody says.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// One thing that was tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Tried {
+    /// What it is: a secret, a folder, …
+    pub(super) what: &'static str,
+    /// Which one.
+    pub(super) name: String,
+    /// What is to be said about it; else what is wrong, and what to do.
+    pub(super) found: Result<String, (String, String)>,
+}
+
+impl Tried {
+    fn new(what: &'static str, name: impl Into<String>, found: Result<String, (String, String)>) -> Self {
+        Self { what, name: name.into(), found }
+    }
+}
+
+/// What is wrong, and what to do.
+fn wrong<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (String, String)> {
+    Err((why.into(), hint.into()))
+}
+
+/// Says what the config means, and tries what it names.
+pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
+    let (file, config) = match found(explicit, Secrets::Optional, env) {
+        Ok(found) => found,
+        Err(problems) => return problems_told(&problems, form, out),
+    };
+    let all = tried(&config, env)?;
+    let bad = all.iter().filter(|tried| tried.found.is_err()).count();
+    match form {
+        Form::Json => {
+            let mut told = super::json::fine(&file, &config);
+            told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
+            told["live"] = all.iter().map(super::json::tried).collect();
+            writeln!(out, "{told:#}")?;
+        }
+        Form::Text(ink) => {
+            warned(&config, ink, out)?;
+            describe(&config, out)?;
+            for tried in &all {
+                writeln!(out, "{}", line(tried))?;
+            }
+            match bad {
+                0 => writeln!(out, "\n{file} is fine, and all of the {} things that were tried work", all.len())?,
+                _ => writeln!(out, "\n{bad} of the {} things that were tried do not work", all.len())?,
+            }
+        }
+    }
+    Ok(if bad == 0 { Verdict::Fine } else { Verdict::Wrong })
+}
+
+fn line(tried: &Tried) -> String {
+    let (word, words) = match &tried.found {
+        Ok(words) => ("ok", words.clone()),
+        Err((why, hint)) if hint.is_empty() => ("wrong", why.clone()),
+        Err((why, hint)) => ("wrong", format!("{why}; {hint}")),
+    };
+    let rest = if words.is_empty() { String::new() } else { format!(": {words}") };
+    format!("{word:<6} {:<9} {}{rest}", tried.what, tried.name)
+}
+
+/// Tries everything, each thing once.
+fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
+    let mut all = secrets(config);
+    all.push(store(&config.store));
+    for plan in plans(config) {
+        if let ActionPlan::Run(blocks) = plan {
+            for block in blocks {
+                all.push(folder(&block.dir));
+                all.extend(block.steps.iter().map(|step| command(step, block, env)));
+            }
+        }
+    }
+    let receivers = plans(config).into_iter().filter_map(|plan| match plan {
+        ActionPlan::Forward(receivers) => Some(receivers.iter()),
+        ActionPlan::Run(_) => None,
+    });
+    all.extend(receiver::tried(receivers.flatten())?);
+    let mut once: Vec<Tried> = Vec::new();
+    for tried in all {
+        if !once.contains(&tried) {
+            once.push(tried);
+        }
+    }
+    Ok(once)
+}
+
+/// What the routes do, in the order of the file.
+fn plans(config: &Config) -> Vec<&ActionPlan> {
+    let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
+    routes.filter_map(|(source, route)| config.actions.get(&(source.name.clone(), route.name.clone()))).collect()
+}
+
+fn secrets(config: &Config) -> Vec<Tried> {
+    let one = |value: &crate::config::Elsewhere| {
+        let what = if matches!(value.what.as_str(), "secret" | "token") { "secret" } else { "value" };
+        Tried::new(what, &value.from, value.lack.clone().map_or(Ok("set".into()), Err))
+    };
+    config.elsewhere.iter().map(one).collect()
+}
+
+fn store(address: &StoreAddress) -> Tried {
+    match address {
+        StoreAddress::Memory => Tried::new("store", "memory:", Ok("forgotten when the node ends".into())),
+        StoreAddress::Sqlite(path) => Tried::new("store", path.display().to_string(), sqlite(path)),
+    }
+}
+
+/// Opens it to read, beside a node that may run, and looks whether it could be written.
+#[cfg(feature = "sqlite")]
+fn sqlite(path: &Path) -> Result<String, (String, String)> {
+    use crate::store::schema::{self, sqlite as migrations};
+    use crate::store::sqlite::{Access as By, open_file};
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return wrong(format!("the folder {} does not exist", folder.display()), "make it");
+    }
+    if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        return wrong(
+            format!("the folder {} cannot be written", folder.display()),
+            "let the user of hookonce write it",
+        );
+    }
+    if !path.exists() {
+        return Ok("not there yet; it is made when a node starts".into());
+    }
+    if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
+        return wrong("it cannot be written", "let the user of hookonce write it");
+    }
+    let db = open_file(path, By::Read).map_err(|error| (error.to_string(), String::new()))?.db;
+    let applied = migrations::applied(&db).map_err(|error| (error.to_string(), String::new()))?;
+    let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
+    match way.map_err(|refused| (refused.to_string(), String::new()))?.as_slice() {
+        [] => Ok("opens, and its schema is up to date".into()),
+        way => {
+            let names: Vec<_> = way.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
+            Ok(format!("opens; a node that starts brings its schema up to date: {}", names.join(", ")))
+        }
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_: &Path) -> Result<String, (String, String)> {
+    wrong("this hookonce was built without SQLite", "")
+}
+
+fn folder(dir: &Dir) -> Tried {
+    let (path, words) = match dir {
+        Dir::Fixed(path) => (path.clone(), ""),
+        Dir::Named(template) => match template.0.first() {
+            Some(Piece::Text(first)) => (PathBuf::from(first), "there; what is in it depends on the event"),
+            _ => return Tried::new("folder", dir.to_string(), Ok("depends on the event; not tried".into())),
+        },
+    };
+    let found = if !path.exists() {
+        wrong("it does not exist", "make it, or correct `dir`")
+    } else if !path.is_dir() {
+        wrong("it is not a folder", "correct `dir`")
+    } else if access(&path, Access::READ_OK | Access::EXEC_OK).is_err() {
+        wrong("it cannot be entered", "let the user of hookonce read it")
+    } else {
+        Ok(words.to_owned())
+    };
+    Tried::new("folder", dir.to_string(), found)
+}
+
+fn command(step: &CommandLine, block: &Block, env: Env<'_>) -> Tried {
+    let program = match step {
+        CommandLine::Shell { shell, .. } => shell.first().cloned().unwrap_or_default(),
+        CommandLine::Argv(words) => match words.first().map(|word| word.0.as_slice()) {
+            Some([Piece::Text(program)]) => program.clone(),
+            _ => return Tried::new("command", step.to_string(), Ok("depends on the event; not tried".into())),
+        },
+    };
+    let path = block.env.iter().rev().find_map(|entry| match entry {
+        EnvEntry::Set(name, value) if name == "PATH" => Some(value.clone()),
+        _ => None,
+    });
+    let path = path.or_else(|| env("PATH")).unwrap_or_else(|| PATH.to_owned());
+    let found = executable(&program, &block.dir, &path);
+    Tried::new("command", program, found)
+}
+
+/// Where a program is, as the system would look for it.
+fn executable(program: &str, dir: &Dir, path: &str) -> Result<String, (String, String)> {
+    let runs = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
+    if program.contains('/') {
+        let file = match dir {
+            Dir::Fixed(dir) => dir.join(program),
+            Dir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not tried".into()),
+            Dir::Named(_) => PathBuf::from(program),
+        };
+        return match () {
+            () if runs(&file) => Ok(String::new()),
+            () if file.exists() => wrong("it cannot be run", format!("chmod +x {}", file.display())),
+            () => wrong(format!("there is no {}", file.display()), "install it, or correct the step"),
+        };
+    }
+    let found = path.split(':').map(|folder| Path::new(folder).join(program)).find(|file| runs(file));
+    match found {
+        Some(file) => Ok(file.display().to_string()),
+        None => wrong("it is in no folder of PATH", format!("install it, or add its folder to PATH ({path})")),
+    }
+}

@@ -1,0 +1,261 @@
+//! Deliveries as people save them: JSON lines with headers and body, a raw HTTP request, or a bare body.
+
+use crate::decide::limits;
+use bytes::Bytes;
+use serde_json::Value;
+use std::io::{self, Read as _};
+
+/// A file that is longer than this is another file: the most bodies a node holds, and as much again for escapes.
+const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
+
+/// A saved delivery.
+pub(super) struct Saved {
+    /// What it is called: a file, and which of several it is in it.
+    pub(super) from: String,
+    /// The path it was sent to, where that is known.
+    pub(super) path: Option<String>,
+    /// What stood behind the `?`.
+    pub(super) query: String,
+    /// Names in lower case.
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    /// The bytes.
+    pub(super) body: Bytes,
+    /// Its source, where that is known.
+    pub(super) source: Option<String>,
+    /// What was not in the file, and is taken for granted.
+    pub(super) notes: Vec<String>,
+}
+
+impl Saved {
+    /// These headers in place of those of the same name.
+    pub(super) fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
+        self.headers.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
+        self.headers.extend_from_slice(headers);
+    }
+}
+
+/// Reads the deliveries in a file, or on standard input.
+pub(super) fn read(what: &str) -> Result<Vec<Saved>, String> {
+    let name = if what == "-" { "standard input" } else { what };
+    let cannot = |error: io::Error| match error.kind() {
+        io::ErrorKind::IsADirectory => format!("{name} is a folder; name the file with the saved delivery"),
+        io::ErrorKind::PermissionDenied => format!("{name} cannot be read: not allowed"),
+        _ => format!("{name} cannot be read: {error}"),
+    };
+    let mut bytes = Vec::new();
+    match what {
+        "-" => io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
+        path => std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)),
+    }
+    .map_err(cannot)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("{name} is longer than any delivery that is taken"));
+    }
+    if bytes.trim_ascii().is_empty() {
+        return Err(format!("{name} is empty: there is no delivery in it"));
+    }
+    deliveries(name, bytes)
+}
+
+/// `Name: value`, as it is given on the command line.
+pub(super) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
+    match text.split_once(':') {
+        Some((name, value)) if is_token(name.trim()) => {
+            Ok((name.trim().to_ascii_lowercase(), value.trim().as_bytes().to_vec()))
+        }
+        _ => Err(format!("{text:?} is not a header; write --header 'Name: value'")),
+    }
+}
+
+fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
+    if let Some(one) = line(&bytes) {
+        return Ok(vec![Saved { from: name.to_owned(), ..one }]);
+    }
+    let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
+    if lines.len() > 1 && line(lines[0]).is_some() {
+        let one = |(i, text): (usize, &&[u8])| {
+            let saved = line(text).ok_or_else(|| {
+                format!("{name}: delivery {} is not {{\"headers\": {{…}}, \"body\": \"…\"}}, as the first is", i + 1)
+            })?;
+            Ok(Saved { from: format!("{name}, delivery {} of {}", i + 1, lines.len()), ..saved })
+        };
+        return lines.iter().enumerate().map(one).collect();
+    }
+    if has_head(&bytes) {
+        return request(name, &bytes).map(|one| vec![one]);
+    }
+    Ok(vec![Saved {
+        from: name.to_owned(),
+        path: None,
+        query: String::new(),
+        headers: vec![("content-type".into(), b"application/json".to_vec())],
+        body: bytes.into(),
+        source: None,
+        notes: vec!["a bare body without headers, taken as application/json; others can be given with --header".into()],
+    }])
+}
+
+/// `{"headers": {…}, "body": "…"}`, and if it is known `"path": "…"`.
+fn line(text: &[u8]) -> Option<Saved> {
+    let Value::Object(mut all) = serde_json::from_slice(text).ok()? else { return None };
+    let (Value::Object(headers), Value::String(body)) = (all.remove("headers")?, all.remove("body")?) else {
+        return None;
+    };
+    let target = all.remove("path");
+    if !all.is_empty() {
+        return None;
+    }
+    let header = |(name, value): (String, Value)| match value {
+        Value::String(value) => Some((name.to_ascii_lowercase(), value.into_bytes())),
+        _ => None,
+    };
+    let headers = headers.into_iter().map(header).collect::<Option<Vec<_>>>()?;
+    let (path, query) = target.as_ref().and_then(Value::as_str).map_or((None, String::new()), |target| {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        (Some(path.to_owned()), query.to_owned())
+    });
+    Some(Saved { from: String::new(), path, query, headers, body: body.into(), source: None, notes: Vec::new() })
+}
+
+fn is_token(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(allowed)
+}
+
+/// Does it begin as a request does, or with a header? GitHub's page shows headers without the line above them.
+fn has_head(bytes: &[u8]) -> bool {
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let Ok(first) = std::str::from_utf8(first.trim_ascii_end()) else { return false };
+    let named =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == ' ');
+    target(first).is_some() || first.split_once(": ").is_some_and(|(name, _)| named(name))
+}
+
+/// Where `POST /path?query HTTP/1.1` is sent to.
+fn target(line: &str) -> Option<&str> {
+    let mut words = line.split(' ');
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    (is_token(method) && version.starts_with("HTTP/") && words.next().is_none()).then_some(target)
+}
+
+/// A request as it went over the wire: head, blank line, body.
+fn request(name: &str, bytes: &[u8]) -> Result<Saved, String> {
+    let (head, body) =
+        split(bytes).ok_or_else(|| format!("{name} has the head of a request, and no empty line and body after it"))?;
+    let head = String::from_utf8_lossy(head);
+    let mut lines = head.lines().peekable();
+    let mut saved = Saved {
+        from: name.to_owned(),
+        path: None,
+        query: String::new(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+        source: None,
+        notes: Vec::new(),
+    };
+    if let Some(target) = lines.peek().and_then(|line| target(line)) {
+        // A proxy is asked for the whole URL.
+        let path =
+            target.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..])).unwrap_or(target);
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        (saved.path, saved.query) = (Some(path.to_owned()), query.to_owned());
+    }
+    saved.headers = lines.filter_map(|line| header(line).ok()).collect();
+    saved.body = whole(name, &saved.headers, body)?;
+    Ok(saved)
+}
+
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = |blank: &[u8]| bytes.windows(blank.len()).position(|window| window == blank).map(|at| (at, blank.len()));
+    let (at, blank) = [at(b"\r\n\r\n"), at(b"\n\n")].into_iter().flatten().min()?;
+    Some((&bytes[..at], &bytes[at + blank..]))
+}
+
+/// The body that the head announces. An editor may have added a newline; a capture may have been cut.
+fn whole(name: &str, headers: &[(String, Vec<u8>)], body: &[u8]) -> Result<Bytes, String> {
+    let said = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.trim_ascii());
+    if said("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked")) {
+        return unchunked(body).ok_or_else(|| format!("{name}: the chunks of the body are cut short"));
+    }
+    let length = said("content-length").and_then(|length| std::str::from_utf8(length).ok()?.parse::<usize>().ok());
+    match length {
+        Some(length) if length > body.len() => {
+            Err(format!("{name}: the body is cut short: its head says {length} bytes, {} are there", body.len()))
+        }
+        Some(length) => Ok(Bytes::copy_from_slice(&body[..length])),
+        None => Ok(Bytes::copy_from_slice(body)),
+    }
+}
+
+fn unchunked(mut rest: &[u8]) -> Option<Bytes> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|window| window == b"\r\n")?;
+        let size = rest[..line].split(|byte| *byte == b';').next()?.trim_ascii();
+        let size = usize::from_str_radix(std::str::from_utf8(size).ok()?, 16).ok()?;
+        let chunk = rest.get(line + 2..)?;
+        if size == 0 {
+            return Some(body.into());
+        }
+        body.extend_from_slice(chunk.get(..size)?);
+        rest = chunk.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &[u8], path: Option<&str>, headers: &[(&str, &str)], body: &[u8]) {
+        let all = deliveries("f", file.to_vec()).unwrap();
+        let [one] = all.as_slice() else { panic!("{} deliveries", all.len()) };
+        assert_eq!(one.path.as_deref(), path);
+        let wanted: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
+        assert_eq!(one.headers, wanted);
+        assert_eq!(&one.body[..], body);
+    }
+
+    const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+    #[test]
+    fn a_bare_body_stays_as_it_is_byte_by_byte() {
+        check(b"{\"a\": 1}\n", None, JSON, b"{\"a\": 1}\n");
+        check(b"\x00\xff\x00", None, JSON, b"\x00\xff\x00");
+        check(b"{\"headers\": 1, \"body\": \"x\"}", None, JSON, b"{\"headers\": 1, \"body\": \"x\"}");
+    }
+
+    #[test]
+    fn a_line_has_headers_and_the_exact_body() {
+        let file = br#"{"headers": {"X-A": "1"}, "body": "{\"a\": 1}", "path": "/p?q=1"}"#;
+        check(file, Some("/p"), &[("x-a", "1")], b"{\"a\": 1}");
+    }
+
+    #[test]
+    fn a_request_is_read_with_either_kind_of_newline() {
+        check(b"POST /p?q=1 HTTP/1.1\r\nX-A: 1\r\n\r\n{}", Some("/p"), &[("x-a", "1")], b"{}");
+        check(b"POST http://h/p HTTP/1.1\nX-A: 1\n\n{}", Some("/p"), &[("x-a", "1")], b"{}");
+        check(b"Request URL: https://h/p\nX-A: 1\n\n{\"a\":\n\n1}", None, &[("x-a", "1")], b"{\"a\":\n\n1}");
+    }
+
+    #[test]
+    fn the_length_in_the_head_counts() {
+        check(b"POST / HTTP/1.1\nContent-Length: 2\n\n{}\n", Some("/"), &[("content-length", "2")], b"{}");
+        let short = deliveries("f", b"POST / HTTP/1.1\nContent-Length: 9\n\n{}".to_vec()).err().unwrap();
+        assert_eq!(short, "f: the body is cut short: its head says 9 bytes, 2 are there");
+        let chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n";
+        check(chunked, Some("/"), &[("transfer-encoding", "chunked")], b"{}");
+        for cut in [&chunked[..50], &chunked[..60], &chunked[..63]] {
+            deliveries("f", cut.to_vec()).err().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_delivery_is_told() {
+        deliveries("f", b"POST / HTTP/1.1\nA: b".to_vec()).err().unwrap();
+        let mixed = deliveries("f", b"{\"headers\":{},\"body\":\"\"}\n{\"x\":1}\n".to_vec()).err().unwrap();
+        assert!(mixed.starts_with("f: delivery 2 is not"), "{mixed}");
+        for bad in ["", "x", ": y", "a b: c"] {
+            header(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What would come of a walked delivery: what the store knows of it, and what a node would do.
+
+use super::Answer;
+use super::told::Told;
+use crate::decide::claim::{self, Claim, Repeat, Same};
+use crate::decide::event::{Event, How, State};
+use crate::decide::id::EventId;
+use crate::decide::judge::Verdict;
+use crate::decide::source::Makes;
+use crate::decide::time::Timestamp;
+use crate::store::sqlite::Sqlite;
+use crate::store::{Store, StoreError};
+use std::path::PathBuf;
+
+/// What is known of the past.
+pub(super) enum Known {
+    /// All of it: the store at this path.
+    Store(Box<Sqlite>, PathBuf),
+    /// Nothing, because of this; and the time.
+    Nothing(String, Timestamp),
+}
+
+impl Known {
+    /// The store's clock, or ours.
+    pub(super) fn now(&self) -> Timestamp {
+        match self {
+            Self::Store(store, _) => store.now(),
+            Self::Nothing(_, now) => *now,
+        }
+    }
+}
+
+/// What would come of a delivery.
+pub(super) enum Would {
+    /// It is refused: the status, and why.
+    BeRefused(u16, String),
+    /// It is not for us, because of this.
+    BeIgnored(String),
+    /// Each of its events, one for each receiver; looked up in this store, or not looked up because of this.
+    Be(Vec<Came>, Result<PathBuf, String>),
+}
+
+/// What would come of one event.
+pub(super) enum Came {
+    /// It is new, and runs.
+    New,
+    /// It is new, and waits for its group's slot.
+    Parked,
+    /// It is new, and there is nothing to do.
+    Recorded,
+    /// It is a repeat of this event, by this identity; in place of one that was superseded, or not.
+    Duplicate(Box<Event>, Same, bool, Repeat),
+    /// It was done before this store was there.
+    Imported(Same),
+    /// This event changed its subject later.
+    Stale(EventId),
+    /// The store has to be asked again, which only a claim can.
+    Undecided,
+}
+
+/// What would come of this delivery.
+pub(super) async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
+    if let Some((status, why)) = told.refused() {
+        return Ok(Would::BeRefused(status, why));
+    }
+    let (events, route) = match (&told.verdict, told.route()) {
+        (Verdict::Ignored(why), _) => return Ok(Would::BeIgnored(why.clone())),
+        (Verdict::Events(events), Some(route)) => (events, route),
+        _ => return Ok(Would::BeIgnored("no route".into())),
+    };
+    let new = if route.makes == Makes::Record { || Came::Recorded } else { || Came::New };
+    match known {
+        Known::Nothing(why, _) => Ok(Would::Be(events.iter().map(|_| new()).collect(), Err(why.clone()))),
+        Known::Store(store, path) => {
+            let came = |claim| match claim {
+                Claim::New { event, .. } if event.state == (State::Waiting { due: None }) => Came::Parked,
+                Claim::New { .. } => new(),
+                Claim::Duplicate { event, same, instead, now } => {
+                    let repeat = claim::repeat(&event, &same, instead, route.redelivery, now);
+                    Came::Duplicate(event, same, instead, repeat)
+                }
+                Claim::Imported { same } => Came::Imported(same),
+                Claim::Stale { of } => Came::Stale(of),
+                Claim::Again => Came::Undecided,
+            };
+            let claims = store.foresee(events.clone()).await?;
+            Ok(Would::Be(claims.into_iter().map(came).collect(), Ok(path.clone())))
+        }
+    }
+}
+
+/// Would anything be done?
+pub(super) fn answer(would: &Would) -> Answer {
+    let Would::Be(all, _) = would else { return Answer::ActsNot };
+    let one = |came: &Came| match came {
+        Came::New | Came::Parked | Came::Duplicate(_, _, _, Repeat::Rearms) => Answer::Acts,
+        Came::Recorded | Came::Duplicate(..) | Came::Imported(_) | Came::Stale(_) => Answer::ActsNot,
+        Came::Undecided => Answer::Unknown,
+    };
+    all.iter().map(one).min().unwrap_or(Answer::ActsNot)
+}
+
+/// How an event stands, in words.
+pub(super) fn words(event: &Event) -> String {
+    match &event.state {
+        State::Waiting { due: Some(due) } => format!("waiting, due {due}"),
+        State::Waiting { due: None } => "waiting for its group's slot".into(),
+        State::Running { until, by } => format!("running on node {by}, with a lease until {until}"),
+        State::Done { how: How::Superseded { by }, at } => format!("done (superseded by {by}) since {at}"),
+        State::Done { how, at } => format!("done ({}) since {at}", how.word()),
+        State::Dead { cause, at } => format!("dead ({}) since {at}", cause.word()),
+    }
+}

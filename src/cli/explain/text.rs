@@ -1,0 +1,179 @@
+//! The walk for people: one line per step, in the order in which they are taken.
+
+use super::stands::{Came, Would, words};
+use super::told::{Asked, Signature, Told};
+use crate::cli::check::{change_text, group_text, identity_text, line, lines, redelivery_text};
+use crate::decide::claim::{New, Repeat};
+use crate::decide::field::{Slot, Value};
+use crate::decide::filter::Term;
+use crate::decide::judge::Verdict;
+use std::io::{self, Write};
+
+/// Characters of a value that are shown.
+const SHOWN_MAX: usize = 80;
+
+/// Says what each step saw, and what would come of it.
+pub(super) fn explained(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
+    line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
+    lines(out, "", "note", &told.notes)?;
+    line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
+    line(out, "", "signed by", &format!("{}: {}", told.source.verify.words(), signature(&told.signature)))?;
+    if let (Some(kind), Some(named)) = (&told.source.kind, &told.kind) {
+        let same = if *named == kind.is { "yes" } else { "no" };
+        line(out, "", "kind", &format!("{} is {:?}, wanted {:?}: {same}", kind.header, named, kind.is))?;
+    }
+    lines(out, "", "fields", &fields(told))?;
+    lines(out, "", "requires", &told.require.iter().flat_map(filter).collect::<Vec<_>>())?;
+    lines(out, "", "acts when", &told.when.iter().flat_map(filter).collect::<Vec<_>>())?;
+    lines(out, "", "routes", &routes(told))?;
+    if let Verdict::Events(events) = &told.verdict {
+        for new in events {
+            event(told, new, events.len(), out)?;
+        }
+    }
+    ends(told, would, out)
+}
+
+fn signature(signature: &Signature) -> String {
+    match signature {
+        Signature::None => "nothing to check".into(),
+        Signature::Unchecked(why) => format!("not checked, {why}; the rest is what holds if it is right"),
+        Signature::Right => "right".into(),
+        Signature::Old => "right, but too old to be believed now".into(),
+        Signature::Wrong => "wrong; the rest is what would hold if it were right".into(),
+    }
+}
+
+/// A field's value, or what stands for it.
+pub(super) fn value(value: &Value) -> String {
+    match value {
+        Value::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
+            Some((end, _)) => format!("{:?}…", &text[..end]),
+            None => format!("{text:?}"),
+        },
+        Value::Number(raw) => raw.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+    }
+}
+
+fn fields(told: &Told) -> Vec<String> {
+    let Some(slots) = &told.fields else { return Vec::new() };
+    let wide = told.source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
+    let one = |(field, slot): (&crate::decide::field::Field, &Slot)| {
+        let found = match slot {
+            Slot::Missing => "missing".into(),
+            Slot::Present(found) => value(found),
+            Slot::Defaulted(found) => format!("{} (its default: nothing was there)", value(found)),
+        };
+        format!("{:<wide$}  {found}  at {}", field.name, field.at)
+    };
+    told.source.fields.iter().zip(slots).map(one).collect()
+}
+
+fn yes(holds: bool) -> &'static str {
+    if holds { "yes" } else { "no" }
+}
+
+/// The whole, and where it has several terms or says no, each of them.
+fn filter(asked: &Asked) -> Vec<String> {
+    let Some(text) = &asked.text else { return vec![format!("always: {}", yes(asked.holds))] };
+    let mut all = vec![format!("{text}: {}", yes(asked.holds))];
+    if asked.terms.len() > 1 || !asked.holds {
+        all.extend(asked.terms.iter().map(|term| format!("  {}", term_text(term))));
+    }
+    all
+}
+
+fn term_text(term: &Term) -> String {
+    let saw = if term.saw.is_empty() { String::new() } else { format!(", {}", term.saw.join(", ")) };
+    format!("{}: {}{saw}", term.text, term.holds)
+}
+
+/// Each route that was asked, and those that were not.
+fn routes(told: &Told) -> Vec<String> {
+    let mut all = Vec::new();
+    for asked in &told.routes {
+        let mut told = filter(asked).into_iter();
+        all.extend(told.next().map(|first| format!("{} when {first}", asked.name).replace("when always", "always")));
+        all.extend(told);
+    }
+    if let Some(taken) = told.route() {
+        let later = told.source.routes.iter().skip(told.routes.len()).map(|route| route.name.to_string());
+        let later: Vec<_> = later.collect();
+        if !later.is_empty() {
+            all.push(format!("{} is taken; not asked: {}", taken.name, later.join(", ")));
+        }
+    }
+    all
+}
+
+fn event(told: &Told, new: &New, of: usize, out: &mut impl Write) -> io::Result<()> {
+    let source = &told.source;
+    if of > 1 {
+        line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
+    }
+    if let Some(id) = &new.event.delivery_id {
+        line(out, "", "id", &id.escape_debug().to_string())?;
+    }
+    let identity = |(identity, key): (_, &crate::decide::claim::IdentityKey)| {
+        [identity_text(source, identity), format!("  {:?}", key.key)]
+    };
+    let identities: Vec<_> = source.once.per.iter().zip(&new.keys).flat_map(identity).collect();
+    lines(out, "", "once per", &identities)?;
+    if let (Some(change), Some(of)) = (&source.once.change, &new.event.change) {
+        let order = of.order.map(|order| format!(", order {order}")).unwrap_or_default();
+        let register =
+            [change_text(source, change), format!("  {:?}", of.subject), format!("  to {:?}{order}", of.value)];
+        lines(out, "", "register", &register)?;
+    }
+    if let (Some(group), Some(route)) = (&new.event.group, told.route()) {
+        lines(out, "", "group", &[group_text(source, route), format!("  {group:?}")])?;
+    }
+    Ok(())
+}
+
+fn ends(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
+    match would {
+        Would::BeRefused(status, why) => line(out, "", "it would", &format!("be refused with {status}, {why}")),
+        Would::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
+        Would::Be(all, looked) => {
+            match looked {
+                Ok(path) => line(out, "", "store", &format!("looked into {}", path.display()))?,
+                Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
+            }
+            for came in all {
+                lines(out, "", "it would", &came_texts(told, came))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn came_texts(told: &Told, came: &Came) -> Vec<String> {
+    let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
+    match came {
+        Came::New => vec![format!("be a new event, and act on route {route}")],
+        Came::Parked => vec![format!("be a new event on route {route}, and wait: another one holds its group's slot")],
+        Came::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
+        Came::Imported(same) => {
+            vec![format!("be a duplicate, by its {}, of what was done before this store was there", same.word())]
+        }
+        Came::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
+        Came::Undecided => vec!["have to be claimed again: the store could not decide".into()],
+        Came::Duplicate(event, same, instead, repeat) => {
+            let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
+            if *instead {
+                all.push("  which stands in place of the one that matched: that one was superseded".into());
+            }
+            all.push(format!("  which is {}", words(event)));
+            all.push(match (repeat, told.route()) {
+                (Repeat::Rearms, _) => "  and give it another attempt".into(),
+                (Repeat::Hears, Some(route)) if event.state.word() == "dead" => {
+                    format!("  and not revive it ({})", redelivery_text(route.redelivery))
+                }
+                (Repeat::Hears, _) => "  and do nothing".into(),
+            });
+            all
+        }
+    }
+}

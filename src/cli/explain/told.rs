@@ -1,0 +1,188 @@
+//! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
+
+use super::saved::Saved;
+use crate::config::{Config, Elsewhere};
+use crate::decide::answer;
+use crate::decide::delivery::{Delivery, Header};
+use crate::decide::field::{Found, Slot};
+use crate::decide::filter::{Filter, Term};
+use crate::decide::id::EventId;
+use crate::decide::judge::{Step, Verdict, walk};
+use crate::decide::refusal::Refusal;
+use crate::decide::source::{Route, Source};
+use crate::decide::time::Timestamp;
+use std::sync::Arc;
+
+/// A delivery that was walked.
+pub(super) struct Told {
+    /// What it is called.
+    pub(super) from: String,
+    /// How many bytes its body has.
+    pub(super) bytes: usize,
+    /// What was not in the file, and is taken for granted.
+    pub(super) notes: Vec<String>,
+    /// The source it is for.
+    pub(super) source: Arc<Source>,
+    /// How that is known.
+    pub(super) chosen: String,
+    /// What is known of its signature.
+    pub(super) signature: Signature,
+    /// What the header that names the kind says.
+    pub(super) kind: Option<String>,
+    /// What was found of each field, in the order of their declaration; `None`: nobody came to look.
+    pub(super) fields: Option<Vec<Slot>>,
+    /// `require`, where it was asked.
+    pub(super) require: Option<Asked>,
+    /// `when`, where it was asked.
+    pub(super) when: Option<Asked>,
+    /// The routes that were asked.
+    pub(super) routes: Vec<Asked>,
+    /// How the walk ended.
+    pub(super) verdict: Verdict,
+}
+
+/// A filter that was asked.
+pub(super) struct Asked {
+    /// Of a route: its name.
+    pub(super) name: String,
+    /// As it is written; `None`: there is none, so everything is let through.
+    pub(super) text: Option<String>,
+    /// Did it let the delivery through?
+    pub(super) holds: bool,
+    /// Each of its terms.
+    pub(super) terms: Vec<Term>,
+}
+
+/// What is known of a signature.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Signature {
+    /// This source verifies nothing.
+    None,
+    /// Not checked, because of this.
+    Unchecked(String),
+    /// It is right.
+    Right,
+    /// It is right, and too old to be believed now.
+    Old,
+    /// It is wrong: the delivery is refused, and the rest is what would be if it were not.
+    Wrong,
+}
+
+impl Asked {
+    fn of(name: &str, filter: Option<&Filter>, found: &Found, source: &Source, holds: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            text: filter.map(|filter| filter.text().replace(char::is_control, " ")),
+            holds,
+            terms: filter.map(|filter| filter.terms(found, &source.fields)).unwrap_or_default(),
+        }
+    }
+}
+
+impl Told {
+    /// Walks a delivery. What the store knows is another question.
+    pub(super) fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, config: &Config, now: Timestamp) -> Self {
+        let path = saved.path.as_deref().unwrap_or(&source.path);
+        let delivery = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
+        let mut told = Self {
+            from: saved.from.clone(),
+            bytes: saved.body.len(),
+            notes: saved.notes.clone(),
+            signature: signature(source, &delivery, config),
+            source: source.clone(),
+            chosen,
+            kind: None,
+            fields: None,
+            require: None,
+            when: None,
+            routes: Vec::new(),
+            verdict: Verdict::Events(Vec::new()),
+        };
+        if told.is_too_large() {
+            return told;
+        }
+        told.verdict = match source.verify.take_on_trust(&delivery) {
+            Ok(verified) => walk(source, &verified, &mut ids(), |step| told.see(&step)),
+            Err(refusal) => Verdict::Refused(refusal),
+        };
+        told
+    }
+
+    fn see(&mut self, step: &Step<'_>) {
+        let source = self.source.clone();
+        match step {
+            Step::Kind(_, named) => self.kind = Some((*named).to_owned()),
+            Step::Fields(found) => {
+                let slots = source.fields.iter().filter_map(|field| source.fields.ix(&field.name));
+                self.fields = Some(slots.map(|ix| found.slot(ix).clone()).collect());
+            }
+            Step::Require(filter, found, holds) => {
+                self.require = Some(Asked::of("", Some(filter), found, &source, *holds));
+            }
+            Step::When(filter, found, holds) => self.when = Some(Asked::of("", Some(filter), found, &source, *holds)),
+            Step::Route(route, found, holds) => {
+                self.routes.push(Asked::of(&route.name, route.when.as_ref(), found, &source, *holds));
+            }
+        }
+    }
+
+    /// The route that lets it through.
+    pub(super) fn route(&self) -> Option<&Arc<Route>> {
+        let asked = self.routes.iter().find(|route| route.holds)?;
+        self.source.routes.iter().find(|route| *route.name == *asked.name)
+    }
+
+    /// The first step of all: no sender is heard for longer than this.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.bytes > self.source.body_max
+    }
+
+    /// Why it is refused: the status, the word, and what more there is to say.
+    pub(super) fn refused(&self) -> Option<(u16, String)> {
+        if self.is_too_large() {
+            return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
+        }
+        if self.signature == Signature::Wrong {
+            return Some((401, "bad_signature".into()));
+        }
+        let Verdict::Refused(refusal) = &self.verdict else { return None };
+        let detail = refusal.detail().map(|(what, detail)| match what {
+            "field" => format!(": `{detail}`"),
+            _ => format!(": {detail}"),
+        });
+        let words = format!("{}{}", refusal.reason(), detail.unwrap_or_default());
+        Some((answer::refused(refusal).status, words))
+    }
+}
+
+/// Ids that no event has.
+fn ids() -> impl FnMut() -> EventId {
+    let mut next = 0_u128;
+    move || {
+        next += 1;
+        EventId(next.to_be_bytes())
+    }
+}
+
+/// Checks what can be checked here. Without a secret, or without a signature, nothing can.
+fn signature(source: &Source, delivery: &Delivery<'_>, config: &Config) -> Signature {
+    let headers = source.verify.signature_headers();
+    if headers.is_empty() {
+        return Signature::None;
+    }
+    if headers.iter().all(|name| delivery.header(name) == Header::Missing) {
+        return Signature::Unchecked(format!("there is no {} here", headers.join(" or ")));
+    }
+    if !source.verify.has_secret() {
+        let its = |value: &&Elsewhere| value.source.as_ref() == Some(&source.name) && value.what == "secret";
+        let lack = config.elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
+        return Signature::Unchecked(lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()));
+    }
+    // A file has its time too: what was right when it was sent is not wrong now.
+    match (source.verify.verify(delivery), source.verify.of_any_age().verify(delivery)) {
+        (Err(Refusal::BadSignature), Ok(_)) => Signature::Old,
+        (_, Err(Refusal::BadSignature)) => Signature::Wrong,
+        // Another refusal comes after the signature was right, and is told by the walk.
+        _ => Signature::Right,
+    }
+}

@@ -1,0 +1,209 @@
+//! `hookonce init`: a config to begin with, a secret beside it, and what to type where.
+
+mod kinds;
+
+use super::UNKNOWN;
+use kinds::{KINDS, Kind};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The file the secret is in, beside the config.
+const SECRET: &str = "hookonce.secret";
+/// Bytes of a secret that nobody will guess.
+const SECRET_BYTES: usize = 32;
+
+/// What to write, as asked on the command line.
+#[derive(clap::Args, Debug)]
+pub struct Ask {
+    /// What it is for: ghcr-deploy, forward, ci-ingestion or hmac; on a terminal it is asked
+    kind: Option<String>,
+    /// Where to write it
+    #[arg(long, value_name = "FILE", default_value = "hookonce.toml")]
+    out: PathBuf,
+    /// Overwrite what is there, the secret too
+    #[arg(long)]
+    force: bool,
+}
+
+/// Why nothing was written, in a sentence, and the exit code.
+struct Cannot(u8, String);
+
+/// Writes a config and a secret. What is wrong goes to standard error.
+pub fn init(ask: &Ask, out: &mut impl Write) -> io::Result<u8> {
+    let asked = match &ask.kind {
+        Some(name) => kinds::find(name).map(|kind| (kind, kind.defaults())),
+        None if io::stdin().is_terminal() => interview(&mut io::stdin().lock(), out)?,
+        None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", kinds::names())),
+    };
+    let written = asked.map_err(|why| Cannot(UNKNOWN, why)).and_then(|(kind, answers)| {
+        write(ask, &kind.fill(&answers))?;
+        Ok(kind)
+    });
+    match written {
+        Ok(kind) => next(ask, kind, out).map(|()| 0),
+        Err(Cannot(code, why)) => {
+            eprintln!("error: {why}");
+            Ok(code)
+        }
+    }
+}
+
+/// What to write, and the answers to its questions; or why that is not known.
+type Asked = Result<(&'static Kind, Vec<String>), String>;
+
+/// Asks a person: which kind, then a few questions. An empty line takes what stands in brackets.
+fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<Asked> {
+    writeln!(out, "What should happen?\n")?;
+    for (i, kind) in KINDS.iter().enumerate() {
+        writeln!(out, "  {}  {:<13} {}", i + 1, kind.name, kind.about)?;
+    }
+    writeln!(out)?;
+    let number = |answer: &str| match answer.parse::<usize>() {
+        Ok(number) if (1..=KINDS.len()).contains(&number) => Ok(()),
+        _ => kinds::find(answer).map(drop),
+    };
+    let Some(answer) = question("Which", "1", &number, from, out)? else { return Ok(Err(ended())) };
+    let by_number = answer.parse::<usize>().ok().and_then(|number| KINDS.get(number.checked_sub(1)?));
+    let kind = match by_number.map_or_else(|| kinds::find(&answer), Ok) {
+        Ok(kind) => kind,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mut answers: Vec<String> = Vec::new();
+    for asked in kind.questions {
+        let default = asked.default(&answers);
+        let Some(answer) = question(asked.ask, &default, &asked.takes, from, out)? else { return Ok(Err(ended())) };
+        answers.push(answer);
+    }
+    writeln!(out)?;
+    Ok(Ok((kind, answers)))
+}
+
+fn ended() -> String {
+    "the answers ended too early; nothing was written".into()
+}
+
+/// Asks until the answer will do; `None`: nobody answers any more.
+fn question(
+    ask: &str,
+    default: &str,
+    takes: &dyn Fn(&str) -> Result<(), String>,
+    from: &mut impl BufRead,
+    out: &mut impl Write,
+) -> io::Result<Option<String>> {
+    loop {
+        write!(out, "{ask} [{default}]: ")?;
+        out.flush()?;
+        let mut line = String::new();
+        if from.read_line(&mut line)? == 0 {
+            writeln!(out)?;
+            return Ok(None);
+        }
+        let answer = if line.trim().is_empty() { default } else { line.trim() };
+        match takes(answer) {
+            Ok(()) => return Ok(Some(answer.to_owned())),
+            Err(why) => writeln!(out, "  {why}")?,
+        }
+    }
+}
+
+/// Writes both files, or neither.
+fn write(ask: &Ask, config: &str) -> Result<(), Cannot> {
+    let secret = secret_path(ask);
+    let there: Vec<_> = [&ask.out, &secret].into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+    if let (Some(path), false) = (there.first(), ask.force) {
+        let why = format!("{} is already there; nothing was written. --force overwrites it", path.display());
+        return Err(Cannot(1, why));
+    }
+    let cannot = |path: &Path, error: &io::Error| {
+        Cannot(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
+    };
+    // What is there goes only once its successor is on the disk beside it.
+    let (new_secret, new_config) = (beside(&secret), beside(&ask.out));
+    let made = random().and_then(|text| create(&new_secret, &text, 0o600)).map_err(|error| cannot(&secret, &error));
+    let made = made.and_then(|()| create(&new_config, config, 0o644).map_err(|error| cannot(&ask.out, &error)));
+    let moved = made.and_then(|()| {
+        fs::rename(&new_config, &ask.out).map_err(|error| cannot(&ask.out, &error))?;
+        fs::rename(&new_secret, &secret).map_err(|error| cannot(&secret, &error))
+    });
+    if moved.is_err() {
+        fs::remove_file(&new_secret).ok();
+        fs::remove_file(&new_config).ok();
+    }
+    moved
+}
+
+fn secret_path(ask: &Ask) -> PathBuf {
+    ask.out.with_file_name(SECRET)
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn create(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    // One that was left behind is ours: nobody else makes such names.
+    fs::remove_file(path).ok();
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn random() -> io::Result<String> {
+    let mut bytes = [0; SECRET_BYTES];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("there is no randomness"))?;
+    Ok(format!("{}\n", hex::encode(bytes)))
+}
+
+/// What to paste where, and what to type next.
+fn next(ask: &Ask, kind: &Kind, out: &mut impl Write) -> io::Result<()> {
+    let secret = secret_path(ask);
+    writeln!(out, "wrote {} and {}\n\n{}", ask.out.display(), secret.display(), kind.sender)?;
+    writeln!(out, "  URL           https://YOUR-HOST{} (through a proxy to http://127.0.0.1:3142)", kind.path)?;
+    writeln!(out, "  Content type  application/json")?;
+    writeln!(out, "  Secret        the line in {}", secret.display())?;
+    writeln!(out, "  Events        {}\n", kind.events)?;
+    let config = match ask.out.to_str() {
+        Some("hookonce.toml") => String::new(),
+        _ => format!(" --config {}", ask.out.display()),
+    };
+    writeln!(out, "Then:\n  hookonce check{config}\n  hookonce serve{config}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(said: &str, expected: Result<(&str, &[&str]), &str>) -> String {
+        let mut out = Vec::new();
+        let asked = interview(&mut said.as_bytes(), &mut out).unwrap();
+        match (asked, expected) {
+            (Ok((kind, answers)), Ok((name, expected))) => {
+                let expected: Vec<_> = expected.iter().map(ToString::to_string).collect();
+                assert_eq!((kind.name, answers), (name, expected));
+            }
+            (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+            (asked, _) => panic!("{:?}", asked.map(|(kind, answers)| (kind.name, answers))),
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_empty_line_takes_what_stands_in_brackets() {
+        check("\n\n\n", Ok(("ghcr-deploy", &["my-app", "/opt/my-app"])));
+        check("1\nshop\n\n", Ok(("ghcr-deploy", &["shop", "/opt/shop"])));
+        check("forward\nhttp://127.0.0.1:9/x\n", Ok(("forward", &["http://127.0.0.1:9/x"])));
+        check("4\nX-Sig\nmake deploy\n", Ok(("hmac", &["X-Sig", "make deploy"])));
+    }
+
+    #[test]
+    fn a_bad_answer_is_asked_again_and_an_end_writes_nothing() {
+        let told = check("9\nfrowrad\n2\nnowhere\nhttp://127.0.0.1:9/\n", Ok(("forward", &["http://127.0.0.1:9/"])));
+        assert!(told.contains("did you mean `forward`?") && told.contains("http://"), "{told}");
+        check("", Err("nothing was written"));
+        check("1\nshop\n", Err("nothing was written"));
+    }
+}

@@ -1,0 +1,82 @@
+//! The reference of the config, `docs/config.md`, made from the table of keys. A test keeps the file up to date.
+
+use super::keys::{KEYS, Key, Part, Since};
+use super::presets::PRESETS;
+use std::fmt::Write as _;
+
+/// The parts in the order in which a config is written, each with how it is written and what it is.
+const PARTS: &[(Part, &str, &str)] = &[
+    (Part::Top, "The top level", "Outside of every table."),
+    (Part::Admin, "`[admin]`", "The port for people."),
+    (Part::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
+    (Part::Source, "`[source.NAME]`", "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`."),
+    (Part::Verify, "`verify = { … }`", "How deliveries are verified."),
+    (Part::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
+    (Part::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
+    (Part::Change, "`change = { … }`", "A register per subject: the same change again is a duplicate."),
+    (Part::Route, "`[[source.NAME.route]]`", "Where events go. The first route that lets a delivery through wins."),
+    (
+        Part::Block,
+        "`run = { … }`",
+        "Commands. Blocks are independent; in one, a step runs only if the one before succeeded.",
+    ),
+    (Part::Forward, "`forward = { … }`", "A receiver that deliveries are sent on to."),
+    (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
+    (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
+];
+
+const HEAD: &str = "\
+# The config
+
+Made from the table of keys in `src/config/keys.rs`; `HOOKONCE_BLESS=1 cargo test --test start` writes it anew.
+
+`hookonce.toml` is found by `--config`, else `HOOKONCE_CONFIG`, else in the current folder, else in `/etc/hookonce/`.
+Paths in it are relative to it. `hookonce init` writes one, `hookonce check` says what one means, and
+`hookonce schema` prints a JSON Schema for editors.
+
+Durations are whole numbers with `ms`, `s`, `m`, `h` or `d`; sizes with `KB`, `MB` or `GB`, counted in 1024. Anything
+secret is `{ env = \"…\" }` or `{ file = \"…\" }`, never a text in the file.
+
+A place in a delivery is `body.a.0.b`, `body.\"a.b\"`, `header.x`, `query.x` or `path`. An expression is written like
+CEL, over names of fields: `== != < <= > >= && || ! ( ) in [..]`, `exists(x)`, `x.startsWith(\"…\")`, `.endsWith`,
+`.contains`, `.matches(\"regex\")`. A missing field is `null`.
+";
+
+/// The whole page, as Markdown.
+pub fn markdown() -> String {
+    let mut out = HEAD.to_owned();
+    for (part, title, about) in PARTS {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n## {title}\n\n{about}\n\n| key | takes | without it | |\n|---|---|---|---|\n");
+        for key in KEYS.iter().filter(|key| key.part == *part && key.since == Since::Now) {
+            out += &row(key);
+        }
+    }
+    out += "\n## Presets\n\nA key beside `preset` replaces that key whole; fields add.\n";
+    for preset in PRESETS {
+        let _ = write!(out, "\n### `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
+    }
+    let later: Vec<_> =
+        KEYS.iter().filter(|key| key.since == Since::Later).map(|key| format!("`{}`", key.name)).collect();
+    let _ = write!(out, "\n## Not in this version yet\n\n{}.\n", later.join(", "));
+    out
+}
+
+fn row(key: &Key) -> String {
+    let cell = |text: &str| text.replace('|', "\\|");
+    format!("| `{}` | {} | {} | {} |\n", key.name, cell(&key.takes.expected()), cell(key.default), cell(key.doc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_can_be_written_is_in_the_reference() {
+        let page = markdown();
+        for key in KEYS.iter().filter(|key| key.since == Since::Now) {
+            assert!(PARTS.iter().any(|(part, ..)| *part == key.part), "{key:?} has no chapter");
+            assert!(page.contains(&row(key)), "{key:?}");
+        }
+    }
+}
