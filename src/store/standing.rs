@@ -132,16 +132,16 @@ mod tests {
     fn every_state_is_told_with_its_reason() {
         let dead = |cause| State::Dead { cause, at: NOW };
         let no = (1, "failed", "step 2 exited with 1");
-        check(
-            dead(Cause::Failed),
-            &[no, no],
-            "dead: it failed 2 times, the last time because step 2 exited with 1",
-        );
+        check(dead(Cause::Failed), &[no, no], "dead: it failed 2 times, the last time because step 2 exited with 1");
         check(dead(Cause::Failed), &[(0, "failed", "old"), no], "dead: it failed because step 2 exited with 1");
         check(dead(Cause::Failed), &[], "dead: it failed as often as it may");
         check(dead(Cause::Rejected), &[(1, "rejected", "410")], "dead: it was rejected because 410");
         check(dead(Cause::Rejected), &[], "dead: it was rejected");
-        check(dead(Cause::InDoubt), &[(1, "unknown", "it timed out")], "dead: nobody knows whether it acted: it timed out");
+        check(
+            dead(Cause::InDoubt),
+            &[(1, "unknown", "it timed out")],
+            "dead: nobody knows whether it acted: it timed out",
+        );
         check(dead(Cause::InDoubt), &[], "dead: nobody knows whether it acted: its node was gone");
         check(dead(Cause::Damaged), &[], "dead: what is stored is not what was received");
         check(dead(Cause::Cancelled), &[], "dead: a person cancelled it");
@@ -178,7 +178,9 @@ mod tests {
 
     #[test]
     fn a_length_is_said_in_one_unit() {
-        for (millis, said) in [(0, "0ms"), (829, "829ms"), (4_900, "4s"), (60_000, "1m"), (7_199_000, "1h"), (172_800_000, "2d")] {
+        for (millis, said) in
+            [(0, "0ms"), (829, "829ms"), (4_900, "4s"), (60_000, "1m"), (7_199_000, "1h"), (172_800_000, "2d")]
+        {
             assert_eq!(length(Duration::from_millis(millis)), said);
         }
     }
