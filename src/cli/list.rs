@@ -11,6 +11,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 
+/// A column that is not cut.
+const WHOLE: usize = usize::MAX;
+/// A name or a value that is cut shorter than this says nothing.
+const LEAST: usize = 10;
+
 /// What to list.
 #[derive(Args, Debug)]
 pub struct List {
@@ -85,17 +90,17 @@ fn line(event: &Value) -> String {
 }
 
 fn table(asked: &List, events: &[Value], paper: &Paper) -> Table {
-    let mut table = Table::default().column("event", 8).column("state", 7).column("received", 8);
+    let mut table = Table::default().column("event", WHOLE).column("state", WHOLE).column("received", WHOLE);
     let mut named = Vec::new();
     for (name, wanted) in [("source", &asked.source), ("route", &asked.route)] {
         if wanted.is_none() {
-            table = table.column(name, 6);
+            table = table.column(name, LEAST);
             named.push(name);
         }
     }
     let fields = fields(events);
     for name in &fields {
-        table = table.column(name, 6);
+        table = table.column(name, LEAST);
     }
     for event in events {
         let (state, code) = state(event);

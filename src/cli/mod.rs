@@ -23,6 +23,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 use trouble::{Trouble, complain};
 
 /// The answer is no.
@@ -172,10 +173,11 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
 fn beside(command: impl Future<Output = Result<u8, Trouble>>) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?; // heard from here on, whatever the command waits for
         tokio::select! {
             biased;
             done = command => done,
-            _ = tokio::signal::ctrl_c() => Err(Trouble::unknown("interrupted; what was done before stays done")),
+            _ = interrupt.recv() => Err(Trouble::unknown("interrupted; what was done before stays done")),
         }
     });
     runtime.shutdown_background(); // a question that nobody answers must not keep the process

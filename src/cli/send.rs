@@ -6,7 +6,7 @@ use super::desk::{News, Port, Where, short, text};
 use super::paper::{Form, Paper, one_line, tame};
 use super::show::{Output, Sheet};
 use super::tail::{Teller, to_the_end};
-use super::trouble::Trouble;
+use super::trouble::{Trouble, complain};
 use crate::config::{self, Config, Env, size_text};
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
@@ -123,6 +123,10 @@ impl Watch {
         clock: &Clock,
         out: &mut impl Write,
     ) -> Result<u8, Trouble> {
+        if events.is_empty() {
+            complain("there is no event to wait for");
+            return Ok(1);
+        }
         let mut open = Vec::new();
         for event in events {
             if !self.port.show(event).await?["ended_at"].is_string() {

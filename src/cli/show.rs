@@ -86,8 +86,8 @@ impl<W: Write> Sheet<'_, W> {
         let why = text(story, "why");
         let (word, rest) = why.split_once(':').unwrap_or((why, ""));
         let (_, code) = state(story);
-        let lines = self.paper.wrap(&tame(rest).replace('\n', " "), INDENT + word.len() + 1);
-        let first = format!("{}:{}", self.paper.paint(code, word), lines.first().map_or("", |line| line));
+        let lines = self.paper.wrap(one_line(rest).trim_start(), INDENT + word.len() + 2);
+        let first = format!("{}: {}", self.paper.paint(code, word), lines.first().map_or("", |line| line));
         self.label("state", &first)?;
         lines.iter().skip(1).try_for_each(|line| self.label("", line))
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn story() -> Value {
-        let lines: String = (1..=12).map(|n| format!("line {n}\n")).collect();
+        let lines = (1..=12).fold(String::new(), |all, n| format!("{all}line {n}\n"));
         json!({
             "event": "019c3812-0000-7000-8000-00003fa9c01e", "source": "ghcr", "route": "deploy", "delivery": "f168a0a0",
             "fields": { "package": "jamiec_ts", "tag": "latest\u{1b}[31m" }, "state": "dead", "cause": "failed",
@@ -241,7 +241,7 @@ attempts    attempt 1 failed after 829ms, 9m ago: step 1 of block 1 exited with 
     fn a_page_fits_its_terminal_and_has_colours_only_there() {
         let page = told(&story(), Form::Screen(50), Ink::Colour, Output::Tail);
         assert!(
-            page.contains("\x1b[31mdead\x1b[0m: it failed because step 1\n            of block 1 exited"),
+            page.contains("\x1b[31mdead\x1b[0m: it failed because step 1 of\n            block 1 exited"),
             "{page}"
         );
         let plain = told(&story(), Form::Screen(50), Ink::Plain, Output::Tail);

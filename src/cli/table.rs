@@ -34,10 +34,10 @@ impl Cell {
 }
 
 impl Table {
-    /// One more column, which is not cut below so many characters.
+    /// One more column, which is not cut below so many characters, nor below its head.
     #[must_use]
     pub fn column(mut self, head: &str, least: usize) -> Self {
-        self.columns.push(Column { head: head.to_uppercase(), least });
+        self.columns.push(Column { head: head.to_uppercase(), least: least.max(breadth(head)) });
         self
     }
 

@@ -145,17 +145,19 @@ impl Teller {
 
     fn change(&self, event: &Value) -> String {
         let now = self.clock.now().to_string();
-        let (word, code) = state(event);
-        let (id, word) = (self.paper.paint("1", &short(event)), self.paper.paint(code, &format!("{word:<7}")));
-        let mut told = vec![now.get(11..23).unwrap_or(&now).to_owned(), id, word];
-        for name in ["source", "route"] {
-            told.push(format!("{name}={}", one_line(text(event, name))));
-        }
+        let (_, code) = state(event);
+        let word = self.paper.paint(code, &format!("{:<7}", text(event, "state")));
+        let mut told = vec![now.get(11..23).unwrap_or(&now).to_owned(), word, self.paper.paint("1", &short(event))];
         let attempt = event["attempt"].as_u64().unwrap_or(0);
-        if attempt <= 1 && !event["ended_at"].is_string() {
-            let fields = event["fields"].as_object().into_iter().flatten();
-            told.extend(fields.map(|(name, found)| format!("{name}={}", value(found))));
-        }
+        told.extend(
+            ["source", "route", "cause", "how"]
+                .into_iter()
+                .filter(|name| event[name].is_string())
+                .map(|name| format!("{name}={}", one_line(text(event, name)))),
+        );
+        let begins = matches!((text(event, "state"), attempt), ("waiting", 0) | ("running", 1));
+        let fields = event["fields"].as_object().into_iter().flatten().filter(|_| begins);
+        told.extend(fields.map(|(name, found)| format!("{name}={}", value(found))));
         if attempt > 0 {
             told.push(format!("attempt={attempt}"));
         }
@@ -247,9 +249,9 @@ mod tests {
         let event = json!({ "event": "019c-3fa9c01e", "state": "running", "source": "ghcr", "route": "deploy",
             "fields": { "tag": "a\nb" }, "attempt": 1 });
         let line = told(&[("state", event.clone())]);
-        assert_eq!(&line[12..], " 3fa9c01e running source=ghcr route=deploy tag=a\\nb attempt=1\n");
+        assert_eq!(&line[12..], " running 3fa9c01e source=ghcr route=deploy tag=a\\nb attempt=1\n");
         let mut done = event;
         (done["state"], done["how"], done["ended_at"]) = ("done".into(), "acted".into(), "t".into());
-        assert_eq!(&told(&[("state", done)])[12..], " 3fa9c01e done    source=ghcr route=deploy attempt=1\n");
+        assert_eq!(&told(&[("state", done)])[12..], " done    3fa9c01e source=ghcr route=deploy how=acted attempt=1\n");
     }
 }

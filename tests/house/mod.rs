@@ -110,12 +110,12 @@ impl House {
     }
 
     /// Starts the node; what it said if it ended instead.
-    #[expect(clippy::zombie_processes, reason = "a node that runs is waited for when its house is left")]
     pub fn try_start(&mut self) -> Result<(), String> {
         self.try_start_by(self.command(&["serve"]))
     }
 
     /// Starts the node by this command, which becomes or ends as the binary.
+    #[expect(clippy::zombie_processes, reason = "a node that runs is waited for when its house is left")]
     pub fn try_start_by(&mut self, mut command: Command) -> Result<(), String> {
         assert!(self.node.is_none(), "a node is running");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -142,6 +142,8 @@ impl House {
                 if line.starts_with("admin on ") {
                     let admin = authority.trim().to_owned();
                     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+                    // Connections to the node before it are of no use, also where this one has its port.
+                    self.client = reqwest::Client::new();
                     self.node = Some(Running { child, ingest, admin, log });
                     return Ok(());
                 }

@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_sample_is_made_from_the_fields_of_any_source() {
         let text = "[source.x]\nverify = { scheme = \"bearer\", secret = { env = \"S\" } }\ndelivery = \"body.meta.id\"\n\
-            when = 'tag == \"main\" && who == \"me\" && n == 5'\n\
+            when = 'tag == \"main\" && who == \"me\" && n == \"5\"'\n\
             fields = { tag = \"body.a.tag\", who = { at = \"header.x-who\", after = \"user \" }, n = \"query.n\", hash = \"body.hash\" }\n\
             once = { per = [\"delivery\", [\"tag\", \"hash\"]] }";
         check_accepted(text, &["tag=main", "who=me", "n=5"]);
