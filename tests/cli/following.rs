@@ -3,7 +3,7 @@
 use crate::house::{House, until};
 use crate::{begun, delivered, numbers, run};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
@@ -92,14 +92,14 @@ async fn one_event_is_followed_to_its_end_and_news_for_programs_are_documents() 
     let event = begun(&house, "w", 7).await;
     let admin = house.admin_url("");
     let mut tail = Going::start(&house, &["tail", "--admin", &admin, "--event", &event[28..], "--json"]);
-    // The follower listens when its connection is there: one more than without it. Then the event may end.
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    tail.hears("still").await;
     begun(&house, "other", 1).await;
     std::fs::write(house.path("go"), "").unwrap();
     assert_eq!(tail.code().await, Some(0));
     let lines: Vec<Json> = tail.heard().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert!(lines.iter().all(|line| line["event"] == *event), "{lines:?}");
-    assert!(lines.last().is_none_or(|last| last["kind"] == "state" && last["state"] == "done"), "{lines:?}");
+    let last = lines.last().unwrap();
+    assert_eq!((&last["kind"], &last["state"]), (&json!("state"), &json!("done")), "{lines:?}");
     house.quiet().await;
     run(&house, &["tail", "--admin", &admin, "--event", "w"]).check(0, "is over: `hookonce show");
 }

@@ -16,9 +16,9 @@ use std::process::{Command, Stdio};
 
 /// Where the numbers arrive.
 const IN: &str = "/in";
-/// Fails for 13, waits for a file for 7, and says what it does.
+/// Fails for 13, waits for a file for 7, and says what it does all the while.
 const STEP: &str = "echo acting on $HOOKONCE_FIELD_N; test $HOOKONCE_FIELD_N != 13 || exit 3; \
-                    test $HOOKONCE_FIELD_N != 7 || until test -e go; do sleep 0.01; done; echo $HOOKONCE_FIELD_N >> runs";
+                    test $HOOKONCE_FIELD_N != 7 || until test -e go; do echo still; sleep 0.02; done; echo $HOOKONCE_FIELD_N >> runs";
 
 /// A source of bodies such as `{"n":1}`, on ports that the system chooses.
 fn numbers() -> String {
