@@ -76,7 +76,7 @@ async fn changes_and_output_are_told_until_the_node_stops() {
     let mut house = House::new(&numbers());
     let mut tail = Going::start(&house, &["tail", "--admin", &house.admin_url("")]);
     listening(&house, &tail, "running").await;
-    let event = delivered(&house, "a", 13).await;
+    let event = delivered(&house, "mine", 13).await;
     let short = &event[28..];
     tail.hears(&format!("{short} | acting on 13\n")).await;
     tail.hears(&format!("dead    {short} source=numbers route=act cause=failed attempt=1\n")).await;

@@ -7,7 +7,7 @@ use serde_json::json;
 #[tokio::test]
 async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
     let mut house = House::new(&numbers());
-    for (id, n) in [("a", 1), ("b", 13), ("c", 3)] {
+    for (id, n) in [("mine", 1), ("yours", 13), ("theirs", 3)] {
         delivered(&house, id, n).await;
     }
     let admin = house.admin_url("");
@@ -26,10 +26,10 @@ async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
         assert_eq!(list(&house, way, &["--json"]).json(), first, "{way:?}");
         let dead = list(&house, way, &["--state", "dead"]).fine();
         let cells: Vec<_> = dead.trim_end().split('\t').collect();
-        assert_eq!((cells[1], cells[2], cells[7]), ("dead", "failed", "b"), "{way:?}");
+        assert_eq!((cells[1], cells[2], cells[7]), ("dead", "failed", "yours"), "{way:?}");
         assert_eq!(cells[8], r#"{"n":13,"word":"w13"}"#);
         assert_eq!(list(&house, way, &["--limit", "2"]).fine().lines().count(), 2);
-        let older = list(&house, way, &["--before", "b", "--source", "numbers", "--route", "act"]).fine();
+        let older = list(&house, way, &["--before", "yours", "--source", "numbers", "--route", "act"]).fine();
         assert!(older.lines().count() == 1 && older.contains("\"n\":1,"), "{older}");
         assert_eq!(list(&house, way, &["--source", "nobody"]).fine(), "");
     }
@@ -42,7 +42,7 @@ async fn events_are_listed_the_same_beside_a_node_and_after_it_by_any_way() {
 #[tokio::test]
 async fn an_event_is_shown_with_why_it_stands_where_it_stands() {
     let house = House::new(&numbers());
-    let dead = delivered(&house, "b", 13).await;
+    let dead = delivered(&house, "yours", 13).await;
     house.deliver(crate::IN, &crate::Sent::github("push", "other", r#"{"n":13,"word":"w13"}"#)).await;
     crate::house::until("the sighting", || house.sql("select count(*) from sightings") == ["1"]).await;
     let shown = run(&house, &["show", &dead[28..]]).fine();
@@ -52,7 +52,7 @@ async fn an_event_is_shown_with_why_it_stands_where_it_stands() {
         "source      numbers, route act\n",
         "fields      n     13\n            word  w13\n",
         "once per    the delivery id · the body\n",
-        "deliveries  b\n            other  duplicate, ",
+        "deliveries  yours\n            other  duplicate, ",
         ": the body\n",
         "body        kept\n",
         "attempts    attempt 1 failed after ",
@@ -62,9 +62,9 @@ async fn an_event_is_shown_with_why_it_stands_where_it_stands() {
     }
     let running = begun(&house, "w", 7).await;
     assert!(run(&house, &["show", &running]).fine().contains("state       running: attempt 1, by node "));
-    let document = run(&house, &["show", "b", "--json"]).json();
+    let document = run(&house, &["show", "yours", "--json"]).json();
     assert_eq!((&document["event"], &document["duplicates"]), (&json!(dead), &json!(1)));
-    let by_port = run(&house, &["show", "b", "--json", "--admin", &house.admin_url("")]).json();
+    let by_port = run(&house, &["show", "yours", "--json", "--admin", &house.admin_url("")]).json();
     assert_eq!(by_port, document);
 }
 
@@ -89,7 +89,7 @@ async fn a_name_that_means_several_lists_them_and_one_that_means_none_says_so() 
 #[tokio::test]
 async fn the_config_leads_to_its_node_and_without_its_token_to_its_store() {
     let house = on_known_ports("token = { env = \"SECRET\" }");
-    let event = delivered(&house, "a", 1).await;
+    let event = delivered(&house, "mine", 1).await;
     let admin = house.admin_url("");
     // No token at hand: whoever looks can as well look into the store.
     assert!(run(&house, &["list"]).fine().starts_with(&event));
@@ -98,10 +98,10 @@ async fn the_config_leads_to_its_node_and_without_its_token_to_its_store() {
     let mut command = house.command(&["list", "--admin", &admin]);
     command.env("HOOKONCE_ADMIN_TOKEN", SECRET);
     assert!(crate::end(command).fine().starts_with(&event));
-    let mut command = house.command(&["show", "a", "--admin", &admin, "--token-env", "MINE"]);
+    let mut command = house.command(&["show", "mine", "--admin", &admin, "--token-env", "MINE"]);
     command.env("MINE", SECRET);
     assert!(crate::end(command).fine().contains(&event));
-    let mut command = house.command(&["show", "a", "--admin", &admin]);
+    let mut command = house.command(&["show", "mine", "--admin", &admin]);
     command.env("HOOKONCE_ADMIN_TOKEN", "another");
     crate::end(command).check(2, "asks for a token");
 }

@@ -28,8 +28,8 @@ fn without_colours(text: &str) -> String {
 #[tokio::test]
 async fn a_table_with_colours_fits_the_terminal() {
     let mut house = House::new(&numbers());
-    let event = delivered(&house, "a", 13).await;
-    delivered(&house, "b", 1).await;
+    let event = delivered(&house, "mine", 13).await;
+    delivered(&house, "yours", 1).await;
     house.stop();
     for columns in [120, 80, 40] {
         let Some((code, screen)) = seen(&house, columns, "list", "") else { return };
@@ -41,7 +41,7 @@ async fn a_table_with_colours_fits_the_terminal() {
         assert!(plain.lines().all(|line| line.chars().count() <= usize::from(columns)), "{plain}");
         assert_eq!(plain.contains("WORD"), columns > 40, "{plain}");
     }
-    let (_, screen) = seen(&house, 60, "show a", "").unwrap();
+    let (_, screen) = seen(&house, 60, "show mine", "").unwrap();
     assert!(screen.contains("\x1b[31mdead\x1b[0m: it failed because"), "{screen}");
     let (_, plain) = seen(&house, 80, "list --json", "").unwrap();
     assert!(!plain.contains('\x1b'), "{plain}");

@@ -7,17 +7,17 @@ use serde_json::json;
 #[tokio::test]
 async fn an_event_is_replayed_by_its_node_or_when_a_node_starts() {
     let mut house = on_known_ports("");
-    let event = delivered(&house, "a", 1).await;
+    let event = delivered(&house, "mine", 1).await;
     let short = &event[28..];
     assert_eq!(run(&house, &["replay", short]).fine(), format!("replayed {short}, life 2\n"));
     until("the second run", || house.lines("runs").len() == 2).await;
     house.quiet().await;
     house.stop();
-    let said = run(&house, &["replay", "a"]).fine();
+    let said = run(&house, &["replay", "mine"]).fine();
     assert_eq!(said, format!("replayed {short}, life 3: it runs when a node is started\n"));
-    run(&house, &["replay", "a"]).check(1, &format!("{short} was not replayed: it is waiting"));
-    assert_eq!(run(&house, &["cancel", "a"]).fine(), format!("cancelled {short}, which was waiting\n"));
-    let again = run(&house, &["replay", "a", "--json"]).json();
+    run(&house, &["replay", "mine"]).check(1, &format!("{short} was not replayed: it is waiting"));
+    assert_eq!(run(&house, &["cancel", "mine"]).fine(), format!("cancelled {short}, which was waiting\n"));
+    let again = run(&house, &["replay", "mine", "--json"]).json();
     assert_eq!((&again["replayed"][0]["life"], &again["refused"]), (&json!(4), &json!([])));
     house.start();
     until("the third run", || house.lines("runs").len() == 3).await;
@@ -39,23 +39,23 @@ async fn several_are_replayed_only_with_consent_and_the_oldest_first() {
     until("three more runs", || house.lines("runs").len() == 6).await;
     assert_eq!(run(&house, &["replay", "id-1", "id-1"]).fine().lines().count(), 1, "one event is one");
     run(&house, &["replay"]).check(2, "required");
-    run(&house, &["replay", "a", "--state", "dead"]).check(2, "cannot be used with");
+    run(&house, &["replay", "mine", "--state", "dead"]).check(2, "cannot be used with");
 }
 
 #[tokio::test]
 async fn an_event_whose_body_is_gone_is_not_replayed_and_the_others_are() {
     let mut house = House::new(&numbers());
-    let (gone, kept) = (delivered(&house, "a", 1).await, delivered(&house, "b", 2).await);
+    let (gone, kept) = (delivered(&house, "mine", 1).await, delivered(&house, "yours", 2).await);
     house.stop();
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
-    db.execute_batch("delete from payloads where event = (select id from events where delivery_id = 'a')").unwrap();
+    db.execute_batch("delete from payloads where event = (select id from events where delivery_id = 'mine')").unwrap();
     drop(db);
-    let said = run(&house, &["replay", "a", "b", "--yes"]);
+    let said = run(&house, &["replay", "mine", "yours", "--yes"]);
     said.check(1, &format!("{} was not replayed: its body is no longer kept", &gone[28..]));
     assert!(said.out.starts_with(&format!("replayed {}", &kept[28..])), "{said:?}");
-    assert!(run(&house, &["show", "a"]).fine().contains("body        no longer kept, so it cannot be replayed"));
+    assert!(run(&house, &["show", "mine"]).fine().contains("body        no longer kept, so it cannot be replayed"));
     house.start();
-    run(&house, &["replay", "a", "--admin", &house.admin_url("")]).check(1, "its body is no longer kept");
+    run(&house, &["replay", "mine", "--admin", &house.admin_url("")]).check(1, "its body is no longer kept");
 }
 
 #[tokio::test]
@@ -77,29 +77,29 @@ async fn a_store_in_use_is_left_alone_and_the_node_can_be_asked() {
 #[tokio::test]
 async fn what_a_person_forgets_acts_again() {
     let mut house = on_known_ports("");
-    let event = delivered(&house, "a", 1).await;
-    run(&house, &["forget", "a"]).check(1, "its next delivery would act again. Say --yes to go on");
-    let said = run(&house, &["forget", "a", "--yes"]).fine();
+    let event = delivered(&house, "mine", 1).await;
+    run(&house, &["forget", "mine"]).check(1, "its next delivery would act again. Say --yes to go on");
+    let said = run(&house, &["forget", "mine", "--yes"]).fine();
     assert_eq!(said, format!("forgot {}: its next delivery acts again\n", &event[28..]));
-    run(&house, &["show", "a"]).check(1, "there is no event");
-    assert_ne!(delivered(&house, "a", 1).await, event);
+    run(&house, &["show", "mine"]).check(1, "there is no event");
+    assert_ne!(delivered(&house, "mine", 1).await, event);
     assert_eq!(house.lines("runs"), ["1", "1"]);
     begun(&house, "w", 7).await;
     run(&house, &["forget", "w", "--yes"]).check(1, "only what is done or dead can be forgotten");
     std::fs::write(house.path("go"), "").unwrap();
     house.quiet().await;
     house.stop();
-    let document = run(&house, &["forget", "a", "--yes", "--json"]).json();
+    let document = run(&house, &["forget", "mine", "--yes", "--json"]).json();
     assert_eq!(document["forgotten"], 1);
     house.start();
-    delivered(&house, "a", 1).await;
+    delivered(&house, "mine", 1).await;
     assert_eq!(house.lines("runs").iter().filter(|n| *n == "1").count(), 3);
 }
 
 #[tokio::test]
 async fn what_is_old_is_forgotten_by_what_the_config_says() {
     let mut house = on_known_ports("");
-    delivered(&house, "a", 1).await;
+    delivered(&house, "mine", 1).await;
     assert_eq!(run(&house, &["forget"]).fine(), "forgot 0 events and 0 bodies\n");
     house.stop();
     let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();

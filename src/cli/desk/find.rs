@@ -2,13 +2,11 @@
 
 use super::{Cabinet, Desk, Port};
 use crate::cli::trouble::Trouble;
-use crate::config::{self, Addresses, Config, Env, StoreAddress};
-use crate::store::Keeps;
+use crate::config::{self, Addresses, Env, StoreAddress};
 use clap::Args;
 use reqwest::StatusCode;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The variable with the token of the admin port.
 const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
@@ -117,7 +115,9 @@ impl Where {
 
     #[cfg(feature = "sqlite")]
     fn cabinet(&self, path: &Path, purpose: Purpose, env: Env<'_>, no_node: &str) -> Result<Cabinet, Trouble> {
+        use crate::store::Keeps;
         use crate::store::sqlite::{Access, OpenError, Sqlite};
+        use std::sync::Arc;
         let cannot = |error: OpenError| {
             let running = format!(
                 "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
@@ -144,9 +144,12 @@ impl Where {
     }
 
     /// How long each source's events are kept stands in the config, and nowhere else.
-    fn keeps(&self, env: Env<'_>) -> Result<Keeps, Trouble> {
-        let Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
-        Ok(Keeps { sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect() })
+    #[cfg(feature = "sqlite")]
+    fn keeps(&self, env: Env<'_>) -> Result<crate::store::Keeps, Trouble> {
+        let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
+        Ok(crate::store::Keeps {
+            sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
+        })
     }
 }
 
