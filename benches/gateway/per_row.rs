@@ -7,9 +7,9 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::id::Key;
 use hookonce::decide::recipe::Recipe;
 use hookonce::decide::time::Timestamp;
-use hookonce::store::Imported;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
+use hookonce::store::{Imported, Removal};
 use std::sync::Arc;
 
 /// Asks for one claim at a time.
@@ -64,6 +64,10 @@ impl Store for PerRow {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.0.forget(keeps, limit)
+    }
+
+    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+        self.0.remove(id)
     }
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {

@@ -1,19 +1,31 @@
 //! The command line: one file per command, and here the arguments that lead to them.
 
+pub mod cancel;
 pub mod check;
 pub mod completions;
+pub mod consent;
 pub mod demo;
+pub mod desk;
 #[cfg(feature = "sqlite")]
 pub mod explain;
+pub mod forget;
 #[cfg(feature = "sqlite")]
 pub mod import;
 pub mod init;
+pub mod list;
 pub mod man;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub mod paper;
 pub mod presets;
+pub mod replay;
 pub mod schema;
+pub mod send;
 pub mod serve;
+pub mod show;
+pub mod table;
+pub mod tail;
+pub mod trouble;
 
 use crate::config::problem::Ink;
 use crate::telemetry::Format;
@@ -21,7 +33,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use trouble::{Trouble, complain};
 
+/// The answer is no.
+const NO: u8 = 1;
 /// Could not find out.
 const UNKNOWN: u8 = 2;
 
@@ -70,6 +86,20 @@ enum Command {
         #[command(subcommand)]
         from: From,
     },
+    /// Sign a delivery as its sender would, and send it
+    Send(send::Send),
+    /// List events, newest first
+    List(list::List),
+    /// Show all that is known of one event, and why it stands where it stands
+    Show(show::Show),
+    /// Follow what happens on a running node
+    Tail(tail::Tail),
+    /// Run events again
+    Replay(replay::Replay),
+    /// End an event that waits or runs
+    Cancel(cancel::Cancel),
+    /// Free what is kept long enough, or forget one event
+    Forget(forget::Forget),
     /// Show or change the version of the store's schema
     #[cfg(feature = "sqlite")]
     Migrate {
@@ -181,7 +211,7 @@ pub fn run() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            complain(format!("error: {error}"));
             ExitCode::from(UNKNOWN)
         }
     }
@@ -218,6 +248,13 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
             let order = import::Order { config, db, out: to, store, may };
             import::steakpie(&order, &env, out).map(|end| end as u8)
         }
+        Command::Send(asked) => beside(send::send(&asked, &env, out)),
+        Command::List(asked) => beside(list::list(&asked, &env, out)),
+        Command::Show(asked) => beside(show::show(&asked, &env, out)),
+        Command::Tail(asked) => beside(tail::tail(&asked, &env, out)),
+        Command::Replay(asked) => beside(replay::replay(&asked, &env, out)),
+        Command::Cancel(asked) => beside(cancel::cancel(&asked, &env, out)),
+        Command::Forget(asked) => beside(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
         Command::Presets { name } => presets::presets(name.as_deref(), out),
@@ -230,6 +267,28 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
 /// For programs, or for people.
 fn form(json: bool) -> check::Form {
     if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) }
+}
+
+/// Runs a command of people's, beside a node or without one, until it ends or a person ends it.
+fn beside(command: impl Future<Output = Result<u8, Trouble>>) -> io::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?; // heard from here on, whatever the command waits for
+        tokio::select! {
+            biased;
+            done = command => done,
+            _ = interrupt.recv() => Err(Trouble::unknown("interrupted; what was done before stays done")),
+        }
+    });
+    runtime.shutdown_background(); // a question that nobody answers must not keep the process
+    match done {
+        Ok(code) => Ok(code),
+        Err(Trouble::Print(error)) => Err(error),
+        Err(trouble) => {
+            complain(format!("error: {trouble}"));
+            Ok(if matches!(trouble, Trouble::No(_)) { NO } else { UNKNOWN })
+        }
+    }
 }
 
 /// Colours, where a person looks and wants them.
@@ -249,7 +308,7 @@ fn migrate(
     let path = match store.map_or_else(|| migrate::database(config, env), Ok) {
         Ok(path) => path,
         Err(why) => {
-            eprintln!("{why}");
+            complain(why);
             return Ok(UNKNOWN);
         }
     };
@@ -265,8 +324,8 @@ fn migrate(
         Ok(()) => Ok(0),
         Err(migrate::MigrateError::Print(error)) => Err(error),
         Err(why) => {
-            eprintln!("error: {why}");
-            Ok(if matches!(why, migrate::MigrateError::NotAgreed(_)) { 1 } else { UNKNOWN })
+            complain(format!("error: {why}"));
+            Ok(if matches!(why, migrate::MigrateError::NotAgreed(_)) { NO } else { UNKNOWN })
         }
     }
 }

@@ -130,6 +130,17 @@ impl Resolver<'_> {
         Some(Open { text, shown: Some(shown), at: node.at })
     }
 
+    /// A secret if it is at hand; that it is not is nobody's problem.
+    pub(super) fn at_hand(&self, node: &Node) -> Option<Secret> {
+        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+        let bytes = match (from.text("env"), from.text("file")) {
+            (Some(name), None) => (self.env)(name)?.into_bytes(),
+            (None, Some(path)) => read(&self.base.join(path)).ok()?,
+            _ => return None,
+        };
+        (!bytes.is_empty()).then_some(Secret(bytes))
+    }
+
     fn fetch(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
         let from = Section::new(node.table()?, Part::Elsewhere, node.at);
         if from.has("dir") {

@@ -5,6 +5,7 @@
 //!                                  keys.rs: the table of keys        Problems: place, words, hint
 //! ```
 
+mod addresses;
 mod elsewhere;
 mod fields;
 pub mod keys;
@@ -25,6 +26,7 @@ mod source;
 mod value;
 mod verify;
 
+pub use addresses::Addresses;
 pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
 pub use value::{duration_text, size_text};
 
@@ -169,11 +171,21 @@ pub fn load(path: &Path, env: Env<'_>) -> Result<Config, Problems> {
 
 /// Reads the config in this file; with [`Secrets::Optional`] for who only wants to know what it says.
 pub fn load_with(path: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
+    read(path, |text, file, folder| resolve::resolve(text, file, folder, secrets, env))
+}
+
+/// Reads of the config in this file only where its node and its store are: no secret is needed for that, and what is
+/// wrong elsewhere in the file is no obstacle.
+pub fn addresses(path: &Path, env: Env<'_>) -> Result<Addresses, Problems> {
+    read(path, |text, file, folder| addresses::resolve(text, file, folder, env))
+}
+
+fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, Problems>) -> Result<T, Problems> {
     let unread =
         |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem], more: 0 };
     let text = text(path).map_err(unread)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
-    resolve::resolve(&text, &path.display().to_string(), &folder, secrets, env)
+    resolve(&text, &path.display().to_string(), &folder)
 }
 
 /// Reads a config. `file` is what it is called in problems, `folder` what its paths are relative to.

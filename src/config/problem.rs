@@ -62,7 +62,8 @@ pub enum Ink {
 }
 
 impl Ink {
-    pub(super) fn paint(self, code: &str, text: &str) -> String {
+    /// The text, in the colour of this code where there is colour.
+    pub fn paint(self, code: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
             Self::Colour => format!("\x1b[{code}m{text}\x1b[0m"),

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
+pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
 const STORE: &str = "hookonce.db";
 
 /// What is at hand while a config is given its meaning.
@@ -35,17 +35,7 @@ pub(super) struct Resolver<'a> {
 
 /// Reads and understands a config.
 pub(super) fn resolve(text: &str, file: &str, base: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
-    let mut resolver = Resolver {
-        text,
-        base,
-        env,
-        secrets,
-        found: Complaints::default(),
-        elsewhere: Vec::new(),
-        env_names: BTreeSet::new(),
-        env_passed: Vec::new(),
-        secrets_seen: Vec::new(),
-    };
+    let mut resolver = Resolver { secrets, ..Resolver::new(text, base, env) };
     let config = resolver.config();
     let failed = resolver.found.has_errors();
     let named = |origin| match origin {
@@ -68,13 +58,16 @@ fn text_of(config: &str, origin: Origin) -> &str {
     }
 }
 
-impl Resolver<'_> {
-    /// The place of some bytes inside a string.
-    pub(super) fn inside(&self, string: Span, range: &std::ops::Range<usize>) -> Span {
-        raw::inside(text_of(self.text, string.origin), string, range)
+impl<'a> Resolver<'a> {
+    pub(super) fn new(text: &'a str, base: &'a Path, env: Env<'a>) -> Self {
+        let found = Complaints::default();
+        let (secrets, elsewhere) = (Secrets::Required, Vec::new());
+        let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
+        Self { text, base, env, secrets, found, elsewhere, env_names, env_passed, secrets_seen }
     }
 
-    fn config(&mut self) -> Option<Config> {
+    /// The file as a tree; `None` if it is not TOML, which is then told.
+    pub(super) fn tree(&mut self) -> Option<Table> {
         let (root, errors) = raw::parse(self.text, Origin::Config);
         for error in &errors {
             let draft = self.found.error(format!("this is not TOML: {}", error.what));
@@ -82,9 +75,16 @@ impl Resolver<'_> {
                 draft.at(at, "");
             }
         }
-        if !errors.is_empty() {
-            return None;
-        }
+        errors.is_empty().then_some(root)
+    }
+
+    /// The place of some bytes inside a string.
+    pub(super) fn inside(&self, string: Span, range: &std::ops::Range<usize>) -> Span {
+        raw::inside(text_of(self.text, string.origin), string, range)
+    }
+
+    fn config(&mut self) -> Option<Config> {
+        let root = self.tree()?;
         shape::check(&root, Part::Top, "the top level", &mut self.found);
         let top = Section::new(&root, Part::Top, Span { origin: Origin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
@@ -154,7 +154,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn store(&mut self, top: &Section<'_>) -> StoreAddress {
+    pub(super) fn store(&mut self, top: &Section<'_>) -> StoreAddress {
         let default = || StoreAddress::Sqlite(self.base.join(STORE));
         let Some(node) = top.node("store") else { return default() };
         let default = default();

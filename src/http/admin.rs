@@ -4,7 +4,7 @@
 //! then `Host` must be a loopback name and `Origin`, if there is one, must be this port: a web page that somebody
 //! happens to have open is not a person.
 
-mod shown;
+pub mod shown;
 
 use super::ingest::Health;
 use crate::config::{Admin, May};
@@ -12,7 +12,7 @@ use crate::decide::answer;
 use crate::decide::event::{Event, Step};
 use crate::decide::id::Digest;
 use crate::dispatcher::Dispatcher;
-use crate::store::{Advance, Listing, Store, StoreError, Stored};
+use crate::store::{Advance, Listing, Removal, Store, StoreError, Stored};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
@@ -26,9 +26,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Events listed in one answer, unless asked for fewer.
-const LIST_MAX: usize = 500;
+pub const LIST_MAX: usize = 500;
+/// Events listed where one name means several.
+pub const NAMESAKES_MAX: usize = 10;
 /// Batches forgotten in one call of the cron endpoint.
-const FORGET_BATCHES_MAX: usize = 200;
+pub const FORGET_BATCHES_MAX: usize = 200;
 
 /// What the admin port needs.
 #[derive(Clone)]
@@ -47,7 +49,7 @@ pub struct Desk {
 pub fn router(desk: Desk) -> Router {
     let guarded = Router::new()
         .route("/api/events", get(list))
-        .route("/api/events/{event}", get(show))
+        .route("/api/events/{event}", get(show).delete(remove))
         .route("/api/events/{event}/replay", post(replay))
         .route("/api/events/{event}/cancel", post(cancel))
         .route("/api/forget", post(forget))
@@ -151,18 +153,19 @@ async fn list(State(desk): State<Desk>, Query(asked): Query<HashMap<String, Stri
 
 /// The one event of this name, or why not.
 async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
-    let mut events = desk.store.named(name, 2).await.map_err(|error| unavailable(&error))?;
-    match (events.pop(), events.len()) {
-        (Some(event), 0) => Ok(event),
-        (None, _) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
-        (Some(_), _) => Err(refuse(StatusCode::CONFLICT, "several_events")),
+    let mut events = desk.store.named(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
+    if events.len() > 1 {
+        let events: Vec<_> = events.iter().map(shown::event).collect();
+        let body = json!({ "status": "refused", "reason": "several_events", "events": events });
+        return Err((StatusCode::CONFLICT, Json(body)).into_response());
     }
+    events.pop().ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))
 }
 
 async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match desk.store.story(event.id).await {
-        Ok(Some(story)) => Ok(Json(shown::story(&story)).into_response()),
+        Ok(Some(story)) => Ok(Json(shown::story(&story, desk.store.now())).into_response()),
         Ok(None) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
         Err(error) => Err(unavailable(&error)),
     }
@@ -193,6 +196,17 @@ fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Resul
         Ok(Some(Advance::Written { event, .. })) => Ok(Json(shown::event(&event)).into_response()),
         Ok(Some(Advance::Lost)) => Err(refuse(StatusCode::CONFLICT, "it changed meanwhile")),
         Ok(None) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
+        Err(error) => Err(unavailable(&error)),
+    }
+}
+
+/// Forgets one event with its keys, because a person says so.
+async fn remove(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+    let event = named(&desk, name).await?;
+    match desk.store.remove(event.id).await {
+        Ok(Removal::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
+        Ok(Removal::NotOver) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
+        Ok(Removal::Unknown) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
         Err(error) => Err(unavailable(&error)),
     }
 }

@@ -7,7 +7,7 @@
 //! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
 //! that depends on it.
 
-use super::{Advance, Forgotten, Imported, Keeps};
+use super::{Advance, Forgotten, Imported, Keeps, Removal};
 use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
@@ -73,6 +73,8 @@ pub trait Ledger {
     fn register(&mut self, subject: &Key) -> Result<Option<Register>, Self::Error>;
     /// Sets it.
     fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Self::Error>;
+    /// Removes it: the subject was never changed.
+    fn remove_register(&mut self, subject: &Key) -> Result<(), Self::Error>;
     /// Who holds this group's slot.
     fn slot(&mut self, group: &Key) -> Result<Option<EventId>, Self::Error>;
     /// Gives it to somebody, or frees it.
@@ -383,6 +385,23 @@ fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, now: Timestamp) -> 
         }
         _ => Ok(true),
     }
+}
+
+/// Forgets one event that is over, whatever `keep` says. A register that names it would match its next delivery with
+/// nothing, so that goes too; a slot it still holds is handed on.
+pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<Removal, L::Error> {
+    let Some(Row { event, .. }) = ledger.row(id)? else { return Ok(Removal::Unknown) };
+    if event.state.ended().is_none() {
+        return Ok(Removal::NotOver);
+    }
+    if let Some(change) = event.change
+        && current_of(ledger, &event)? == Some(id)
+    {
+        ledger.remove_register(&change.subject)?;
+    }
+    hand_on(ledger, &event, now)?;
+    ledger.remove(id)?;
+    Ok(Removal::Removed)
 }
 
 /// Frees the space of what has expired: at most `limit` events and as many bodies.

@@ -4,7 +4,8 @@
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Sighting, Store, StoreError, Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store, StoreError,
+    Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -132,6 +133,7 @@ impl Store for Memory {
                 attempts: books.tried.get(&id).cloned().unwrap_or_default(),
                 receipt: books.receipts.get(&id).cloned(),
                 has_body: books.payloads.contains_key(&id),
+                behind: parking(&row.event).and_then(|(group, ..)| books.slots.get(&group).copied()),
             }
         })))
     }
@@ -162,6 +164,10 @@ impl Store for Memory {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         answer(self.with(|books, now| ledger::forget(books, &keeps, limit, now)))
+    }
+
+    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+        answer(self.with(|books, now| ledger::remove(books, id, now)))
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
@@ -279,6 +285,11 @@ impl Ledger for Books {
 
     fn set_register(&mut self, subject: &Key, register: &Register) -> Result<(), Infallible> {
         self.registers.insert(*subject, *register);
+        Ok(())
+    }
+
+    fn remove_register(&mut self, subject: &Key) -> Result<(), Infallible> {
+        self.registers.remove(subject);
         Ok(())
     }
 

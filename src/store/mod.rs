@@ -12,6 +12,7 @@ pub mod memory;
 pub mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod standing;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
@@ -64,6 +65,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Frees the space of what may be forgotten, a little at a time: at most `limit` events.
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+
+    /// Forgets one event now, with all its keys, because a person says so: the same delivery then acts again. Only
+    /// what is over can be forgotten; a register whose current event it was goes with it.
+    fn remove(&self, id: EventId) -> Answer<'_, Removal>;
 
     /// What each scope's identities were made of, when a node last said so.
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
@@ -190,6 +195,8 @@ pub struct Story {
     pub receipt: Option<Receipt>,
     /// Whether its body is still there.
     pub has_body: bool,
+    /// Who holds its group's slot, while it is parked.
+    pub behind: Option<EventId>,
 }
 
 /// A duplicate that was seen.
@@ -233,6 +240,17 @@ pub struct Imported {
     pub new: u64,
     /// Keys that were.
     pub known: u64,
+}
+
+/// What came of removing one event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// It is gone, and so are its keys.
+    Removed,
+    /// It waits or runs, and stays.
+    NotOver,
+    /// There is no such event.
+    Unknown,
 }
 
 /// How much was forgotten.

@@ -18,7 +18,7 @@ use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -157,6 +157,10 @@ impl Store for Flaky {
 
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
         self.memory.note(notes)
+    }
+
+    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+        self.memory.remove(id)
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {

@@ -142,6 +142,8 @@ impl House {
                 if line.starts_with("admin on ") {
                     let admin = authority.trim().to_owned();
                     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+                    // Connections to the node before it are of no use, also where this one has its port.
+                    self.client = reqwest::Client::new();
                     self.node = Some(Running { child, ingest, admin, log });
                     return Ok(());
                 }

@@ -13,7 +13,7 @@ use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, imported, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Advance, Keeps, Listing, Note, Sighting, Store};
+use hookonce::store::{Advance, Keeps, Listing, Note, Removal, Sighting, Store};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -247,6 +247,18 @@ impl Both {
         }
     }
 
+    async fn remove(&mut self) {
+        if self.ids.is_empty() {
+            return;
+        }
+        let id = self.dice.one(&self.ids);
+        let ours = self.memory.remove(id).await.unwrap();
+        assert_eq!(ours, self.sqlite().remove(id).await.unwrap());
+        if ours == Removal::Removed {
+            self.count("removed");
+        }
+    }
+
     async fn look(&mut self) {
         let limit = self.dice.roll(20);
         let (ours, theirs) = (due(&self.memory, limit).await.unwrap(), due(self.sqlite(), limit).await.unwrap());
@@ -310,6 +322,7 @@ impl Both {
                 25..27 => self.look().await,
                 27 => self.note().await,
                 29 => self.import().await,
+                28 if self.dice.roll(4) == 0 => self.remove().await,
                 28 if self.reopens == Reopens::Sometimes => self.open(),
                 _ => {
                     let length = [1, 1_000_000, 31_000_000, 3_600_000_000, 30_000_000_000][self.dice.roll(5)];
@@ -353,7 +366,8 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
         }
     }
     println!("{answers:?}");
-    for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten"] {
+    for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten", "removed"]
+    {
         assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
     }
 }

@@ -68,7 +68,7 @@ fn what_cannot_be_opened_is_told_in_a_sentence() {
     Connection::open(at("other.db")).unwrap().execute_batch("create table users (name)").unwrap();
     check_refused(&at("other.db"), Access::Node, "another program's database");
     std::fs::create_dir(at("folder.db")).unwrap();
-    check_refused(&at("folder.db"), Access::Node, "could not be opened");
+    check_refused(&at("folder.db"), Access::Node, "is a folder");
 
     drop(node(&at("cut.db")));
     let whole = std::fs::read(at("cut.db")).unwrap();

@@ -72,12 +72,28 @@ async fn an_event_is_named_by_its_id_its_end_or_a_delivery() {
         assert_eq!(show(name).await.json()["event"], json!(id), "{name}");
     }
     assert_eq!(show("another").await.json()["fields"]["n"], 3);
-    check(&show("one-delivery").await, 409, "several_events");
+    let several = show("one-delivery").await;
+    check(&several, 409, "several_events");
+    assert_eq!(several.json()["events"].as_array().map(Vec::len), Some(2));
     for nobody in ["nobody", "00000000-0000-7000-8000-000000000000", "%25", "_"] {
         check(&show(nobody).await, 404, "unknown_event");
         check(&house.ask("POST", &format!("/api/events/{nobody}/replay")).await, 404, "unknown_event");
         check(&house.ask("POST", &format!("/api/events/{nobody}/cancel")).await, 404, "unknown_event");
     }
+}
+
+#[tokio::test]
+async fn what_a_person_forgets_acts_again() {
+    let house = House::new(&numbers("", RUN));
+    let id = house.deliver(IN, &number("a", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.deliver(IN, &number("a", 1)).await.event(), id);
+    let forgotten = house.ask("DELETE", "/api/events/a").await;
+    assert_eq!((forgotten.status, forgotten.json()), (200, json!({ "forgotten": 1, "event": id })));
+    check(&house.ask("DELETE", "/api/events/a").await, 404, "unknown_event");
+    assert_ne!(house.deliver(IN, &number("a", 1)).await.event(), id);
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "1"]);
 }
 
 #[tokio::test]
@@ -156,15 +172,20 @@ async fn a_token_may_do_what_it_may() {
     house.start();
     house.deliver(IN, &number("a", 1)).await;
     house.quiet().await;
-    let asks =
-        [("GET", "/api/events"), ("GET", "/api/events/a"), ("POST", "/api/forget"), ("POST", "/api/events/a/replay")];
+    let asks = [
+        ("GET", "/api/events"),
+        ("GET", "/api/events/a"),
+        ("POST", "/api/forget"),
+        ("POST", "/api/events/a/replay"),
+        ("DELETE", "/api/events/nobody"),
+    ];
     for (token, expected) in [
-        ("", [401; 4]),
-        ("Bearer wrong", [401; 4]),
-        (&*format!("Basic {SECRET}"), [401; 4]),
-        ("Bearer a long token that reads", [200, 200, 403, 403]),
-        ("Bearer a long token that cron", [403, 403, 200, 403]),
-        (&*format!("Bearer {SECRET}"), [200; 4]),
+        ("", [401; 5]),
+        ("Bearer wrong", [401; 5]),
+        (&*format!("Basic {SECRET}"), [401; 5]),
+        ("Bearer a long token that reads", [200, 200, 403, 403, 403]),
+        ("Bearer a long token that cron", [403, 403, 200, 403, 403]),
+        (&*format!("Bearer {SECRET}"), [200, 200, 200, 200, 404]),
     ] {
         for ((method, path), status) in asks.into_iter().zip(expected) {
             let request = reqwest::Client::new().request(method.parse().unwrap(), house.admin_url(path));

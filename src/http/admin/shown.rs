@@ -3,7 +3,10 @@
 use crate::action::Chunk;
 use crate::decide::claim::Same;
 use crate::decide::event::{Event, How, State};
-use crate::store::Story;
+use crate::decide::field::Value as Field;
+use crate::decide::time::Timestamp;
+use crate::store::standing::standing;
+use crate::store::{Sighting, Story};
 use axum::response::sse;
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -13,8 +16,8 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 /// One event.
-pub(super) fn event(event: &Event) -> Value {
-    let fields: Value = serde_json::from_str(&event.fields.to_json()).unwrap_or_default();
+pub fn event(event: &Event) -> Value {
+    let fields: Value = event.fields.iter().map(|(name, value)| (name.to_owned(), field(value))).collect();
     let mut shown = json!({
         "event": event.id,
         "source": &*event.source,
@@ -41,12 +44,27 @@ pub(super) fn event(event: &Event) -> Value {
     shown
 }
 
-/// All that is known of one.
-pub(super) fn story(story: &Story) -> Value {
+/// A number that JSON's usual readers would round is shown as text: it is an id, not an amount.
+fn field(value: &Field) -> Value {
+    match value {
+        Field::Text(text) => (**text).into(),
+        Field::Bool(flag) => (*flag).into(),
+        Field::Number(raw) => {
+            let read = serde_json::from_str::<Value>(raw).ok();
+            read.filter(|number| *number.to_string() == **raw).unwrap_or_else(|| (**raw).into())
+        }
+    }
+}
+
+/// All that is known of one, and in one sentence why it stands where it stands now.
+pub fn story(story: &Story, now: Timestamp) -> Value {
     let mut shown = event(&story.event);
-    shown["identities"] = story.identities.iter().map(Same::word).collect();
+    shown["why"] = standing(story, now).into();
+    shown["behind"] = json!(story.behind);
+    shown["identities"] = identities(story).iter().map(Same::word).collect();
     shown["duplicates"] = story.duplicates.into();
-    let sighting = |seen: &crate::store::Sighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
+    let sighting =
+        |seen: &Sighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
     shown["deliveries"] = story.sightings.iter().map(sighting).collect();
     let tried = |tried: &crate::decide::change::Tried| {
         json!({
@@ -70,6 +88,12 @@ pub(super) fn story(story: &Story) -> Value {
         });
     }
     shown
+}
+
+/// Its keys' identities, and the change it stands for, which has a register instead of a key.
+fn identities(story: &Story) -> Vec<Same> {
+    let change = story.event.change.map(|_| Same::Change).filter(|change| !story.identities.contains(change));
+    story.identities.iter().cloned().chain(change).collect()
 }
 
 /// What a listener to [`news`] waits for.

@@ -1,15 +1,21 @@
 //! Forgetting: only what is over, by the store's clock, an event with all its keys.
 
 use super::{DAY, Fresh, KEPT, MINUTE, Making, delivered, failed, making};
+use crate::decide::event::Step;
+use crate::decide::id::EventId;
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::Duration;
-use crate::store::{Forgotten, Keeps, Stored};
+use crate::store::{Forgotten, Keeps, Removal, Stored};
 use std::sync::Arc;
 
 impl Fresh {
     async fn forget(&self, limit: usize) -> Forgotten {
         let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
         self.store.forget(Arc::new(keeps), limit).await.expect("the store forgets")
+    }
+
+    async fn remove(&self, id: EventId) -> Removal {
+        self.store.remove(id).await.expect("the store forgets")
     }
 }
 
@@ -153,4 +159,46 @@ pub(super) async fn a_recorded_event_may_leave_no_body(fresh: Fresh) {
     let waiting = fresh.claimed(waiting).await.id;
     fresh.wait(MINUTE);
     assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), Stored::Whole(payload));
+}
+
+pub(super) async fn what_a_person_forgets_acts_again(fresh: Fresh) {
+    let forever = Kept { keys: Keep::Forever, ..KEPT };
+    let made = || making().delivery("d1").body("b1").named("n1").kept(forever);
+    let first = fresh.claimed(made()).await.id;
+    fresh.attempt(first, delivered()).await;
+    assert_eq!(fresh.remove(first).await, Removal::Removed);
+    assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
+    assert_eq!(fresh.store.story(first).await.expect("it reads"), None);
+    assert_eq!(fresh.store.payload(first).await.expect("it reads"), Stored::Forgotten);
+    assert_eq!(fresh.remove(first).await, Removal::Unknown, "twice is no harm");
+    let second = fresh.claimed(made()).await.id;
+    assert_eq!(fresh.duplicate(made()).await.0, second);
+}
+
+pub(super) async fn forgetting_a_subjects_current_event_forgets_what_it_was_changed_to(fresh: Fresh) {
+    let old = fresh.claimed(making().delivery("d1").change("app", "A", Some(1)).recorded()).await.id;
+    let current = fresh.claimed(making().delivery("d2").change("app", "B", Some(2)).recorded()).await.id;
+    fresh.duplicate(making().delivery("d3").change("app", "B", Some(2))).await;
+    assert_eq!(fresh.remove(old).await, Removal::Removed);
+    assert_eq!(fresh.stale(making().delivery("d1").change("app", "A", Some(1))).await, current, "B still stands");
+    assert_eq!(fresh.remove(current).await, Removal::Removed);
+    let again = fresh.claimed(making().delivery("d3").change("app", "B", Some(2)).recorded()).await.id;
+    assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "B", Some(2))).await.0, again);
+}
+
+pub(super) async fn what_is_not_over_is_not_forgotten_by_a_person_either(fresh: Fresh) {
+    let running = fresh.claimed(making().delivery("d1").group("g")).await.id;
+    let parked = fresh.claimed(making().delivery("d2").group("g")).await.id;
+    fresh.start(running).await;
+    for id in [running, parked] {
+        assert_eq!(fresh.remove(id).await, Removal::NotOver);
+    }
+    let story = fresh.store.story(parked).await.expect("it reads").expect("it is there");
+    assert_eq!(story.behind, Some(running));
+    fresh.settle(running, delivered()).await;
+    assert_eq!(fresh.remove(running).await, Removal::Removed);
+    assert_eq!(fresh.due().await, [parked], "the slot was handed on before");
+    fresh.step(parked, Step::Cancel).await;
+    assert_eq!(fresh.remove(parked).await, Removal::Removed);
+    fresh.claimed(making().delivery("d2").group("g")).await;
 }

@@ -94,6 +94,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
         the_sweep_keeps_to_its_limit_and_gets_through
         a_source_that_is_gone_is_swept_by_the_defaults
         a_recorded_event_may_leave_no_body
+        what_a_person_forgets_acts_again
+        forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
+        what_is_not_over_is_not_forgotten_by_a_person_either
     }
     reading {
         what_is_due_comes_oldest_first_with_the_time_of_the_next

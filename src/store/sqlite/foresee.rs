@@ -103,6 +103,10 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
+    fn remove_register(&mut self, _: &Key) -> Result<()> {
+        Ok(())
+    }
+
     fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<()> {
         self.slots.insert(*group, event);
         Ok(())

@@ -28,7 +28,9 @@ pub use open::{Access, Lock, OpenError, Opened, open_file};
 use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
-use super::{Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Store, StoreError, Stored, Story};
+use super::{
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+};
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
@@ -285,6 +287,13 @@ impl Store for Sqlite {
         self.ask(limit, 0, move |rows| {
             let now = rows.now;
             ledger::forget(rows, &keeps, limit, now)
+        })
+    }
+
+    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+        self.ask(1, 0, move |rows| {
+            let now = rows.now;
+            ledger::remove(rows, id, now)
         })
     }
 

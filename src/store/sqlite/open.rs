@@ -49,6 +49,7 @@ pub struct OpenError {
 enum Why {
     InUse,
     Missing,
+    Folder,
     NoFolder,
     Permission(io::Error),
     ReadOnly,
@@ -75,6 +76,9 @@ impl fmt::Display for OpenError {
                  its own"
             ),
             Why::Missing => write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path"),
+            Why::Folder => {
+                write!(f, "{path} is a folder; give the path of the database in it, such as {path}/hookonce.db")
+            }
             Why::NoFolder => write!(f, "the folder of {path} does not exist; make it first"),
             Why::Permission(_) => {
                 write!(f, "no permission to open {path}; it and its folder must belong to the user that runs hookonce")
@@ -129,6 +133,11 @@ impl std::error::Error for OpenError {
 }
 
 impl OpenError {
+    /// Another hookonce has it open to write.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self.why, Why::InUse)
+    }
+
     fn new(path: &Path, why: Why) -> Self {
         Self { path: path.to_owned(), why }
     }
@@ -199,6 +208,9 @@ pub struct Opened {
 pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(OpenError::new(path, Why::TooOld(rusqlite::version().into())));
+    }
+    if path.is_dir() {
+        return Err(OpenError::new(path, Why::Folder));
     }
     let lock = match access {
         Access::Node | Access::Tool => Some(take_lock(path)?),

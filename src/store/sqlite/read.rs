@@ -7,7 +7,7 @@ use super::rows::receipt_digest;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
@@ -269,8 +269,15 @@ pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<Story>> {
     })?;
     let duplicates = several(&snapshot, "select count from duplicates where event = ?1", id, |row| row.get(0))?;
     let body = several(&snapshot, "select 1 from payloads where event = ?1", id, |_| Ok(()))?;
+    let group = event.group.filter(|_| event.state == State::Waiting { due: None });
+    let holder = "select event from slots where grp = ?1";
+    let behind = match group {
+        Some(group) => snapshot.prepare_cached(holder)?.query_row([group.0], |row| row.get(0)).optional()?,
+        None => None,
+    };
     Ok(Some(Story {
         event,
+        behind: behind.map(EventId),
         identities,
         sightings,
         duplicates: duplicates.first().map_or(0, |count: &i64| count.unsigned_abs()),

@@ -300,6 +300,10 @@ impl Ledger for Rows<'_> {
         Ok(())
     }
 
+    fn remove_register(&mut self, subject: &Key) -> Result<()> {
+        self.execute("delete from registers where key = ?1", [subject.0]).map(drop)
+    }
+
     fn slot(&mut self, group: &Key) -> Result<Option<EventId>> {
         self.find("select event from slots where grp = ?1", [group.0], |row| row.get(0).map(EventId))
     }

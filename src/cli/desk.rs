@@ -1,0 +1,110 @@
+//! The one place where commands ask about events: a store on this machine, or the admin port of a running node. Both
+//! answer with the admin port's own documents, so that a command neither knows nor cares which of them it was.
+
+mod cabinet;
+mod find;
+mod port;
+
+pub use cabinet::Cabinet;
+pub(super) use find::reachable;
+pub use find::{Purpose, Where};
+pub(super) use port::words;
+pub use port::{News, Port};
+
+use super::paper::one_line;
+use super::trouble::Trouble;
+use crate::store::Listing;
+use serde_json::Value;
+
+/// Where commands ask about events.
+pub enum Desk {
+    /// A store, opened here.
+    Store(Cabinet),
+    /// A running node.
+    Admin(Port),
+}
+
+/// What came of one thing that a person asked for.
+pub enum Came {
+    /// It is done; this is the document about it.
+    Done(Value),
+    /// It was refused, for this reason.
+    Refused(String),
+}
+
+impl Desk {
+    /// Events, newest first.
+    pub async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.list(listing).await,
+            Self::Admin(port) => port.list(listing).await,
+        }
+    }
+
+    /// All that is known of the one event of this name.
+    pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.show(name).await,
+            Self::Admin(port) => port.show(name).await,
+        }
+    }
+
+    /// Gives an event another life.
+    pub async fn replay(&self, id: &str) -> Result<Came, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.replay(id).await,
+            Self::Admin(port) => port.replay(id).await,
+        }
+    }
+
+    /// Ends an event.
+    pub async fn cancel(&self, id: &str) -> Result<Came, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.cancel(id).await,
+            Self::Admin(port) => port.cancel(id).await,
+        }
+    }
+
+    /// Forgets one event with its keys.
+    pub async fn remove(&self, id: &str) -> Result<Came, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.remove(id).await,
+            Self::Admin(port) => port.remove(id).await,
+        }
+    }
+
+    /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
+    pub async fn forget(&self) -> Result<Value, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.forget().await,
+            Self::Admin(port) => port.forget().await,
+        }
+    }
+}
+
+/// The last eight digits of an event's id, as people see them.
+pub fn short(event: &Value) -> String {
+    let id = text(event, "event");
+    id.get(id.len().saturating_sub(8)..).unwrap_or(id).to_owned()
+}
+
+/// A member that is text; empty if it is none.
+pub fn text<'v>(document: &'v Value, member: &str) -> &'v str {
+    document[member].as_str().unwrap_or("")
+}
+
+/// There is nothing of this name.
+fn nobody(name: &str) -> Trouble {
+    Trouble::no(format!("there is no event `{}`", one_line(name)))
+}
+
+/// There are several.
+fn several(name: &str, events: &[Value]) -> Trouble {
+    let line = |event: &Value| {
+        let about = format!("{} {} {}", text(event, "source"), text(event, "state"), text(event, "received_at"));
+        let delivery = event["delivery"].as_str().map(|id| format!(" delivery {id}")).unwrap_or_default();
+        format!("\n  {}  {}", text(event, "event"), one_line(&format!("{about}{delivery}")))
+    };
+    let events: String = events.iter().map(line).collect();
+    Trouble::no(format!("`{}` may be any of these; write more of its id:{events}", one_line(name)))
+}

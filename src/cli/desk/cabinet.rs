@@ -1,0 +1,89 @@
+//! A store that is opened here: beside a running node to read, with its lock to write.
+
+use super::{Came, nobody, several};
+use crate::cli::trouble::Trouble;
+use crate::decide::event::{Event, Step};
+use crate::decide::limits;
+use crate::decide::source::Route;
+use crate::http::admin::{FORGET_BATCHES_MAX, NAMESAKES_MAX, shown};
+use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A store, opened here.
+pub struct Cabinet {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// How long each source's events are kept, where that was asked for.
+    pub keeps: Arc<Keeps>,
+}
+
+impl Cabinet {
+    pub(super) async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+        Ok(self.store.list(listing).await?.iter().map(shown::event).collect())
+    }
+
+    pub(super) async fn show(&self, name: &str) -> Result<Value, Trouble> {
+        let event = self.named(name).await?;
+        let story = self.store.story(event.id).await?.ok_or_else(|| nobody(name))?;
+        Ok(shown::story(&story, self.store.now()))
+    }
+
+    pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {
+        let event = self.named(name).await?;
+        match self.store.payload(event.id).await? {
+            Stored::Whole(_) => self.step(&event, Step::Replay).await,
+            Stored::Forgotten => Ok(Came::Refused("its body is no longer kept".into())),
+            Stored::Damaged => Ok(Came::Refused("its body is damaged".into())),
+        }
+    }
+
+    pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
+        let event = self.named(name).await?;
+        self.step(&event, Step::Cancel).await
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {
+        let event = self.named(name).await?;
+        match self.store.remove(event.id).await? {
+            Removal::Removed => Ok(Came::Done(json!({ "forgotten": 1, "event": event.id }))),
+            Removal::NotOver => Ok(Came::Refused(format!("it is {}", event.state.word()))),
+            Removal::Unknown => Err(nobody(name)),
+        }
+    }
+
+    pub(super) async fn forget(&self) -> Result<Value, Trouble> {
+        let mut total = Forgotten::default();
+        for _ in 0..FORGET_BATCHES_MAX {
+            let forgotten = self.store.forget(self.keeps.clone(), limits::FORGET_BATCH).await?;
+            total = Forgotten { events: total.events + forgotten.events, bodies: total.bodies + forgotten.bodies };
+            if forgotten == Forgotten::default() {
+                break;
+            }
+        }
+        Ok(json!({ "forgotten": total.events, "bodies": total.bodies }))
+    }
+
+    async fn named(&self, name: &str) -> Result<Event, Trouble> {
+        let mut events = self.store.named(name.to_owned(), NAMESAKES_MAX).await?;
+        match (events.pop(), events.is_empty()) {
+            (Some(event), true) => Ok(event),
+            (None, _) => Err(nobody(name)),
+            (Some(last), false) => {
+                events.push(last);
+                Err(several(name, &events.iter().map(shown::event).collect::<Vec<_>>()))
+            }
+        }
+    }
+
+    /// A person's step asks nothing of the event's route.
+    async fn step(&self, event: &Event, step: Step) -> Result<Came, Trouble> {
+        let Ok(change) = event.change(step, &Route::default(), self.store.now()) else {
+            return Ok(Came::Refused(format!("it is {}", event.state.word())));
+        };
+        match self.store.advance(vec![change]).await?.pop() {
+            Some(Advance::Written { event, .. }) => Ok(Came::Done(shown::event(&event))),
+            Some(Advance::Lost) | None => Ok(Came::Refused("it changed meanwhile".into())),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which desk: the one that is named, else the config's node if it answers, else the config's store.
+
+use super::{Cabinet, Desk, Port};
+use crate::cli::trouble::Trouble;
+use crate::config::{self, Addresses, Env, StoreAddress};
+use clap::Args;
+use reqwest::StatusCode;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The variable with the token of the admin port.
+const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
+
+/// Where to ask about events; with neither a store nor an address, the config decides
+#[derive(Args, Debug, Default)]
+pub struct Where {
+    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Ask this store: `sqlite:PATH`, or only the path
+    #[arg(long, value_name = "STORE", conflicts_with = "admin")]
+    pub store: Option<String>,
+    /// Ask the node whose admin port this is: `http://127.0.0.1:3143`
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+    /// The variable with the admin port's token
+    #[arg(long, value_name = "NAME", default_value = TOKEN)]
+    pub token_env: String,
+}
+
+/// What a desk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To look.
+    Read,
+    /// To change an event.
+    Write,
+    /// To forget what is old: how long events are kept must be known.
+    Sweep,
+}
+
+impl Where {
+    /// Opens the desk.
+    pub async fn open(&self, purpose: Purpose, env: Env<'_>) -> Result<Desk, Trouble> {
+        if let Some(address) = &self.admin {
+            return Port::new(address, self.token(env)?.as_deref()).map(Desk::Admin);
+        }
+        if let Some(store) = &self.store {
+            return self.cabinet(&named_store(store)?, purpose, env, "").map(Desk::Store);
+        }
+        let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
+        let admin = reachable(addresses.admin);
+        if let Some(port) = self.answering(&addresses, purpose, env).await? {
+            return Ok(Desk::Admin(port));
+        }
+        match &addresses.store {
+            StoreAddress::Memory => {
+                Err(Trouble::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
+            }
+            StoreAddress::Sqlite(path) => {
+                self.cabinet(path, purpose, env, &format!(", and none answers at {admin}")).map(Desk::Store)
+            }
+        }
+    }
+
+    /// The admin port of a running node: a store alone cannot tell what happens.
+    pub async fn port(&self, env: Env<'_>) -> Result<Port, Trouble> {
+        if self.store.is_some() {
+            return Err(Trouble::unknown(
+                "only a running node tells what happens; name it with --admin, not its store",
+            ));
+        }
+        if self.admin.is_some() {
+            return match self.open(Purpose::Read, env).await? {
+                Desk::Admin(port) => Ok(port),
+                Desk::Store(_) => unreachable!("an address leads to a port"),
+            };
+        }
+        let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
+        match self.answering(&addresses, Purpose::Write, env).await? {
+            Some(port) => Ok(port),
+            None => Err(Trouble::unknown(format!(
+                "no node answers at {}; start one with `hookonce serve`, or name its address with --admin",
+                reachable(addresses.admin)
+            ))),
+        }
+    }
+
+    /// The config's node, if it runs and lets us in. Who only looks can as well look into the store.
+    async fn answering(&self, found: &Addresses, purpose: Purpose, env: Env<'_>) -> Result<Option<Port>, Trouble> {
+        if found.admin.port() == 0 {
+            return Ok(None);
+        }
+        let own = found.token.as_ref().and_then(|token| std::str::from_utf8(token.expose()).ok().map(str::to_owned));
+        let token = self.token(env)?.or(own);
+        let port = Port::new(&reachable(found.admin).to_string(), token.as_deref())?;
+        let in_memory = found.store == StoreAddress::Memory;
+        Ok(match port.knock().await {
+            None => None,
+            Some(StatusCode::OK) => Some(port),
+            Some(_) if purpose == Purpose::Read && !in_memory => None,
+            Some(_) => Some(port), // what is wrong is told by its answer to the question itself
+        })
+    }
+
+    fn token(&self, env: Env<'_>) -> Result<Option<String>, Trouble> {
+        match env(&self.token_env).filter(|token| !token.is_empty()) {
+            None if self.token_env != TOKEN => Err(Trouble::unknown(format!(
+                "the environment variable `{}` is not set; it should hold the admin port's token",
+                self.token_env
+            ))),
+            token => Ok(token),
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn cabinet(&self, path: &Path, purpose: Purpose, env: Env<'_>, no_node: &str) -> Result<Cabinet, Trouble> {
+        use crate::store::Keeps;
+        use crate::store::sqlite::{Access, OpenError, Sqlite};
+        use std::sync::Arc;
+        let cannot = |error: OpenError| {
+            let running = format!(
+                "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
+                path.display()
+            );
+            Trouble::unknown(if error.is_in_use() { running } else { error.to_string() })
+        };
+        let keeps = if purpose == Purpose::Sweep { self.keeps(env)? } else { Keeps::default() };
+        // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
+        let reading = Sqlite::open(path, Access::Read).map_err(cannot)?;
+        let store = match purpose {
+            Purpose::Read => reading,
+            Purpose::Write | Purpose::Sweep => {
+                drop(reading);
+                Sqlite::open(path, Access::Tool).map_err(cannot)?
+            }
+        };
+        Ok(Cabinet { store: Arc::new(store), keeps: Arc::new(keeps) })
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn cabinet(&self, _: &Path, _: Purpose, _: Env<'_>, _: &str) -> Result<Cabinet, Trouble> {
+        Err(Trouble::unknown("this hookonce was built without SQLite; ask a running node with --admin"))
+    }
+
+    /// How long each source's events are kept stands in the config, and nowhere else.
+    #[cfg(feature = "sqlite")]
+    fn keeps(&self, env: Env<'_>) -> Result<crate::store::Keeps, Trouble> {
+        let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
+        Ok(crate::store::Keeps {
+            sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
+        })
+    }
+}
+
+/// The path that is meant by `sqlite:PATH`, or by a path alone.
+fn named_store(store: &str) -> Result<PathBuf, Trouble> {
+    let cannot = |why: &str| Err(Trouble::unknown(format!("`{store}` cannot be asked: {why}")));
+    match store.split_once(':') {
+        _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
+        Some(("sqlite", "")) => cannot("the path is missing; expected sqlite:PATH"),
+        Some(("sqlite", path)) => Ok(path.into()),
+        Some(("memory", "")) => cannot("memory belongs to its node; name that with --admin"),
+        Some(("postgres" | "postgresql" | "redis" | "rediss" | "valkey" | "nats", _)) => {
+            cannot("this kind of store is not in this version yet")
+        }
+        _ => Ok(store.into()),
+    }
+}
+
+/// An address that can be connected to: one that listens everywhere listens here, too.
+pub(in crate::cli) fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_its_url_or_by_its_path_alone() {
+        for (text, path) in [("sqlite:a.db", "a.db"), ("a.db", "a.db"), ("/a/b.db", "/a/b.db"), ("a:b.db", "a:b.db")] {
+            assert_eq!(named_store(text).unwrap(), PathBuf::from(path));
+        }
+        for text in ["", "sqlite:", "memory:", "postgres://x", "redis://x"] {
+            assert!(matches!(named_store(text), Err(Trouble::Unknown(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_listens_everywhere_is_asked_here() {
+        for (listen, asked) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")] {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), asked);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The admin port of a running node.
+
+use super::{Came, nobody, several, text};
+use crate::cli::trouble::Trouble;
+use crate::decide::time::Duration;
+use crate::http::admin::LIST_MAX;
+use crate::store::Listing;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde_json::Value;
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// A sweep may take its time; nothing else does.
+const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// The longest line of news: output comes in pieces of at most 64 KiB, and escaped it may grow sixfold.
+const NEWS_BYTES_MAX: usize = 1 << 20;
+
+/// The admin port of a running node.
+#[derive(Clone, Debug)]
+pub struct Port {
+    base: Url,
+    client: Client,
+}
+
+/// An answer, read.
+struct Heard {
+    status: StatusCode,
+    body: Value,
+}
+
+impl Port {
+    /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
+    pub fn new(address: &str, token: Option<&str>) -> Result<Self, Trouble> {
+        let cannot = |why: &str| Trouble::unknown(format!("`{address}` is no address of an admin port: {why}"));
+        let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
+            return Err(cannot("expected one such as http://127.0.0.1:3143"));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| Trouble::unknown("the token has characters that cannot be in a header"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
+        let client = client.redirect(reqwest::redirect::Policy::none()).build();
+        Ok(Self { base, client: client.map_err(|error| cannot(&words(&error)))? })
+    }
+
+    /// The status of a first question; `None` where nobody listens.
+    pub(super) async fn knock(&self) -> Option<StatusCode> {
+        let mut url = self.url(&["api", "events"]);
+        url.set_query(Some("limit=1"));
+        let asked = self.client.get(url).timeout(CONNECT_TIME).send();
+        asked.await.ok().map(|response| response.status())
+    }
+
+    pub(super) async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+        let mut events: Vec<Value> = Vec::new();
+        let mut before = listing.before.map(|id| id.to_string());
+        while events.len() < listing.limit {
+            let limit = (listing.limit - events.len()).min(LIST_MAX);
+            let mut url = self.url(&["api", "events"]);
+            url.query_pairs_mut().append_pair("limit", &limit.to_string());
+            let asked = [
+                ("source", &listing.source),
+                ("route", &listing.route),
+                ("state", &listing.state),
+                ("before", &before),
+            ];
+            for (name, value) in asked {
+                if let Some(value) = value {
+                    url.query_pairs_mut().append_pair(name, value);
+                }
+            }
+            let mut heard = self.ask(Method::GET, url).await?;
+            if heard.status != StatusCode::OK {
+                return Err(self.trouble(&heard));
+            }
+            let Value::Array(page) = heard.body["events"].take() else { return Err(self.stranger()) };
+            let full = page.len() >= limit;
+            events.extend(page);
+            before = events.last().map(|event| text(event, "event").to_owned());
+            if !full {
+                break;
+            }
+        }
+        Ok(events)
+    }
+
+    /// What runs of this source.
+    pub async fn running(&self, source: &str) -> Result<Vec<Value>, Trouble> {
+        let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));
+        self.list(Listing { source, state, limit: LIST_MAX, ..Listing::default() }).await
+    }
+
+    /// All that is known of the one event of this name.
+    pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
+        let heard = self.ask(Method::GET, self.url(&["api", "events", name])).await?;
+        match (heard.status, of_name(name, &heard)) {
+            (StatusCode::OK, _) => Ok(heard.body),
+            (_, Some(trouble)) => Err(trouble),
+            _ => Err(self.trouble(&heard)),
+        }
+    }
+
+    pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {
+        self.tell(Method::POST, &["api", "events", name, "replay"], name).await
+    }
+
+    pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
+        self.tell(Method::POST, &["api", "events", name, "cancel"], name).await
+    }
+
+    pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {
+        self.tell(Method::DELETE, &["api", "events", name], name).await
+    }
+
+    pub(super) async fn forget(&self) -> Result<Value, Trouble> {
+        let heard = self.ask(Method::POST, self.url(&["api", "forget"])).await?;
+        if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.trouble(&heard)) }
+    }
+
+    /// What happens, from now on.
+    pub async fn tail(&self) -> Result<News, Trouble> {
+        let response = self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.deaf(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(self.trouble(&read(response).await));
+        }
+        Ok(News { response, heard: Vec::new() })
+    }
+
+    async fn tell(&self, method: Method, path: &[&str], name: &str) -> Result<Came, Trouble> {
+        let heard = self.ask(method, self.url(path)).await?;
+        match (heard.status, of_name(name, &heard)) {
+            (StatusCode::OK, _) => Ok(Came::Done(heard.body)),
+            (_, Some(trouble)) => Err(trouble),
+            (StatusCode::CONFLICT | StatusCode::GONE, None) => {
+                Ok(Came::Refused(text(&heard.body, "reason").to_owned()))
+            }
+            _ => Err(self.trouble(&heard)),
+        }
+    }
+
+    /// The address with this path, each part of it escaped.
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
+    }
+
+    async fn ask(&self, method: Method, url: Url) -> Result<Heard, Trouble> {
+        let asked = self.client.request(method, url).timeout(ANSWER_TIME).send().await;
+        Ok(read(asked.map_err(|error| self.deaf(&error))?).await)
+    }
+
+    fn trouble(&self, heard: &Heard) -> Trouble {
+        let base = &self.base;
+        match (heard.status, text(&heard.body, "reason")) {
+            (StatusCode::UNAUTHORIZED, _) => Trouble::unknown(format!(
+                "{base} asks for a token; put one into HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
+            )),
+            (StatusCode::FORBIDDEN, "not_allowed") => Trouble::no(format!("this token may not do that at {base}")),
+            (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.stranger(),
+            (_, reason) => Trouble::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
+        }
+    }
+
+    fn stranger(&self) -> Trouble {
+        Trouble::unknown(format!(
+            "{} does not answer as hookonce's admin port does; is it the right address?",
+            self.base
+        ))
+    }
+
+    fn deaf(&self, error: &reqwest::Error) -> Trouble {
+        Trouble::unknown(format!("no node answers at {}: {}", self.base, words(error)))
+    }
+}
+
+/// The name was the trouble.
+fn of_name(name: &str, heard: &Heard) -> Option<Trouble> {
+    match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
+        ("unknown_event", _) => Some(nobody(name)),
+        ("several_events", Some(events)) => Some(several(name, events)),
+        _ => None,
+    }
+}
+
+async fn read(response: Response) -> Heard {
+    let status = response.status();
+    let body = response.bytes().await.unwrap_or_default();
+    Heard { status, body: serde_json::from_slice(&body).unwrap_or_default() }
+}
+
+/// The last cause is what people understand: "Connection refused".
+pub(in crate::cli) fn words(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if error.is_timeout() { "it took too long".into() } else { cause.to_string() }
+}
+
+/// Server-sent events, one after another.
+pub struct News {
+    response: Response,
+    heard: Vec<u8>,
+}
+
+impl News {
+    /// The next: its kind (`state`, `output`, `missed`) and its document. `None`: the node has stopped.
+    pub async fn next(&mut self) -> Result<Option<(String, Value)>, Trouble> {
+        loop {
+            if let Some(end) = self.heard.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.heard.drain(..end + 2).collect();
+                if let Some(news) = parse(&String::from_utf8_lossy(&block)) {
+                    return Ok(Some(news));
+                }
+                continue;
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) if self.heard.len() + chunk.len() <= NEWS_BYTES_MAX => self.heard.extend(chunk),
+                Ok(Some(_)) => return Err(Trouble::unknown("the node sent a line without an end")),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(Trouble::unknown(format!("the node is gone: {}", words(&error)))),
+            }
+        }
+    }
+}
+
+/// One block of server-sent events; comments, which only keep the connection alive, are none.
+fn parse(block: &str) -> Option<(String, Value)> {
+    let value = |name: &str| {
+        let lines = block.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        lines.map(str::trim_start).collect::<Vec<_>>().join("\n")
+    };
+    let data = serde_json::from_str(&value("data")).ok()?;
+    Some((value("event"), data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_news_has_a_kind_and_a_document_and_a_comment_is_none() {
+        let news = parse("event: state\ndata: {\"state\":\"done\"}\n\n");
+        assert_eq!(news, Some(("state".into(), serde_json::json!({ "state": "done" }))));
+        assert_eq!(parse(":\n\n"), None);
+        assert_eq!(parse("event: state\n\n"), None);
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_place_in_the_path() {
+        let port = Port::new("127.0.0.1:3143", None).unwrap();
+        let url = port.url(&["api", "events", "../forget?x=1/é"]);
+        assert_eq!(url.as_str(), "http://127.0.0.1:3143/api/events/..%2Fforget%3Fx=1%2F%C3%A9");
+        for wrong in ["", "ftp://x", "http://", "not an address"] {
+            assert!(matches!(Port::new(wrong, None), Err(Trouble::Unknown(_))), "{wrong}");
+        }
+        assert!(matches!(Port::new("127.0.0.1:1", Some("a\nb")), Err(Trouble::Unknown(_))));
+    }
+}

@@ -1,0 +1,167 @@
+//! `hookonce list`: events, newest first.
+
+use super::desk::{Purpose, Where, short, text};
+use super::paper::{Form, Paper, one_line};
+use super::table::{Cell, Table};
+use super::trouble::{Trouble, complain};
+use crate::config::Env;
+use crate::decide::id::EventId;
+use crate::store::Listing;
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// A column that is not cut.
+const WHOLE: usize = usize::MAX;
+/// A name or a value that is cut shorter than this says nothing.
+const LEAST: usize = 10;
+
+/// What to list.
+#[derive(Args, Debug)]
+pub struct List {
+    /// Only events of this source
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Only events on this route
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// Only events in this state
+    #[arg(long, value_name = "STATE", value_parser = ["waiting", "running", "done", "dead"])]
+    state: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    limit: u16,
+    /// Only events older than this one
+    #[arg(long, value_name = "EVENT")]
+    before: Option<String>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Lists events.
+pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+    let desk = asked.at.open(Purpose::Read, env).await?;
+    let before = match &asked.before {
+        Some(name) => text(&desk.show(name).await?, "event").parse::<EventId>().ok(),
+        None => None,
+    };
+    let limit = usize::from(asked.limit);
+    let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
+    let events = desk.list(Listing { source, route, state, before, limit }).await?;
+    let next = events.last().filter(|_| events.len() >= limit);
+    let paper = Paper::stdout(asked.json);
+    match paper.form {
+        Form::Json => {
+            let next = next.map(|event| event["event"].clone());
+            writeln!(out, "{:#}", json!({ "events": events, "next": next }))?;
+        }
+        Form::Lines => events.iter().try_for_each(|event| writeln!(out, "{}", line(event)))?,
+        Form::Screen(_) if events.is_empty() => complain("no events"),
+        Form::Screen(width) => {
+            write!(out, "{}", table(asked, &events, &paper).render(&paper, width))?;
+            if let Some(last) = next {
+                let more = format!("older ones: --before {}", short(last));
+                writeln!(out, "{}", paper.paint("2", &more))?;
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// One event for other programs. The columns are always these, whatever the event's fields are.
+fn line(event: &Value) -> String {
+    let how = [text(event, "how"), text(event, "cause")].concat();
+    let (attempt, fields) = (event["attempt"].to_string(), event["fields"].to_string());
+    let cells = [
+        text(event, "event"),
+        text(event, "state"),
+        &how,
+        text(event, "source"),
+        text(event, "route"),
+        text(event, "received_at"),
+        &attempt,
+        text(event, "delivery"),
+        &fields,
+    ];
+    cells.map(one_line).join("\t")
+}
+
+fn table(asked: &List, events: &[Value], paper: &Paper) -> Table {
+    let mut table = Table::default().column("event", WHOLE).column("state", WHOLE).column("received", WHOLE);
+    let mut named = Vec::new();
+    for (name, wanted) in [("source", &asked.source), ("route", &asked.route)] {
+        if wanted.is_none() {
+            table = table.column(name, LEAST);
+            named.push(name);
+        }
+    }
+    let fields = fields(events);
+    for name in &fields {
+        table = table.column(name, LEAST);
+    }
+    for event in events {
+        let (state, code) = state(event);
+        let mut cells = vec![Cell::new(short(event), "1"), Cell::new(state, code)];
+        cells.push(Cell::new(paper.ago(&event["received_at"]), ""));
+        cells.extend(named.iter().map(|name| Cell::new(one_line(text(event, name)), "")));
+        cells.extend(fields.iter().map(|name| Cell::new(value(&event["fields"][name]), "")));
+        table.row(cells);
+    }
+    table
+}
+
+/// The fields that the listed events have, those of most events first.
+fn fields(events: &[Value]) -> Vec<&str> {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for (name, _) in events.iter().filter_map(|event| event["fields"].as_object()).flatten() {
+        match counts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((name, 1)),
+        }
+    }
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(name, _)| name).collect()
+}
+
+/// A field's value as people read it.
+pub(super) fn value(value: &Value) -> String {
+    match value {
+        Value::String(text) => one_line(text),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// The state's word, with how or why it is over, and its colour.
+pub(super) fn state(event: &Value) -> (String, &'static str) {
+    let word = text(event, "state");
+    let how = [text(event, "how"), text(event, "cause")].concat();
+    match (word, &*how) {
+        ("done", "acted") => (word.to_owned(), "32"),
+        ("done", _) => (format!("{word}: {how}"), "2"),
+        ("dead", _) => (format!("{word}: {how}"), "31"),
+        ("running", _) => (word.to_owned(), "36"),
+        _ => (word.to_owned(), "33"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_are_the_fields_that_most_events_have() {
+        let events = [json!({ "fields": { "b": 1 } }), json!({ "fields": { "a": 1, "b": 2 } }), json!({})];
+        assert_eq!(fields(&events), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_line_for_programs_has_the_same_columns_whatever_is_in_it() {
+        let event = json!({ "event": "e", "state": "dead", "cause": "failed", "source": "s", "route": "a\tb",
+            "received_at": "t", "attempt": 2, "delivery": null, "fields": { "x": "1\n2" } });
+        assert_eq!(line(&event), "e\tdead\tfailed\ts\ta\\tb\tt\t2\t\t{\"x\":\"1\\n2\"}");
+    }
+}

@@ -1,0 +1,98 @@
+//! `hookonce replay`: gives events another life. They run again, with the body they came with.
+
+use super::consent::consent;
+use super::desk::{Came, Desk, Purpose, Where, short, text};
+use super::paper::{Form, Paper};
+use super::trouble::{Trouble, complain};
+use crate::config::Env;
+use crate::store::Listing;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Events replayed by one command.
+const REPLAY_MAX: usize = 10_000;
+
+/// What to replay.
+#[derive(Args, Debug)]
+pub struct Replay {
+    /// Their ids, the ends of their ids, or ids of their deliveries
+    #[arg(required_unless_present = "state", value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
+    events: Vec<String>,
+    /// All events in this state
+    #[arg(long, value_name = "STATE", value_parser = ["done", "dead"], conflicts_with = "events")]
+    state: Option<String>,
+    /// Only those of this source
+    #[arg(long, value_name = "NAME", requires = "state")]
+    source: Option<String>,
+    /// Only those on this route
+    #[arg(long, value_name = "NAME", requires = "state")]
+    route: Option<String>,
+    /// Yes, also when it is more than one
+    #[arg(long)]
+    yes: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Replays events, the oldest first: of several changes of one subject the last one is the newest again.
+pub async fn replay(asked: &Replay, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+    let desk = asked.at.open(Purpose::Write, env).await?;
+    let mut events = chosen(asked, &desk).await?;
+    events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));
+    events.dedup_by(|a, b| a["event"] == b["event"]);
+    if events.len() > 1 {
+        consent(&format!("{} events would run again.", events.len()), asked.yes).await?;
+    }
+    let paper = Paper::stdout(asked.json);
+    let (mut replayed, mut refused) = (Vec::new(), Vec::new());
+    for event in &events {
+        match desk.replay(text(event, "event")).await {
+            Ok(Came::Done(now)) => {
+                if paper.form != Form::Json {
+                    let runs = if matches!(desk, Desk::Store(_)) { ": it runs when a node is started" } else { "" };
+                    writeln!(out, "replayed {}, life {}{runs}", short(&now), now["life"])?;
+                }
+                replayed.push(now);
+            }
+            Ok(Came::Refused(why)) => {
+                complain(format!("{} was not replayed: {why}", short(event)));
+                refused.push(json!({ "event": event["event"], "reason": why }));
+            }
+            Err(trouble) => {
+                let so_far = format!("{trouble}; {} of {} were replayed before that", replayed.len(), events.len());
+                return Err(if events.len() == 1 { trouble } else { Trouble::unknown(so_far) });
+            }
+        }
+    }
+    let code = u8::from(!refused.is_empty());
+    match paper.form {
+        Form::Json => writeln!(out, "{:#}", json!({ "replayed": replayed, "refused": refused }))?,
+        Form::Screen(_) | Form::Lines if events.is_empty() => complain("no event matches; nothing was done"),
+        Form::Screen(_) | Form::Lines => {}
+    }
+    Ok(code)
+}
+
+async fn chosen(asked: &Replay, desk: &Desk) -> Result<Vec<Value>, Trouble> {
+    if asked.state.is_some() {
+        let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
+        let events = desk.list(Listing { source, route, state, before: None, limit: REPLAY_MAX + 1 }).await?;
+        if events.len() > REPLAY_MAX {
+            return Err(Trouble::no(format!(
+                "more than {REPLAY_MAX} events match; choose fewer with --source or --route"
+            )));
+        }
+        return Ok(events);
+    }
+    // All names are looked up before anything runs: a slip in the last one must not leave half of it done.
+    let mut events = Vec::new();
+    for name in &asked.events {
+        events.push(desk.show(name).await?);
+    }
+    Ok(events)
+}

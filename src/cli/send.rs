@@ -1,0 +1,290 @@
+//! `hookonce send`: a delivery as its sender would sign and send it.
+
+mod letter;
+
+use super::desk::{News, Port, Where, short, text};
+use super::paper::{Form, Paper, one_line, tame};
+use super::show::{Output, Sheet};
+use super::tail::{Teller, to_the_end};
+use super::trouble::{Trouble, complain};
+use crate::config::{self, Config, Env, size_text};
+use crate::decide::nearest::nearest;
+use crate::decide::source::Source;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::clock::Clock;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use letter::Letter;
+use reqwest::Url;
+use serde_json::{Value, json};
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How long an answer may take: longer than any sender waits.
+const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// How much of an answer that is not ours is shown.
+const SHOWN_CHARS: usize = 200;
+
+/// What to send.
+#[derive(Args, Debug)]
+pub struct Send {
+    /// The body; `-` reads standard input
+    #[arg(value_name = "FILE", required_unless_present = "sample")]
+    file: Option<PathBuf>,
+    /// Make a body up: something new that this source would let through
+    #[arg(long, conflicts_with = "file")]
+    sample: bool,
+    /// The source whose sender this is; may be left out if there is only one
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Set a field before sending: tag=main
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+    /// The delivery id; a new one unless it is given
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    id: Option<String>,
+    /// Send the same delivery so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    times: u16,
+    /// Where to; else the config's own address
+    #[arg(long)]
+    url: Option<String>,
+    /// Wait until the event is over, showing its output
+    #[arg(long)]
+    wait: bool,
+    /// For programs: one document per line
+    #[arg(long)]
+    json: bool,
+    /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// With --wait: the node's admin port, if it is not the config's
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// With --wait: the variable with the admin port's token
+    #[arg(long, value_name = "NAME", default_value = "HOOKONCE_ADMIN_TOKEN")]
+    token_env: String,
+}
+
+/// What the node answered.
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+    events: Vec<String>,
+}
+
+/// Sends a delivery, and follows what comes of it.
+pub async fn send(asked: &Send, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+    let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
+    let source = source(asked, &config)?;
+    let clock = Clock::wall(Timestamp::default());
+    let letter = write(asked, &config, &source, clock.now())?;
+    let url = address(asked, &config, &source, &letter)?;
+    let paper = Paper::stdout(asked.json);
+    let mut watch = if asked.wait { Some(Watch::begin(asked, env).await?) } else { None };
+    let client = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none()).build();
+    let client = client.map_err(|error| Trouble::unknown(format!("cannot send: {error}")))?;
+    let (mut code, mut events) = (0, Vec::new());
+    for _ in 0..asked.times {
+        let answer = post(&client, &url, &letter, &letter.headers(&source, clock.now())).await?;
+        answer.print(&paper, out)?;
+        code = code.max(u8::from(!(200..300).contains(&answer.status)));
+        for event in answer.events {
+            if !events.contains(&event) {
+                events.push(event);
+            }
+        }
+    }
+    match &mut watch {
+        Some(watch) => Ok(code.max(watch.end(&events, paper, &clock, out).await?)),
+        None => Ok(code),
+    }
+}
+
+/// Somebody who waits for what comes of it, and began to listen before it was sent.
+struct Watch {
+    port: Port,
+    news: News,
+}
+
+impl Watch {
+    async fn begin(asked: &Send, env: Env<'_>) -> Result<Self, Trouble> {
+        let (config, admin, token_env) = (asked.config.clone(), asked.admin.clone(), asked.token_env.clone());
+        let port = Where { config, store: None, admin, token_env }.port(env).await?;
+        Ok(Self { news: port.tail().await?, port })
+    }
+
+    /// Waits until all of them are over; says how they ended, and whether well.
+    async fn end(
+        &mut self,
+        events: &[String],
+        paper: Paper,
+        clock: &Clock,
+        out: &mut impl Write,
+    ) -> Result<u8, Trouble> {
+        if events.is_empty() {
+            complain("there is no event to wait for");
+            return Ok(1);
+        }
+        let mut open = Vec::new();
+        for event in events {
+            if !self.port.show(event).await?["ended_at"].is_string() {
+                open.push(event.clone());
+            }
+        }
+        to_the_end(&mut self.news, &open, &mut Teller::new(paper), out).await?;
+        let mut code = 0;
+        for event in events {
+            let story = self.port.show(event).await?;
+            code = code.max(u8::from(text(&story, "state") != "done"));
+            if paper.form == Form::Json {
+                writeln!(out, "{}", json!({ "kind": "end", "end": story }))?;
+                continue;
+            }
+            let mut sheet = Sheet { paper: Paper { now: clock.now(), ..paper }, out };
+            sheet.standing(&story)?;
+            if !open.contains(event) {
+                sheet.attempts(&story, Output::Tail)?;
+            }
+        }
+        Ok(code)
+    }
+}
+
+fn source(asked: &Send, config: &Config) -> Result<Arc<Source>, Trouble> {
+    let names: Vec<_> = config.sources.iter().map(|source| &*source.name).collect();
+    match (&asked.source, &config.sources[..]) {
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => {
+            Err(Trouble::unknown(format!("there are several sources; name one with --source: {}", names.join(", "))))
+        }
+        (Some(name), all) => all.iter().find(|source| *source.name == **name).cloned().ok_or_else(|| {
+            let meant = nearest(name, names.iter().copied()).map(|name| format!("; did you mean `{name}`?"));
+            let (all, meant) = (names.join(", "), meant.unwrap_or_default());
+            Trouble::unknown(format!("the config has no source `{}`: {all}{meant}", one_line(name)))
+        }),
+    }
+}
+
+fn write(asked: &Send, config: &Config, source: &Source, now: Timestamp) -> Result<Letter, Trouble> {
+    let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    let mut letter = match &asked.file {
+        Some(path) => {
+            let mut letter = Letter::of(read(path, source.body_max)?, id);
+            if asked.id.is_some() {
+                letter.name(source)?;
+            }
+            letter
+        }
+        None => Letter::sample(source, config.notes.get(&source.name).and_then(|notes| notes.preset), id, now)?,
+    };
+    letter.set(source, &asked.set)?;
+    Ok(letter)
+}
+
+/// The bytes of a file, or of standard input, as far as the source would take them.
+fn read(path: &Path, most: usize) -> Result<Vec<u8>, Trouble> {
+    let name = path.display();
+    let cannot = |error: &io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Trouble::unknown(format!("there is no file {name}")),
+        io::ErrorKind::IsADirectory => Trouble::unknown(format!("{name} is a folder; name a file in it")),
+        io::ErrorKind::PermissionDenied => Trouble::unknown(format!("not allowed to read {name}")),
+        _ => Trouble::unknown(format!("{name} cannot be read: {error}")),
+    };
+    let limit = most as u64 + 1;
+    let mut body = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(limit).read_to_end(&mut body)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut body))
+    };
+    read.map_err(|error| cannot(&error))?;
+    if body.len() > most {
+        return Err(Trouble::unknown(format!("{name} is longer than its source takes: {}", size_text(most))));
+    }
+    Ok(body)
+}
+
+/// The URL that is named, with the source's path where it has none; else where the config's node listens.
+fn address(asked: &Send, config: &Config, source: &Source, letter: &Letter) -> Result<Url, Trouble> {
+    let named = match &asked.url {
+        Some(url) if url.contains("://") => url.clone(),
+        Some(address) => format!("http://{address}"),
+        None if config.listen.port() == 0 => {
+            return Err(Trouble::unknown("the config lets the system choose the port; name the address with --url"));
+        }
+        None => format!("http://{}", super::desk::reachable(config.listen)),
+    };
+    let cannot = |why: String| Trouble::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
+    let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(cannot("expected http:// or https://".into()));
+    }
+    if matches!(url.path(), "" | "/") {
+        url.set_path(&source.path);
+    }
+    for (name, value) in letter.query() {
+        url.query_pairs_mut().append_pair(name, value);
+    }
+    Ok(url)
+}
+
+async fn post(
+    client: &reqwest::Client,
+    url: &Url,
+    letter: &Letter,
+    headers: &[(String, String)],
+) -> Result<Answer, Trouble> {
+    let mut request = client.post(url.clone()).body(letter.body.clone());
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let failed = |error: &reqwest::Error| {
+        let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
+        Trouble::unknown(format!("could not send to {url}: {}{hint}", super::desk::words(error)))
+    };
+    let response = request.send().await.map_err(|error| failed(&error))?;
+    let status = response.status().as_u16();
+    let named = response.headers().get("hookonce-event").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let body = response.bytes().await.map_err(|error| failed(&error))?.to_vec();
+    let document: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let several = document["events"].as_array().into_iter().flatten();
+    let events = several.filter_map(|id| id.as_str().map(str::to_owned)).chain(named).collect();
+    Ok(Answer { status, body, events })
+}
+
+impl Answer {
+    fn print(&self, paper: &Paper, out: &mut impl Write) -> io::Result<()> {
+        let document = serde_json::from_slice(&self.body).ok();
+        if paper.form == Form::Json {
+            let body = document.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into());
+            let answer = json!({ "kind": "answer", "status": self.status, "events": self.events, "answer": body });
+            return writeln!(out, "{answer}");
+        }
+        let code = if (200..300).contains(&self.status) { "32" } else { "31" };
+        let status = paper.paint(code, &self.status.to_string());
+        writeln!(out, "{status} {}", self.words(&document.unwrap_or_default()))
+    }
+
+    /// The word, the event, and the reason; what is not ours is shown as it is.
+    fn words(&self, answer: &Value) -> String {
+        let word = text(answer, "status");
+        let ids: Vec<_> = self.events.iter().map(|event| short(&json!({ "event": event }))).collect();
+        let named = if ids.is_empty() { String::new() } else { format!(" {}", ids.join(" ")) };
+        if word.is_empty() {
+            let body = String::from_utf8_lossy(&self.body);
+            let shown: String = one_line(&tame(&body)).chars().take(SHOWN_CHARS).collect();
+            return format!("{}{named}", if shown.is_empty() { "without a body" } else { &shown });
+        }
+        let told =
+            ["state", "cause", "how", "same", "field", "reason"].into_iter().filter(|name| answer[name].is_string());
+        let told: String = told
+            .map(|name| match name {
+                "reason" => format!(": {}", one_line(text(answer, name))),
+                _ => format!(", {name} {}", one_line(text(answer, name))),
+            })
+            .collect();
+        format!("{word}{named}{told}")
+    }
+}

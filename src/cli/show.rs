@@ -1,0 +1,251 @@
+//! `hookonce show`: all that is known of one event, and why it stands where it stands.
+
+use super::desk::{Purpose, Where, text};
+use super::list::{state, value};
+use super::paper::{Form, Paper, one_line, tame};
+use super::trouble::Trouble;
+use crate::config::Env;
+use crate::decide::time::Timestamp;
+use crate::store::standing::length;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// Lines of output that are shown unless all are asked for.
+const OUTPUT_LINES: usize = 10;
+/// Where what is told begins.
+const INDENT: usize = 12;
+
+/// What to show.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Its id, the end of its id, or the id of a delivery of it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    event: String,
+    /// All of the output, not only its end
+    #[arg(long)]
+    output: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// How much of an attempt's output is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Output {
+    /// The last lines.
+    Tail,
+    /// All that is kept.
+    All,
+}
+
+/// Shows one event.
+pub async fn show(asked: &Show, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+    let desk = asked.at.open(Purpose::Read, env).await?;
+    let story = desk.show(&asked.event).await?;
+    let paper = Paper::stdout(asked.json);
+    match paper.form {
+        Form::Json => writeln!(out, "{story:#}")?,
+        Form::Screen(_) | Form::Lines => {
+            let output = if asked.output { Output::All } else { Output::Tail };
+            Sheet { paper, out }.story(&story, output)?;
+        }
+    }
+    Ok(0)
+}
+
+/// A page of labels and what is told beside them.
+pub(super) struct Sheet<'o, W> {
+    pub(super) paper: Paper,
+    pub(super) out: &'o mut W,
+}
+
+impl<W: Write> Sheet<'_, W> {
+    fn story(&mut self, story: &Value, output: Output) -> io::Result<()> {
+        self.tell("event", text(story, "event"))?;
+        self.standing(story)?;
+        self.tell("source", &format!("{}, route {}", text(story, "source"), text(story, "route")))?;
+        self.tell("received", &self.paper.moment(&story["received_at"]))?;
+        if story["ended_at"].is_string() {
+            self.tell("ended", &self.paper.moment(&story["ended_at"]))?;
+        }
+        self.fields(story)?;
+        self.tell("once per", &identities(story))?;
+        self.deliveries(story)?;
+        let body = if story["has_body"] == true { "kept" } else { "no longer kept, so it cannot be replayed" };
+        self.tell("body", body)?;
+        self.attempts(story, output)?;
+        self.receipt(story, output)
+    }
+
+    /// The sentence that says why it stands where it stands, its word in the state's colour.
+    pub(super) fn standing(&mut self, story: &Value) -> io::Result<()> {
+        let why = text(story, "why");
+        let (word, rest) = why.split_once(':').unwrap_or((why, ""));
+        let (_, code) = state(story);
+        let lines = self.paper.wrap(one_line(rest).trim_start(), INDENT + word.len() + 2);
+        let first = format!("{}: {}", self.paper.paint(code, word), lines.first().map_or("", |line| line));
+        self.label("state", &first)?;
+        lines.iter().skip(1).try_for_each(|line| self.label("", line))
+    }
+
+    fn fields(&mut self, story: &Value) -> io::Result<()> {
+        let Some(fields) = story["fields"].as_object() else { return Ok(()) };
+        let widest = fields.keys().map(|name| name.chars().count()).max().unwrap_or(0);
+        let mut label = "fields";
+        for (name, found) in fields {
+            self.label(std::mem::take(&mut label), &format!("{name:<widest$}  {}", value(found)))?;
+        }
+        Ok(())
+    }
+
+    fn deliveries(&mut self, story: &Value) -> io::Result<()> {
+        let first = story["delivery"].as_str().map_or("without an id".to_owned(), one_line);
+        self.label("deliveries", &first)?;
+        let empty = Vec::new();
+        let seen = story["deliveries"].as_array().unwrap_or(&empty);
+        for sighting in seen {
+            let id = sighting["delivery"].as_str().map_or("without an id".to_owned(), one_line);
+            let (at, same) = (self.paper.ago(&sighting["at"]), same(text(sighting, "same")));
+            self.label("", &format!("{id}  duplicate, {at}: {same}"))?;
+        }
+        let more = story["duplicates"].as_u64().unwrap_or(0).saturating_sub(seen.len() as u64);
+        if more > 0 { self.label("", &format!("and {more} more duplicates")) } else { Ok(()) }
+    }
+
+    pub(super) fn attempts(&mut self, story: &Value, output: Output) -> io::Result<()> {
+        let mut label = "attempts";
+        for tried in story["attempts"].as_array().into_iter().flatten() {
+            self.tell(std::mem::take(&mut label), &self.tried(tried, story["life"] != 1))?;
+            self.output(text(tried, "output"), output)?;
+        }
+        Ok(())
+    }
+
+    fn tried(&self, tried: &Value, lives: bool) -> String {
+        let time = |member: &str| Timestamp::parse(text(tried, member)).unwrap_or_default();
+        let took = length(time("ended_at").since(time("started_at")));
+        let life = if lives { format!("life {}, ", tried["life"]) } else { String::new() };
+        let why = tame(text(tried, "why")).replace('\n', " ");
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        let ago = self.paper.ago(&tried["ended_at"]);
+        format!("{life}attempt {} {} after {took}, {ago}{why}", tried["attempt"], text(tried, "outcome"))
+    }
+
+    fn output(&mut self, text: &str, output: Output) -> io::Result<()> {
+        let tamed = tame(text);
+        let lines: Vec<_> = tamed.lines().collect();
+        let skipped = if output == Output::All { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
+        if skipped > 0 {
+            let more = format!("… {skipped} lines before; --output shows all");
+            self.label("", &format!("  {}", self.paper.paint("2", &more)))?;
+        }
+        lines[skipped..].iter().try_for_each(|line| self.label("", &format!("  {}", self.paper.paint("2", line))))
+    }
+
+    fn receipt(&mut self, story: &Value, output: Output) -> io::Result<()> {
+        let Some(receipt) = story.get("receipt") else { return Ok(()) };
+        let body = text(receipt, "body");
+        let cut = if receipt["cut"] == true { ", not whole" } else { "" };
+        self.tell("receipt", &format!("{}, {} bytes{cut}", receipt["status"], body.len()))?;
+        self.output(body, output)
+    }
+
+    /// A label and text beside it, in as many lines as it takes.
+    fn tell(&mut self, label: &str, text: &str) -> io::Result<()> {
+        let mut label = label;
+        for line in self.paper.wrap(&one_line(text), INDENT) {
+            self.label(std::mem::take(&mut label), &line)?;
+        }
+        Ok(())
+    }
+
+    fn label(&mut self, label: &str, line: &str) -> io::Result<()> {
+        let label = self.paper.paint(if label.is_empty() { "" } else { "2" }, &format!("{label:<INDENT$}"));
+        writeln!(self.out, "{}", format!("{label}{line}").trim_end())
+    }
+}
+
+fn identities(story: &Value) -> String {
+    let words = story["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words: Vec<_> = words.map(same).collect();
+    if words.is_empty() { "nothing".into() } else { words.join(" · ") }
+}
+
+/// An identity in words.
+fn same(word: &str) -> String {
+    match word {
+        "delivery" => "the delivery id".into(),
+        "body" => "the body".into(),
+        "change" => "the change".into(),
+        fields => one_line(fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::problem::Ink;
+    use serde_json::json;
+
+    fn told(story: &Value, form: Form, ink: Ink, output: Output) -> String {
+        let mut out = Vec::new();
+        let paper = Paper { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
+        Sheet { paper, out: &mut out }.story(story, output).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn story() -> Value {
+        let lines = (1..=12).fold(String::new(), |all, n| format!("{all}line {n}\n"));
+        json!({
+            "event": "019c3812-0000-7000-8000-00003fa9c01e", "source": "ghcr", "route": "deploy", "delivery": "f168a0a0",
+            "fields": { "package": "jamiec_ts", "tag": "latest\u{1b}[31m" }, "state": "dead", "cause": "failed",
+            "received_at": "2026-02-07T16:20:40.5Z", "ended_at": "2026-02-07T16:21:00Z", "life": 1,
+            "why": "dead: it failed because step 1 of block 1 exited with 1: docker compose pull",
+            "identities": ["delivery", "body", "change"], "duplicates": 3,
+            "deliveries": [{ "at": "2026-02-07T16:20:50Z", "delivery": "f27359e0", "same": "change" }],
+            "attempts": [{ "life": 1, "attempt": 1, "started_at": "2026-02-07T16:20:41Z", "outcome": "failed",
+                "ended_at": "2026-02-07T16:20:41.829Z", "why": "step 1 of block 1 exited with 1", "output": lines }],
+            "has_body": false, "receipt": { "status": 500, "headers": [], "body": "no", "cut": false },
+        })
+    }
+
+    #[test]
+    fn an_event_is_told_on_one_page() {
+        let page = told(&story(), Form::Lines, Ink::Plain, Output::Tail);
+        let expected = "event       019c3812-0000-7000-8000-00003fa9c01e
+state       dead: it failed because step 1 of block 1 exited with 1: docker compose pull
+source      ghcr, route deploy
+received    2026-02-07 16:20:40 UTC (9m ago)
+ended       2026-02-07 16:21:00 UTC (9m ago)
+fields      package  jamiec_ts
+            tag      latest
+once per    the delivery id · the body · the change
+deliveries  f168a0a0
+            f27359e0  duplicate, 9m ago: the change
+            and 2 more duplicates
+body        no longer kept, so it cannot be replayed
+attempts    attempt 1 failed after 829ms, 9m ago: step 1 of block 1 exited with 1
+              … 2 lines before; --output shows all
+              line 3
+";
+        assert!(page.starts_with(expected), "{page}");
+        assert!(page.ends_with("  line 12\nreceipt     500, 2 bytes\n              no\n"), "{page}");
+        assert!(told(&story(), Form::Lines, Ink::Plain, Output::All).contains("              line 1\n"));
+    }
+
+    #[test]
+    fn a_page_fits_its_terminal_and_has_colours_only_there() {
+        let page = told(&story(), Form::Screen(50), Ink::Colour, Output::Tail);
+        assert!(
+            page.contains("\x1b[31mdead\x1b[0m: it failed because step 1 of\n            block 1 exited"),
+            "{page}"
+        );
+        let plain = told(&story(), Form::Screen(50), Ink::Plain, Output::Tail);
+        assert!(plain.lines().all(|line| line.chars().count() <= 52), "{plain}");
+        assert!(!plain.contains('\x1b'));
+    }
+}

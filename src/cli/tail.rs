@@ -1,0 +1,257 @@
+//! `hookonce tail`: what happens on a node, while it happens.
+
+use super::desk::{News, Port, Where, short, text};
+use super::list::{state, value};
+use super::paper::{Form, Paper, one_line, tame};
+use super::trouble::{Trouble, complain};
+use crate::config::Env;
+use crate::decide::time::Timestamp;
+use crate::store::clock::Clock;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+/// A line of output that goes on without an end is shown in pieces of this length.
+const LINE_BYTES_MAX: usize = 4 << 10;
+
+/// What to follow.
+#[derive(Args, Debug)]
+pub struct Tail {
+    /// Only events of this source
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Only this event, to its end
+    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
+    event: Option<String>,
+    /// For programs: one document per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Follows a node until it stops, the event ends, or a person has seen enough.
+pub async fn tail(asked: &Tail, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+    let port = asked.at.port(env).await?;
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Ok(0),
+        followed = follow(asked, &port, out) => followed,
+    }
+}
+
+async fn follow(asked: &Tail, port: &Port, out: &mut impl Write) -> Result<u8, Trouble> {
+    let mut news = port.tail().await?; // before anything is looked up, so that nothing is missed between the two
+    let mut teller = Teller::new(Paper::stdout(asked.json));
+    let only = match &asked.event {
+        Some(name) => {
+            let story = port.show(name).await?;
+            if story["ended_at"].is_string() {
+                complain(format!("{} is over: `hookonce show {}` tells how", short(&story), short(&story)));
+                return Ok(0);
+            }
+            Some(text(&story, "event").to_owned())
+        }
+        None => None,
+    };
+    let mut wanted = Wanted { source: asked.source.clone(), only, known: BTreeSet::new() };
+    wanted.learn(port).await?;
+    while let Some((kind, document)) = news.next().await? {
+        if wanted.wants(&kind, &document) {
+            teller.tell(&kind, &document, out)?;
+        }
+        if wanted.only.is_some() && wanted.wants(&kind, &document) && document["ended_at"].is_string() {
+            return Ok(0);
+        }
+    }
+    teller.flush(out)?;
+    complain("the node has stopped");
+    Ok(0)
+}
+
+/// Which news.
+struct Wanted {
+    source: Option<String>,
+    only: Option<String>,
+    /// Events of the source, since output names only its event.
+    known: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// What is running already writes output too.
+    async fn learn(&mut self, port: &Port) -> Result<(), Trouble> {
+        if let Some(source) = self.source.clone() {
+            for event in port.running(&source).await? {
+                self.known.insert(text(&event, "event").to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn wants(&mut self, kind: &str, document: &Value) -> bool {
+        let event = text(document, "event");
+        if let (Some(source), "state") = (&self.source, kind) {
+            if text(document, "source") != source {
+                return false;
+            }
+            self.known.insert(event.to_owned());
+        }
+        let of_source = self.source.is_none() || kind == "missed" || self.known.contains(event);
+        of_source && self.only.as_ref().is_none_or(|only| only == event)
+    }
+}
+
+/// Tells news, line by line.
+pub(super) struct Teller {
+    paper: Paper,
+    clock: Clock,
+    /// The beginning of a line of output whose end has not come yet, by event.
+    open: BTreeMap<String, String>,
+}
+
+impl Teller {
+    pub(super) fn new(paper: Paper) -> Self {
+        Self { paper, clock: Clock::wall(Timestamp::default()), open: BTreeMap::new() }
+    }
+
+    /// Tells one piece of news; what is told is written at once.
+    pub(super) fn tell(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), Trouble> {
+        if self.paper.form == Form::Json {
+            let mut line = json!({ "kind": kind });
+            if let (Some(line), Some(document)) = (line.as_object_mut(), document.as_object()) {
+                line.extend(document.clone());
+            }
+            writeln!(out, "{line}")?;
+        } else {
+            match kind {
+                "state" => {
+                    self.close(text(document, "event"), out)?;
+                    writeln!(out, "{}", self.change(document))?;
+                }
+                "output" => self.output(document, out)?,
+                _ => writeln!(out, "{} pieces of news were missed: this reads too slowly", document["missed"])?,
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Tells the lines that were begun and not ended.
+    pub(super) fn flush(&mut self, out: &mut impl Write) -> Result<(), Trouble> {
+        let events: Vec<_> = self.open.keys().cloned().collect();
+        events.iter().try_for_each(|event| self.close(event, out))
+    }
+
+    fn change(&self, event: &Value) -> String {
+        let now = self.clock.now().to_string();
+        let (_, code) = state(event);
+        let word = self.paper.paint(code, &format!("{:<7}", text(event, "state")));
+        let mut told = vec![now.get(11..23).unwrap_or(&now).to_owned(), word, self.paper.paint("1", &short(event))];
+        let attempt = event["attempt"].as_u64().unwrap_or(0);
+        told.extend(
+            ["source", "route", "cause", "how"]
+                .into_iter()
+                .filter(|name| event[name].is_string())
+                .map(|name| format!("{name}={}", one_line(text(event, name)))),
+        );
+        let begins = matches!((text(event, "state"), attempt), ("waiting", 0) | ("running", 1));
+        let fields = event["fields"].as_object().into_iter().flatten().filter(|_| begins);
+        told.extend(fields.map(|(name, found)| format!("{name}={}", value(found))));
+        if attempt > 0 {
+            told.push(format!("attempt={attempt}"));
+        }
+        told.join(" ")
+    }
+
+    fn output(&mut self, chunk: &Value, out: &mut impl Write) -> Result<(), Trouble> {
+        let event = text(chunk, "event");
+        let mut open = self.open.remove(event).unwrap_or_default();
+        open += text(chunk, "text");
+        while let Some(end) = open.find('\n') {
+            let rest = open.split_off(end + 1);
+            self.line(event, open.trim_end_matches(['\r', '\n']), out)?;
+            open = rest;
+        }
+        if open.len() > LINE_BYTES_MAX {
+            self.line(event, &open, out)?;
+        } else if !open.is_empty() {
+            self.open.insert(event.to_owned(), open);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, event: &str, out: &mut impl Write) -> Result<(), Trouble> {
+        match self.open.remove(event) {
+            Some(line) => self.line(event, &line, out),
+            None => Ok(()),
+        }
+    }
+
+    fn line(&self, event: &str, line: &str, out: &mut impl Write) -> Result<(), Trouble> {
+        for line in tame(line).lines() {
+            let id = short(&json!({ "event": event }));
+            writeln!(out, "{} {line}", self.paper.paint("2", &format!("{id} |")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Follows these events to their end; what they are told is written at once.
+pub(super) async fn to_the_end(
+    news: &mut News,
+    events: &[String],
+    teller: &mut Teller,
+    out: &mut impl Write,
+) -> Result<(), Trouble> {
+    let mut left: BTreeSet<&str> = events.iter().map(String::as_str).collect();
+    while !left.is_empty() {
+        let Some((kind, document)) = news.next().await? else {
+            return Err(Trouble::unknown("the node has stopped before it ended"));
+        };
+        let event = text(&document, "event");
+        if left.contains(event) {
+            teller.tell(&kind, &document, out)?;
+        }
+        if document["ended_at"].is_string() {
+            left.remove(event);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::problem::Ink;
+
+    fn told(news: &[(&str, Value)]) -> String {
+        let paper = Paper { form: Form::Lines, ink: Ink::Plain, now: Timestamp(0) };
+        let (mut teller, mut out) = (Teller::new(paper), Vec::new());
+        for (kind, document) in news {
+            teller.tell(kind, document, &mut out).unwrap();
+        }
+        teller.flush(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn output_is_told_in_whole_lines_of_one_event_each() {
+        let chunk = |event: &str, text: &str| ("output", json!({ "event": event, "text": text }));
+        let news = [chunk("aaaaaaaa", "one\ntw"), chunk("bbbbbbbb", "other\r\n"), chunk("aaaaaaaa", "o\nrest\u{7}")];
+        assert_eq!(told(&news), "aaaaaaaa | one\nbbbbbbbb | other\naaaaaaaa | two\naaaaaaaa | rest\\u{7}\n");
+        let long = "x".repeat(LINE_BYTES_MAX + 1);
+        assert_eq!(told(&[chunk("aaaaaaaa", &long)]), format!("aaaaaaaa | {long}\n"));
+    }
+
+    #[test]
+    fn a_change_of_state_is_one_line_with_its_fields_where_it_begins() {
+        let event = json!({ "event": "019c-3fa9c01e", "state": "running", "source": "ghcr", "route": "deploy",
+            "fields": { "tag": "a\nb" }, "attempt": 1 });
+        let line = told(&[("state", event.clone())]);
+        assert_eq!(&line[12..], " running 3fa9c01e source=ghcr route=deploy tag=a\\nb attempt=1\n");
+        let mut done = event;
+        (done["state"], done["how"], done["ended_at"]) = ("done".into(), "acted".into(), "t".into());
+        assert_eq!(&told(&[("state", done)])[12..], " done    3fa9c01e source=ghcr route=deploy how=acted attempt=1\n");
+    }
+}

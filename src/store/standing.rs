@@ -1,0 +1,187 @@
+//! Why an event stands where it stands, in one sentence for people.
+
+use super::Story;
+use crate::decide::change::Tried;
+use crate::decide::event::{Cause, Event, How, Passed, State};
+use crate::decide::time::{Duration, Timestamp};
+
+/// One sentence that begins with the state's own word.
+pub fn standing(story: &Story, now: Timestamp) -> String {
+    let event = &story.event;
+    let why = match &event.state {
+        State::Waiting { due } => waiting(story, *due, now),
+        State::Running { until, .. } if *until <= now => {
+            format!("attempt {} lost its node {} ago; the next one to look decides", event.attempt, rough(now, *until))
+        }
+        State::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
+        State::Done { how: How::Acted, .. } => match last(story) {
+            Some(tried) => format!("attempt {} acted", tried.attempt),
+            None => "it acted".into(),
+        },
+        State::Done { how: How::Recorded, .. } => "recorded; its route has no action".into(),
+        State::Done { how: How::Superseded { by }, .. } => {
+            format!("superseded by {}, which changed the same subject after it", by.short())
+        }
+        State::Dead { cause, .. } => dead(story, *cause),
+    };
+    format!("{}: {why}", event.state.word())
+}
+
+fn waiting(story: &Story, due: Option<Timestamp>, now: Timestamp) -> String {
+    let event = &story.event;
+    let next = event.attempt + 1;
+    if event.passed == Passed::Aside {
+        return format!("no route `{}` of source `{}` is configured now", event.route, event.source);
+    }
+    match (due, story.behind, last(story)) {
+        (None, Some(holder), _) => format!("its group is busy with {}", holder.short()),
+        (None, None, _) => "for its turn in its group".into(),
+        (Some(due), _, Some(tried)) if due > now => {
+            format!("{}; attempt {next} is due in {}", came_to(tried), rough(due, now))
+        }
+        (Some(due), ..) if due > now => format!("attempt {next} is due in {}", rough(due, now)),
+        (Some(_), ..) => format!("attempt {next} is due, and starts when a node has a free place"),
+    }
+}
+
+fn dead(story: &Story, cause: Cause) -> String {
+    let of_life = |tried: &&Tried| tried.life == story.event.life;
+    let failed = story.attempts.iter().filter(of_life).filter(|tried| tried.outcome == "failed").count();
+    let why = last(story).map(|tried| tried.why.as_str()).filter(|why| !why.is_empty());
+    match (cause, why) {
+        (Cause::Failed, Some(why)) if failed > 1 => format!("it failed {failed} times, the last time because {why}"),
+        (Cause::Failed, Some(why)) => format!("it failed because {why}"),
+        (Cause::Failed, None) => "it failed as often as it may".into(),
+        (Cause::Rejected, Some(why)) => format!("it was rejected because {why}"),
+        (Cause::Rejected, None) => "it was rejected".into(),
+        (Cause::InDoubt, Some(why)) => format!("nobody knows whether it acted: {why}"),
+        (Cause::InDoubt, None) => "nobody knows whether it acted: its node was gone".into(),
+        (Cause::Damaged, _) => "what is stored is not what was received".into(),
+        (Cause::Cancelled, _) => "a person cancelled it".into(),
+    }
+}
+
+/// The last attempt of this life that ended.
+fn last(story: &Story) -> Option<&Tried> {
+    let Event { life, .. } = story.event;
+    story.attempts.iter().rev().find(|tried| tried.life == life)
+}
+
+fn came_to(tried: &Tried) -> String {
+    let because = if tried.why.is_empty() { String::new() } else { format!(" because {}", tried.why) };
+    match tried.outcome.as_str() {
+        "unknown" => format!("attempt {} may have acted{because}", tried.attempt),
+        word => format!("attempt {} {word}{because}", tried.attempt),
+    }
+}
+
+fn rough(later: Timestamp, earlier: Timestamp) -> String {
+    length(later.since(earlier))
+}
+
+/// A length of time in one unit, as people say it: `829ms`, `4s`, `12m`, `3h`, `9d`.
+pub fn length(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0 => format!("{}ms", length.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::id::{EventId, Node};
+    use crate::store::contract::making;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000);
+
+    fn story(state: State, tried: &[(u32, &str, &str)]) -> Story {
+        let made = making().made(NOW).event;
+        let attempts = tried.iter().enumerate().map(|(i, (life, outcome, why))| Tried {
+            life: *life,
+            attempt: u32::try_from(i).expect("a few") + 1,
+            started_at: NOW,
+            ended_at: NOW,
+            outcome: (*outcome).into(),
+            why: (*why).into(),
+            output: Vec::new(),
+        });
+        let attempts: Vec<_> = attempts.collect();
+        let attempt = u32::try_from(attempts.len()).expect("a few");
+        Story {
+            event: Event { state, attempt, ..made },
+            identities: Vec::new(),
+            sightings: Vec::new(),
+            duplicates: 0,
+            attempts,
+            receipt: None,
+            has_body: true,
+            behind: None,
+        }
+    }
+
+    fn check(state: State, tried: &[(u32, &str, &str)], expected: &str) {
+        assert_eq!(standing(&story(state, tried), NOW), expected);
+    }
+
+    #[test]
+    fn every_state_is_told_with_its_reason() {
+        let dead = |cause| State::Dead { cause, at: NOW };
+        let no = (1, "failed", "step 2 exited with 1");
+        check(dead(Cause::Failed), &[no, no], "dead: it failed 2 times, the last time because step 2 exited with 1");
+        check(dead(Cause::Failed), &[(0, "failed", "old"), no], "dead: it failed because step 2 exited with 1");
+        check(dead(Cause::Failed), &[], "dead: it failed as often as it may");
+        check(dead(Cause::Rejected), &[(1, "rejected", "410")], "dead: it was rejected because 410");
+        check(dead(Cause::Rejected), &[], "dead: it was rejected");
+        check(
+            dead(Cause::InDoubt),
+            &[(1, "unknown", "it timed out")],
+            "dead: nobody knows whether it acted: it timed out",
+        );
+        check(dead(Cause::InDoubt), &[], "dead: nobody knows whether it acted: its node was gone");
+        check(dead(Cause::Damaged), &[], "dead: what is stored is not what was received");
+        check(dead(Cause::Cancelled), &[], "dead: a person cancelled it");
+        let done = |how| State::Done { how, at: NOW };
+        check(done(How::Acted), &[(1, "delivered", "")], "done: attempt 1 acted");
+        check(done(How::Acted), &[], "done: it acted");
+        check(done(How::Recorded), &[], "done: recorded; its route has no action");
+        let by = EventId([0xab; 16]);
+        let superseded = "done: superseded by abababab, which changed the same subject after it";
+        check(done(How::Superseded { by }), &[], superseded);
+        let by = Node("n1".into());
+        let running = |until| State::Running { until, by: by.clone() };
+        check(running(NOW + Duration::from_secs(9)), &[(1, "failed", "")], "running: attempt 1, by node n1");
+        let late = "running: attempt 0 lost its node 3m ago; the next one to look decides";
+        check(running(NOW - Duration::from_mins(3)), &[], late);
+    }
+
+    #[test]
+    fn what_waits_says_for_what() {
+        let due = |due| State::Waiting { due };
+        let soon = Some(NOW + Duration::from_secs(5));
+        check(due(soon), &[], "waiting: attempt 1 is due in 5s");
+        let failed = "waiting: attempt 1 failed because no; attempt 2 is due in 5s";
+        check(due(soon), &[(1, "failed", "no")], failed);
+        check(due(soon), &[(1, "unknown", "")], "waiting: attempt 1 may have acted; attempt 2 is due in 5s");
+        check(due(Some(NOW)), &[], "waiting: attempt 1 is due, and starts when a node has a free place");
+        check(due(None), &[], "waiting: for its turn in its group");
+        let mut parked = story(due(None), &[]);
+        parked.behind = Some(EventId([0xcd; 16]));
+        assert_eq!(standing(&parked, NOW), "waiting: its group is busy with cdcdcdcd");
+        parked.event.passed = Passed::Aside;
+        assert_eq!(standing(&parked, NOW), "waiting: no route `1` of source `source` is configured now");
+    }
+
+    #[test]
+    fn a_length_is_said_in_one_unit() {
+        for (millis, said) in
+            [(0, "0ms"), (829, "829ms"), (4_900, "4s"), (60_000, "1m"), (7_199_000, "1h"), (172_800_000, "2d")]
+        {
+            assert_eq!(length(Duration::from_millis(millis)), said);
+        }
+    }
+}

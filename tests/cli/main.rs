@@ -1,0 +1,117 @@
+//! What people use beside a node: the real binary, on a real store, over a real socket.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod following;
+#[path = "../house/mod.rs"]
+mod house;
+mod reading;
+mod screen;
+mod sending;
+mod writing;
+mod wrong;
+
+use house::{House, Sent};
+use serde_json::Value as Json;
+use std::process::{Command, Stdio};
+
+/// Where the numbers arrive.
+const IN: &str = "/in";
+/// Fails for 13, waits for a file for 7, and says what it does all the while.
+const STEP: &str = "echo acting on $HOOKONCE_FIELD_N; test $HOOKONCE_FIELD_N != 13 || exit 3; \
+                    test $HOOKONCE_FIELD_N != 7 || until test -e go; do echo still; sleep 0.02; done; echo $HOOKONCE_FIELD_N >> runs";
+
+/// A source of bodies such as `{"n":1}`, on ports that the system chooses.
+fn numbers() -> String {
+    with_ports(0, 0, "")
+}
+
+fn with_ports(listen: u16, admin: u16, more: &str) -> String {
+    format!(
+        r#"
+listen = "127.0.0.1:{listen}"
+[admin]
+listen = "127.0.0.1:{admin}"
+{more}
+[source.numbers]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n", word = "body.word" }}
+once   = {{ per = ["delivery", "body"] }}
+[[source.numbers.route]]
+name = "act"
+run  = {{ steps = ["{STEP}"] }}
+"#
+    )
+}
+
+/// The same on ports that the config names, so that it decides where to ask.
+fn on_known_ports(more: &str) -> House {
+    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [listen, admin] = ports.map(|port| port.local_addr().unwrap().port());
+    House::new(&with_ports(listen, admin, more))
+}
+
+/// Delivers a number under this id, and waits until all is quiet; its event.
+async fn delivered(house: &House, id: &str, n: u64) -> String {
+    let event = begun(house, id, n).await;
+    house.quiet().await;
+    event
+}
+
+/// The same without waiting.
+async fn begun(house: &House, id: &str, n: u64) -> String {
+    house.deliver(IN, &Sent::github("push", id, &format!("{{\"n\":{n},\"word\":\"w{n}\"}}"))).await.event()
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    /// It ended well.
+    fn fine(self) -> String {
+        assert_eq!((self.code, &*self.err), (Some(0), ""), "{self:?}");
+        self.plain()
+    }
+
+    /// It ended with this code, and said this on standard error.
+    fn check(&self, code: i32, part: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.contains(part), "{part:?} is not in {self:?}");
+        assert!(!self.err.contains("panicked"), "{self:?}");
+    }
+
+    fn plain(self) -> String {
+        assert!(!self.out.contains('\x1b'), "escapes in a pipe: {self:?}");
+        self.out
+    }
+
+    fn json(self) -> Json {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+fn end(mut command: Command) -> Said {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+/// Runs the binary in this house, without its secret.
+fn run(house: &House, args: &[&str]) -> Said {
+    let mut command = house.command(args);
+    command.stdin(Stdio::null()).env_remove("SECRET").env_remove("HOOKONCE_ADMIN_TOKEN");
+    end(command)
+}
+
+/// Runs it with its secret.
+fn run_knowing(house: &House, args: &[&str]) -> Said {
+    let mut command = house.command(args);
+    command.stdin(Stdio::null());
+    end(command)
+}
