@@ -174,7 +174,7 @@ async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Resp
 async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match desk.store.payload(event.id).await {
-        Ok(Stored::Whole(_)) => step(&desk, &event, Step::Replay).await,
+        Ok(Stored::Whole(_)) => Ok(step(&desk, &event, Step::Replay).await),
         Ok(Stored::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
         Ok(Stored::Damaged) => Err(refuse(StatusCode::CONFLICT, "its body is damaged")),
         Err(error) => Err(unavailable(&error)),
@@ -183,20 +183,20 @@ async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Re
 
 async fn cancel(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
-    written(&event, desk.dispatcher.cancel(&event).await)
+    Ok(written(&event, desk.dispatcher.cancel(&event).await))
 }
 
-async fn step(desk: &Desk, event: &Event, step: Step) -> Result<Response, Response> {
+async fn step(desk: &Desk, event: &Event, step: Step) -> Response {
     written(event, desk.dispatcher.step(event, step).await)
 }
 
 /// What came of a step, for who asked for it.
-fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Result<Response, Response> {
+fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Response {
     match advance {
-        Ok(Some(Advance::Written { event, .. })) => Ok(Json(shown::event(&event)).into_response()),
-        Ok(Some(Advance::Lost)) => Err(refuse(StatusCode::CONFLICT, "it changed meanwhile")),
-        Ok(None) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
-        Err(error) => Err(unavailable(&error)),
+        Ok(Some(Advance::Written { event, .. })) => Json(shown::event(&event)).into_response(),
+        Ok(Some(Advance::Lost)) => refuse(StatusCode::CONFLICT, "it changed meanwhile"),
+        Ok(None) => refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
+        Err(error) => unavailable(&error),
     }
 }
 
