@@ -1,6 +1,7 @@
 //! The documents, kept true: every command in them is understood by the binary, and the picture shows what `demo` prints.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -86,7 +87,7 @@ fn picture(lines: &[String]) -> String {
     for (i, line) in lines.iter().enumerate() {
         let escaped = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let y = 36 + 20 * i;
-        svg += &format!("<text x=\"20\" y=\"{y}\"{}>{escaped}</text>\n", ink(line));
+        writeln!(svg, "<text x=\"20\" y=\"{y}\"{}>{escaped}</text>", ink(line)).unwrap();
     }
     svg + "</g>\n</svg>\n"
 }
