@@ -2,6 +2,7 @@
 
 use crate::cli::trouble::Trouble;
 use crate::decide::field::{Field, FieldIx, Place};
+use crate::decide::filter::Filter;
 use crate::decide::id::Digest;
 use crate::decide::nearest::nearest;
 use crate::decide::source::{Identity, Source};
@@ -39,10 +40,15 @@ impl Letter {
         }
         let mut letter = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
+        let filters =
+            [source.require.as_ref(), source.when.as_ref(), source.routes.first().and_then(|r| r.when.as_ref())];
+        let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::wanted).collect();
         for (ix, field) in (0..).map(FieldIx).zip(source.fields.iter()) {
             let found = in_body(&body, field).filter(|value| !value.is_null());
             let order = source.once.change.as_ref().and_then(|change| change.order) == Some(ix);
+            let asked = wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text);
             let value = match found {
+                _ if asked.is_some() => asked.into(),
                 _ if order => Value::from(seconds(now)),
                 Some(found) if fresh.contains(&ix) => another(found, &letter.id, now),
                 Some(_) => continue,
@@ -283,6 +289,12 @@ mod tests {
             let text = format!("[source.x]\npreset = \"{}\"\nsecret = {{ env = \"S\" }}", preset.name);
             check_accepted(&text, &[]);
         }
+    }
+
+    #[test]
+    fn a_sample_has_what_its_first_route_asks_for() {
+        let route = "[[source.x.route]]\nwhen = 'package == \"my-app\" && \"latest\" == tag && exists(sha)'";
+        check_accepted(&format!("[source.x]\npreset = \"github-package\"\nsecret = {{ env = \"S\" }}\n{route}"), &[]);
     }
 
     #[test]

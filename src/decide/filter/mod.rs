@@ -126,6 +126,23 @@ impl Filter {
     pub fn text(&self) -> &str {
         &self.text
     }
+
+    /// Texts that fields must have for it to be true: what a made-up delivery is given.
+    pub fn wanted(&self) -> Vec<(FieldIx, &str)> {
+        let terms = match &self.root.node {
+            Node::All(terms) => terms.as_slice(),
+            _ => std::slice::from_ref(&self.root),
+        };
+        terms.iter().filter_map(wanted).collect()
+    }
+}
+
+fn wanted(term: &Expr) -> Option<(FieldIx, &str)> {
+    let Node::Compare(left, Compare::Equal, right) = &term.node else { return None };
+    match (&left.node, &right.node) {
+        (Node::Field(ix), Node::Text(text)) | (Node::Text(text), Node::Field(ix)) => Some((*ix, text)),
+        _ => None,
+    }
 }
 
 impl Expr {
