@@ -1,5 +1,5 @@
-//! The clock of a store that lives in this process: the wall's time, but never running backwards, and moving on
-//! even while the wall's clock is set back.
+//! The clock of a store. Of one that lives in this process: the wall's time, but never running backwards, and moving
+//! on even while the wall's clock is set back. Of one behind a server: the server's time, as it was last told.
 
 use crate::decide::time::{Duration, Timestamp};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ pub struct Clock(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
+    Server(Arc<Mutex<Told>>),
     Wall(Arc<Mutex<Reading>>),
     Manual(Arc<Mutex<Timestamp>>),
 }
@@ -21,7 +22,31 @@ struct Reading {
     at: Instant,
 }
 
+/// What a server said, and what was made of it.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    shown: Timestamp,
+    server: Timestamp,
+    at: Instant,
+}
+
 impl Clock {
+    /// A server's time, which [`Clock::told`] tells; between two answers it moves on by itself. No clock of this
+    /// machine counts.
+    pub fn server() -> Self {
+        let told = Told { shown: Timestamp::default(), server: Timestamp::default(), at: Instant::now() };
+        Self(Kind::Server(Arc::new(Mutex::new(told))))
+    }
+
+    /// The server says that it is so late. What counts now: that, unless time was given by hand, or had come further.
+    pub fn told(&self, server: Timestamp) -> Timestamp {
+        let Kind::Server(told) = &self.0 else { return self.now() };
+        let mut last = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = server.max(last.server);
+        *last = Told { shown: last.shown, server, at: Instant::now() };
+        server
+    }
+
     /// The wall's time, from `floor` on: the latest time the store already holds.
     pub fn wall(floor: Timestamp) -> Self {
         Self(Kind::Wall(Arc::new(Mutex::new(Reading { shown: floor, at: Instant::now() }))))
@@ -35,6 +60,11 @@ impl Clock {
     /// What it shows.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
+            Kind::Server(told) => {
+                let mut last = told.lock().unwrap_or_else(PoisonError::into_inner);
+                last.shown = last.shown.max(last.server + last.at.elapsed());
+                last.shown
+            }
             Kind::Wall(reading) => {
                 let mut last = reading.lock().unwrap_or_else(PoisonError::into_inner);
                 let at = Instant::now();
@@ -88,6 +118,17 @@ mod tests {
         let clock = Clock::wall(floor);
         let (first, second) = (clock.now(), clock.now());
         assert!(floor <= first && first <= second);
+    }
+
+    #[test]
+    fn a_servers_clock_shows_what_it_was_told_and_never_less() {
+        let clock = Clock::server();
+        let late = Timestamp(9_000_000_000_000_000);
+        assert_eq!(clock.told(late), late);
+        assert!(clock.now() >= late && clock.now() < late + Duration::from_hours(1));
+        assert_eq!(clock.told(Timestamp(5)), late, "it does not run backwards");
+        let manual = Clock::manual(Timestamp(7));
+        assert_eq!(manual.told(late), Timestamp(7));
     }
 
     #[test]

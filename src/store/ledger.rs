@@ -1,8 +1,8 @@
 //! The rules of claiming, advancing and forgetting, for stores that do one thing after another.
 //!
 //! A ledger is a store reduced to reads and writes of single rows inside one transaction; the rules over them stand
-//! here once, so that memory and SQLite cannot disagree. Locks are nobody's business here: whoever calls holds the
-//! only pen.
+//! here once, so that no two stores can disagree. Locks are nobody's business here: whoever calls holds the only pen,
+//! or works on a draft that is written only if nobody else wrote meanwhile.
 //!
 //! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
 //! that depends on it.
@@ -10,7 +10,7 @@
 use super::{Advance, Forgotten, Imported, Keeps, Removal};
 use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
-use crate::decide::event::{Cause, ChangeOf, Event, How, Receipt, State};
+use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::{Duration, Timestamp};
@@ -89,8 +89,11 @@ pub trait Ledger {
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
-    /// Up to `limit` events of this source (`None`: of those not named in `keeps`) that may be forgotten since
-    /// before then.
+}
+
+/// A ledger that can find what is old by itself.
+pub trait Swept: Ledger {
+    /// Up to `limit` events of these sources that may be forgotten since before then.
     fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
     /// Removes up to `limit` bodies, receipts and outputs of events that ended before then; says how many.
     fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
@@ -326,6 +329,12 @@ fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> 
     Ok(event)
 }
 
+/// Where an event is parked: its group, its turn and itself.
+pub fn parking(event: &Event) -> Option<(Key, Turn, EventId)> {
+    let parked = matches!(event.state, State::Waiting { due: None }) && event.passed != Passed::Aside;
+    event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
+}
+
 /// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
 pub fn bury<L: Ledger>(ledger: &mut L, row: Row, now: Timestamp) -> Result<Row, L::Error> {
     let state = State::Dead { cause: Cause::Damaged, at: now };
@@ -404,8 +413,18 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     Ok(Removal::Removed)
 }
 
+/// Forgets one event if it has expired, and says whether it did.
+pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Timestamp) -> Result<bool, L::Error> {
+    let Some(row) = ledger.row(id)? else { return Ok(false) };
+    let goes = expired(ledger, &row, keep, now)?;
+    if goes {
+        ledger.remove(id)?;
+    }
+    Ok(goes)
+}
+
 /// Frees the space of what has expired: at most `limit` events and as many bodies.
-pub fn forget<L: Ledger>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
+pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
     for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
@@ -414,12 +433,7 @@ pub fn forget<L: Ledger>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Times
         let Keep::For(length) = kept.keys else { continue };
         let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
         for id in ledger.forgettable(of, now - length, room)? {
-            if let Some(row) = ledger.row(id)?
-                && expired(ledger, &row, kept.keys, now)?
-            {
-                ledger.remove(id)?;
-                forgotten.events += 1;
-            }
+            forgotten.events += u64::from(forget_one(ledger, id, kept.keys, now)?);
         }
     }
     Ok(forgotten)

@@ -2,14 +2,14 @@
 //! of the rules.
 
 use super::clock::Clock;
-use super::ledger::{self, Held, Ledger, Of, Register, Row};
+use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store, StoreError,
     Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
-use crate::decide::event::{Event, Passed, Receipt, State};
+use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
@@ -218,11 +218,6 @@ impl Books {
     }
 }
 
-fn parking(event: &Event) -> Option<(Key, Turn, EventId)> {
-    let parked = matches!(event.state, State::Waiting { due: None }) && event.passed != Passed::Aside;
-    event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
-}
-
 impl Ledger for Books {
     type Error = Infallible;
 
@@ -333,7 +328,9 @@ impl Ledger for Books {
         self.tried.entry(id).or_default().push(tried.clone());
         Ok(())
     }
+}
 
+impl Swept for Books {
     fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Infallible> {
         Ok(self.of(of, limit, |books, row| {
             let newest = row.event.change.is_some_and(|change| {

@@ -2,14 +2,19 @@
 //! or nothing, and is durable when the call returns.
 //!
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
-//! SQLite, only has to be a [`ledger::Ledger`].
+//! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`shared::Shelf`].
 
 pub mod batch;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod cells;
 pub mod clock;
 pub mod contract;
 pub mod ledger;
 pub mod memory;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod packed;
 pub mod schema;
+pub mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
@@ -119,6 +124,25 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// Why a store could not be opened, in sentences for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CannotOpen {
+    /// It may work later: nothing answers, or it is too busy.
+    Yet(String),
+    /// Somebody must do something first.
+    Ever(String),
+}
+
+impl fmt::Display for CannotOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yet(why) | Self::Ever(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CannotOpen {}
 
 /// Something that was stored and may not be there any more, or not as it was.
 #[derive(Clone, PartialEq, Eq, Debug)]

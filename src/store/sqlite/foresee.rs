@@ -1,6 +1,5 @@
 //! What a claim would come to now, beside whoever writes: the ledger's own rules over rows that nobody writes.
 
-use super::cells::{self, Found, columns};
 use super::mark::Mark;
 use super::rows::{PARKED, Rows};
 use crate::decide::change::Tried;
@@ -8,7 +7,8 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
-use crate::store::ledger::{self, Held, Ledger, Of, Register, Row};
+use crate::store::cells::{self, Found, columns};
+use crate::store::ledger::{self, Held, Ledger, Register, Row};
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
@@ -78,10 +78,6 @@ impl Ledger for Glance<'_> {
         self.rows.next_turn()
     }
 
-    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        self.rows.forgettable(of, before, limit)
-    }
-
     fn insert(&mut self, _: &Row, _: Option<&Payload>) -> Result<()> {
         Ok(())
     }
@@ -122,9 +118,5 @@ impl Ledger for Glance<'_> {
 
     fn set_tried(&mut self, _: EventId, _: &Tried) -> Result<()> {
         Ok(())
-    }
-
-    fn remove_bodies(&mut self, _: Of<'_>, _: Timestamp, _: usize) -> Result<u64> {
-        Ok(0)
     }
 }

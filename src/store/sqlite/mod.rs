@@ -9,14 +9,12 @@
 //! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
-mod cells;
 mod declare;
 mod foresee;
 mod log;
 mod mark;
 mod mend;
 mod open;
-mod packed;
 mod read;
 mod rows;
 #[cfg(test)]

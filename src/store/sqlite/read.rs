@@ -1,8 +1,6 @@
 //! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
 
-use super::cells::{self, Buried, Found, columns};
 use super::open;
-use super::packed;
 use super::rows::receipt_digest;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
@@ -11,8 +9,11 @@ use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
+use crate::store::cells::{self, Buried, Found, Value, columns};
+use crate::store::packed;
 use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
 use crate::telemetry::{self, Level};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,7 +153,10 @@ pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
                from payloads where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
         let text = row.get_ref(0)?.as_str().unwrap_or_default();
-        let body = packed::unpack(row.get_ref(2)?.as_blob().unwrap_or_default(), row.get_ref(4)?);
+        let body = match row.get_ref(4)?.as_i64_or_null() {
+            Ok(unpacked) => packed::unpack(row.get_ref(2)?.as_blob().unwrap_or_default(), unpacked),
+            Err(_) => None,
+        };
         let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
         let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == body.as_deref().map(Digest::of);
         Ok(match (cells::headers(text), body) {
@@ -325,4 +329,16 @@ fn events(db: &Connection, sql: &str, params: impl Params) -> Result<Vec<Event>>
 
 fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+impl cells::Stored for rusqlite::Row<'_> {
+    fn cell(&self, place: usize) -> Value<'_> {
+        match self.get_ref(place) {
+            Ok(ValueRef::Null) => Value::Null,
+            Ok(ValueRef::Integer(number)) => Value::Number(number),
+            Ok(cell @ ValueRef::Text(_)) => cell.as_str().map_or(Value::Other, Value::Text),
+            Ok(ValueRef::Blob(bytes)) => Value::Bytes(bytes),
+            Ok(ValueRef::Real(_)) | Err(_) => Value::Other,
+        }
+    }
 }

@@ -1,8 +1,6 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
-use super::cells::{self, Buried, Found, StateCells, columns};
 use super::mark::Mark;
-use super::packed::Packed;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
@@ -10,7 +8,9 @@ use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::ledger::{self, Held, Ledger, Of, Register, Row};
+use crate::store::cells::{self, Buried, Found, StateCells, columns};
+use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
+use crate::store::packed::Packed;
 use crate::store::{Note, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
@@ -370,7 +370,9 @@ impl Ledger for Rows<'_> {
         }
         Ok(())
     }
+}
 
+impl Swept for Rows<'_> {
     fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
         let mut ids = Vec::new();
         for source in self.sources(of, KEPT_SOURCES)? {

@@ -8,8 +8,28 @@ use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Row;
-use rusqlite::types::ValueRef;
 use std::sync::Arc;
+
+/// One cell of a stored row.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(in crate::store) enum Value<'r> {
+    /// Empty.
+    Null,
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(&'r str),
+    /// Bytes.
+    Bytes(&'r [u8]),
+    /// Something that no cell of ours holds.
+    Other,
+}
+
+/// A row as it is read: cells by their place.
+pub(in crate::store) trait Stored {
+    /// The cell at this place.
+    fn cell(&self, place: usize) -> Value<'_>;
+}
 
 /// The cells of an event, in the order in which [`read`] takes them.
 macro_rules! columns {
@@ -19,11 +39,11 @@ macro_rules! columns {
          body_digest, digest"
     };
 }
-pub(super) use columns;
+pub(in crate::store) use columns;
 
 /// An event as it was found.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(in crate::store) enum Found {
     /// As it was written.
     Whole(Row),
     /// What is left of one that cannot be read any more.
@@ -32,7 +52,7 @@ pub(super) enum Found {
 
 /// Whether an event that cannot be read is known to be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Buried {
+pub(in crate::store) enum Buried {
     /// It is written down as dead: nothing waits for it.
     Yes,
     /// It still looks alive, or done.
@@ -41,7 +61,7 @@ pub(super) enum Buried {
 
 impl Found {
     /// The event, for those who only look.
-    pub(super) fn event(self) -> Event {
+    pub(in crate::store) fn event(self) -> Event {
         match self {
             Self::Whole(row) | Self::Damaged(row, _) => row.event,
         }
@@ -49,15 +69,15 @@ impl Found {
 }
 
 /// The cells that change as an event lives.
-pub(super) struct StateCells<'a> {
-    pub(super) state: &'static str,
-    pub(super) cause: Option<&'static str>,
-    pub(super) superseded_by: Option<[u8; 16]>,
-    pub(super) node: Option<&'a str>,
+pub(in crate::store) struct StateCells<'a> {
+    pub(in crate::store) state: &'static str,
+    pub(in crate::store) cause: Option<&'static str>,
+    pub(in crate::store) superseded_by: Option<[u8; 16]>,
+    pub(in crate::store) node: Option<&'a str>,
 }
 
 impl<'a> StateCells<'a> {
-    pub(super) fn of(state: &'a State) -> Self {
+    pub(in crate::store) fn of(state: &'a State) -> Self {
         let (cause, superseded_by, node) = match state {
             State::Waiting { .. } => (None, None, None),
             State::Running { by, .. } => (None, None, Some(&*by.0)),
@@ -72,7 +92,7 @@ impl<'a> StateCells<'a> {
 }
 
 /// `Passed` as a number.
-pub(super) fn passed_cell(passed: Passed) -> i64 {
+pub(in crate::store) fn passed_cell(passed: Passed) -> i64 {
     match passed {
         Passed::No => 0,
         Passed::Aside => 1,
@@ -81,7 +101,7 @@ pub(super) fn passed_cell(passed: Passed) -> i64 {
 }
 
 /// Reads the cells named by [`columns`].
-pub(super) fn read(row: &rusqlite::Row<'_>) -> Found {
+pub(in crate::store) fn read(row: &impl Stored) -> Found {
     let mut cells = Cells { row, next: 0, whole: true };
     let id = EventId(cells.bytes());
     let revision = Revision(cells.number());
@@ -178,26 +198,22 @@ fn state(
 }
 
 /// Takes one cell after another, and remembers whether all of them were what they should be.
-struct Cells<'r> {
-    row: &'r rusqlite::Row<'r>,
+struct Cells<'r, S> {
+    row: &'r S,
     next: usize,
     whole: bool,
 }
 
-impl<'r> Cells<'r> {
-    fn peek(&self) -> ValueRef<'r> {
-        self.row.get_ref(self.next).unwrap_or(ValueRef::Null)
-    }
-
-    fn take<T: Default>(&mut self, read: impl FnOnce(ValueRef<'r>) -> Option<T>) -> T {
-        let value = read(self.peek());
+impl<'r, S: Stored> Cells<'r, S> {
+    fn take<T: Default>(&mut self, read: impl FnOnce(Value<'r>) -> Option<T>) -> T {
+        let value = read(self.row.cell(self.next));
         self.next += 1;
         self.whole &= value.is_some();
         value.unwrap_or_default()
     }
 
     fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.peek() == ValueRef::Null {
+        if self.row.cell(self.next) == Value::Null {
             self.next += 1;
             return None;
         }
@@ -205,19 +221,29 @@ impl<'r> Cells<'r> {
     }
 
     fn text(&mut self) -> &'r str {
-        self.take(|cell| cell.as_str().ok())
+        self.take(|cell| match cell {
+            Value::Text(text) => Some(text),
+            _ => None,
+        })
     }
 
     fn integer(&mut self) -> i64 {
-        self.take(|cell| cell.as_i64().ok())
+        self.number()
     }
 
     fn number<T: TryFrom<i64> + Default>(&mut self) -> T {
-        self.take(|cell| T::try_from(cell.as_i64().ok()?).ok())
+        self.take(|cell| match cell {
+            Value::Number(number) => T::try_from(number).ok(),
+            _ => None,
+        })
     }
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        self.take(|cell| Some(Bytes(cell.as_blob().ok()?.try_into().ok()?))).0
+        self.take(|cell| match cell {
+            Value::Bytes(bytes) => Some(Bytes(bytes.try_into().ok()?)),
+            _ => None,
+        })
+        .0
     }
 }
 
@@ -231,11 +257,11 @@ impl<const N: usize> Default for Bytes<N> {
 }
 
 /// Headers as a cell.
-pub(super) fn headers_cell(headers: &[(String, String)]) -> String {
+pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
     serde_json::to_string(headers).expect("pairs of texts are JSON")
 }
 
 /// Headers from their cell; `None` if it is something else.
-pub(super) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
+pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
     serde_json::from_str(cell).ok()
 }

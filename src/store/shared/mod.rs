@@ -1,0 +1,438 @@
+//! A store that many nodes write at once.
+//!
+//! The rules are the ledger's, run over a [`draft`](mod@draft): copies of the cells they ask for. What they come to is
+//! written only if every cell they read is still as it was read; otherwise it is drafted anew. So a backend knows no
+//! rule at all: it is a [`Shelf`] that reads cells and swaps them.
+//!
+//! ```text
+//! claim, advance, … ─▶ read cells ─▶ draft (ledger.rs) ─missing─▶ read those too
+//!                          ▲               │
+//!                          └─ changed ── write ─▶ answer
+//! ```
+//!
+//! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
+
+pub mod draft;
+
+use super::ledger::{self, Held, Of, Register, Row};
+use super::{
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+};
+use crate::decide::change::{Change, Tried};
+use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::{EventId, Key, Turn};
+use crate::decide::recipe::Recipe;
+use crate::decide::source::{Keep, Kept};
+use crate::decide::time::{Duration, Timestamp};
+use draft::{Blank, Copies, Draft};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One thing a store holds, by its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Cell {
+    /// Who holds this key.
+    Key(Key),
+    /// Whether this key was imported.
+    Imported(Key),
+    /// What this subject was last changed to.
+    Register(Key),
+    /// Who holds this group's slot, and who is parked behind it.
+    Slot(Key),
+    /// An event's row.
+    Event(EventId),
+}
+
+/// Made anew by every write to a cell, so that nobody takes what was written again for what was read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Version(pub u64);
+
+/// What a cell holds.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A key's holder.
+    Key(Held),
+    /// The key was imported.
+    Imported,
+    /// A register.
+    Register(Register, Version),
+    /// A slot.
+    Slot(Slot, Version),
+    /// An event.
+    Event(Box<Row>, Version),
+}
+
+/// A group's slot and the head of its queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Who holds it.
+    pub holder: EventId,
+    /// The first that are parked behind it, in the order of their turns.
+    pub parked: Vec<(Turn, EventId)>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// How many of a group's parked events are read with its slot.
+pub const PARKED_READ: usize = 8;
+
+/// What a cell must still be when something is written because of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// Empty.
+    Absent,
+    /// A key of this event.
+    Holder(EventId),
+    /// A register, slot or event of this version.
+    Version(Version),
+}
+
+impl Seen {
+    /// What stands for this.
+    pub fn of(found: &Found) -> Self {
+        match found {
+            Found::Nothing | Found::Imported => Self::Absent,
+            Found::Key(held) => Self::Holder(held.event),
+            Found::Register(_, version) | Found::Slot(_, version) | Found::Event(_, version) => Self::Version(*version),
+        }
+    }
+}
+
+/// One write, all of it or nothing, if every cell is still as it was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Swap {
+    /// What must still be so.
+    pub seen: Vec<(Cell, Seen)>,
+    /// What is then written, in this order.
+    pub ops: Vec<Op>,
+}
+
+/// A write to one thing.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Writes an event: a new one with its body, if that is to be kept, or what changes by itself of one that was so.
+    Put {
+        /// As it was.
+        was: Option<Box<Row>>,
+        /// As it is now.
+        row: Box<Row>,
+        /// Its version.
+        version: Version,
+        /// The body of a new one.
+        payload: Option<Payload>,
+    },
+    /// Removes an event with its keys, body, attempts, receipt and sightings. Without a row only keys are left of it.
+    Remove(EventId, Option<Box<Row>>),
+    /// Gives a key that nobody holds to an event.
+    Hold(Key, Held),
+    /// Writes an imported key.
+    SetImported(Key),
+    /// Sets a register.
+    SetRegister(Key, Register, Version),
+    /// Removes one.
+    RemoveRegister(Key),
+    /// Gives a slot to somebody; or gives it to its holder anew, because its queue has changed.
+    SetSlot(Key, EventId, Version),
+    /// Frees one.
+    FreeSlot(Key),
+    /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
+    SetPayload(Box<Event>, Payload),
+    /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
+    SetReceipt(EventId, Option<Receipt>),
+    /// Keeps what an attempt came to.
+    SetTried(EventId, Tried),
+    /// Removes an event's body, receipt and output.
+    RemoveBody(Box<Row>),
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Every cell that was asked for, and others that lie near.
+    pub cells: Vec<(Cell, Found)>,
+    /// The first of the turns that are now ours: taken after the cells were read.
+    pub turn: Turn,
+    /// The store's clock, taken before.
+    pub now: Timestamp,
+}
+
+/// A store reduced to cells, for many to read and write at once.
+pub trait Shelf: Send + Sync + 'static {
+    /// Reads these cells, then takes so many turns. Each cell is whole; together they need not be of one moment.
+    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading>;
+
+    /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
+    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>>;
+
+    /// Up to `limit` events of these sources that may be forgotten since before then. What carries its register's
+    /// order is passed over: it would stand at the front for ever.
+    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+
+    /// Up to `limit` events of these sources that ended before then and still have their body.
+    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+
+    /// See [`Store::payload`].
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
+    /// See [`Store::receipt`].
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
+    /// See [`Store::due`].
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
+    /// See [`Store::list`].
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+    /// See [`Store::story`].
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
+    /// See [`Store::named`].
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>>;
+    /// See [`Store::note`].
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
+    /// See [`Store::recipes`].
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
+    /// See [`Store::remember`].
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    /// See [`Store::now`].
+    fn now(&self) -> Timestamp;
+}
+
+/// The store made of a shelf.
+#[derive(Debug)]
+pub struct Shared<S>(pub S);
+
+/// How often something is drafted anew because others wrote first, before whoever asked is told to ask again.
+const TRIES: u32 = 16;
+/// Readings for one draft: each follows a key to its event, an event to its register, and so on.
+const READINGS: usize = 8;
+/// The wait after the third try; it doubles.
+const BACK_OFF: Duration = Duration::from_millis(1);
+/// The longest.
+const BACK_OFF_MAX: Duration = Duration::from_millis(50);
+
+/// One input's draft: what to answer, and what to write first.
+struct Drafted<T> {
+    answer: T,
+    swap: Swap,
+    /// It read what another draft of the same batch is about to write: it holds only if that is written.
+    leans: bool,
+}
+
+impl<S: Shelf> Shared<S> {
+    /// Runs a rule over every input, as if one after another, and writes what it comes to. `None`: others wrote first
+    /// each time.
+    async fn run<I: Sync, T: Send>(
+        &self,
+        inputs: &[I],
+        begins_with: impl Fn(&I) -> Vec<Cell> + Send + Sync,
+        rule: impl Fn(&mut Draft<'_>, &I, Timestamp) -> Result<T, Blank> + Send + Sync,
+    ) -> Result<Vec<Option<T>>, StoreError> {
+        let mut answers: Vec<Option<T>> = inputs.iter().map(|_| None).collect();
+        let mut open: Vec<usize> = (0..inputs.len()).collect();
+        for tries in 0..TRIES {
+            if open.is_empty() {
+                break;
+            }
+            if tries > 2 {
+                tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(draft::chance())).await;
+            }
+            let drafts = self.draft(inputs, &open, &begins_with, &rule).await?;
+            let (mut swaps, mut waits, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
+            for (place, drafted) in open.iter().copied().zip(drafts) {
+                match drafted {
+                    None => undecided.push(place),
+                    Some(Drafted { answer, swap, leans }) if leans || !swap.ops.is_empty() => {
+                        swaps.push(swap);
+                        waits.push((place, answer));
+                    }
+                    Some(Drafted { answer, .. }) => answers[place] = Some(answer),
+                }
+            }
+            let written = if swaps.is_empty() { Vec::new() } else { self.0.write(swaps).await? };
+            for ((place, answer), written) in waits.into_iter().zip(written) {
+                if written {
+                    answers[place] = Some(answer);
+                } else {
+                    undecided.push(place);
+                }
+            }
+            undecided.sort_unstable();
+            open = undecided;
+        }
+        Ok(answers)
+    }
+
+    /// Drafts these inputs, and reads what their rules ask for until nothing is missing. `None`: it must be drafted
+    /// again, after the others are written.
+    async fn draft<I: Sync, T: Send>(
+        &self,
+        inputs: &[I],
+        open: &[usize],
+        begins_with: &(impl Fn(&I) -> Vec<Cell> + Send + Sync),
+        rule: &(impl Fn(&mut Draft<'_>, &I, Timestamp) -> Result<T, Blank> + Send + Sync),
+    ) -> Result<Vec<Option<Drafted<T>>>, StoreError> {
+        let mut missing: BTreeSet<Cell> = open.iter().flat_map(|place| begins_with(&inputs[*place])).collect();
+        let mut copies = Copies::default();
+        for _ in 0..READINGS {
+            let reading = self.0.read(std::mem::take(&mut missing).into_iter().collect(), open.len()).await?;
+            copies.add(reading);
+            let mut draft = Draft::over(&copies);
+            let mut drafts = Vec::with_capacity(open.len());
+            for place in open {
+                let result = rule(&mut draft, &inputs[*place], copies.now());
+                drafts.push(match result {
+                    Ok(answer) => {
+                        let (swap, leans) = draft.keep();
+                        Some(Drafted { answer, swap, leans })
+                    }
+                    Err(blank) => {
+                        draft.drop_item();
+                        missing.extend(match blank {
+                            Blank::Unread(cell) => Some(cell),
+                            Blank::QueueUnread => None,
+                        });
+                        None
+                    }
+                });
+            }
+            if missing.is_empty() {
+                return Ok(drafts);
+            }
+        }
+        Err(StoreError::Down("its rows change faster than they can be read".into()))
+    }
+
+    /// The same for one input; it is asked again until it is decided, within reason.
+    async fn run_one<T: Send>(
+        &self,
+        begins_with: Vec<Cell>,
+        rule: impl Fn(&mut Draft<'_>, Timestamp) -> Result<T, Blank> + Send + Sync,
+    ) -> Result<T, StoreError> {
+        let mut answers = self.run(&[()], |()| begins_with.clone(), |draft, (), now| rule(draft, now)).await?;
+        answers.pop().flatten().ok_or_else(contended)
+    }
+}
+
+/// Nothing of it was written, but others of its batch may have been.
+fn contended() -> StoreError {
+    StoreError::Unsure("others wrote to the same rows each time".into())
+}
+
+fn cells_of(event: &Event) -> Vec<Cell> {
+    let register = event.change.map(|change| Cell::Register(change.subject));
+    [Cell::Event(event.id)].into_iter().chain(register).chain(event.group.map(Cell::Slot)).collect()
+}
+
+impl<S: Shelf> Store for Shared<S> {
+    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let begins_with = |one: &New| {
+            let keys = one.keys.iter().map(|identity| Cell::Key(identity.key));
+            let imported = one.imported.iter().map(|imported| Cell::Imported(imported.key));
+            cells_of(&one.event).into_iter().chain(keys).chain(imported).collect()
+        };
+        Box::pin(async move {
+            let claims = self.run(&new, begins_with, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
+            Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
+        })
+    }
+
+    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+        Box::pin(async move {
+            let begins_with = |change: &Change| cells_of(&change.event);
+            let written =
+                self.run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now)).await?;
+            written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
+        })
+    }
+
+    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+        Box::pin(async move {
+            let cells = self.0.read(vec![Cell::Event(id)], 0).await?.cells;
+            Ok(cells.into_iter().find_map(|(_, found)| match found {
+                Found::Event(row, _) if row.event.id == id => Some(row.event),
+                _ => None,
+            }))
+        })
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        self.0.payload(id)
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        self.0.receipt(id)
+    }
+
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        self.0.due(look, limit)
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        self.0.list(listing)
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        self.0.story(id)
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        self.0.named(name, limit)
+    }
+
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        self.0.note(notes)
+    }
+
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+        Box::pin(async move {
+            let mut forgotten = Forgotten::default();
+            let now = self.0.now();
+            let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
+            for (of, kept) in known.chain([(Of::Unknown(&keeps), Kept::default())]) {
+                let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
+                let old = self.0.with_old_bodies(of, now - kept.body, room).await?;
+                let cells = |id: &EventId| vec![Cell::Event(*id)];
+                let freed = self.run(&old, cells, |draft, id, now| draft.remove_body(*id, now - kept.body)).await?;
+                forgotten.bodies += freed.into_iter().filter(|freed| *freed == Some(true)).count() as u64;
+                let Keep::For(length) = kept.keys else { continue };
+                let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
+                let old = self.0.forgettable(of, now - length, room).await?;
+                let gone =
+                    self.run(&old, cells, |draft, id, now| ledger::forget_one(draft, *id, kept.keys, now)).await?;
+                forgotten.events += gone.into_iter().filter(|gone| *gone == Some(true)).count() as u64;
+            }
+            Ok(forgotten)
+        })
+    }
+
+    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+        Box::pin(self.run_one(vec![Cell::Event(id)], move |draft, now| ledger::remove(draft, id, now)))
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.0.recipes()
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.0.remember(recipes)
+    }
+
+    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+        Box::pin(async move {
+            let mut imported = Imported::default();
+            for some in keys.chunks(IMPORT_BATCH) {
+                let cells = some.iter().map(|key| Cell::Imported(*key)).collect();
+                let more = self.run_one(cells, |draft, _| ledger::import(draft, some)).await?;
+                imported.new += more.new;
+                imported.known += more.known;
+            }
+            Ok(imported)
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Keys imported in one write.
+const IMPORT_BATCH: usize = 1_000;
