@@ -156,7 +156,13 @@ pub const KEYS: &[Key] = {
             "How deliveries are verified; \"none\" must be written out.",
         ),
         key(Source, "secret", Takes::Secrets, "none", "Short for verify.secret."),
-        later(Source, "key_id", Takes::Name, "The field that says which caller's secret counts."),
+        key(
+            Source,
+            "key_id",
+            Takes::Name,
+            "none",
+            "The field that names the caller, where secret = { dir = … } has a file for each.",
+        ),
         key(
             Source,
             "scope",
@@ -182,7 +188,13 @@ pub const KEYS: &[Key] = {
             "8s",
             "With respond = \"done\": how long the sender waits at most.",
         ),
-        later(Source, "mark_duplicates", Takes::Flag, "Marks a repeated answer with isDuplicate."),
+        key(
+            Source,
+            "mark_duplicates",
+            Takes::Flag,
+            "false",
+            "Sets isDuplicate: true in a JSON object that is given again as an answer.",
+        ),
         key(Source, "body_max", Takes::Size, "25MB", "The longest body."),
         key(Source, "fields", Takes::Places(Field), "none", "Named values inside a delivery."),
         key(
@@ -200,6 +212,7 @@ pub const KEYS: &[Key] = {
             "Where events go; the first that matches wins.",
         ),
         in_preset(Source, "imported", Takes::Names, "What an imported change is known by."),
+        in_preset(Source, "api", Takes::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset(Source, "kind", Takes::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", Takes::Word(SCHEMES), "required", "How the sender signs."),
         key(Verify, "secret", Takes::Secrets, "required", "The secret, or a list of them while rotating."),
@@ -221,7 +234,13 @@ pub const KEYS: &[Key] = {
         key(Once, "change", Takes::Table(Change), "none", "A subject that is changed to something."),
         key(Once, "keep", Takes::Duration, "30d", "How long an event is remembered after its end."),
         key(Once, "keep_body", Takes::Duration, "7d", "How long its body and its receipt are kept."),
-        later(Once, "keep_failures", Takes::Duration, "How long a dead event is remembered."),
+        key(
+            Once,
+            "keep_failures",
+            Takes::Flag,
+            "false: a repeat tries again",
+            "Keeps a failure as an answer too: a repeat hears it again.",
+        ),
         key(Change, "of", Takes::Names, "required", "The subject."),
         key(Change, "to", Takes::Names, "required", "What it is changed to."),
         key(Change, "order", Takes::Name, "the order of arrival", "The sender's order: an integer or a time."),
@@ -287,7 +306,13 @@ pub const KEYS: &[Key] = {
         key(Retry, "longest", Takes::Duration, "1h", "The longest wait of all."),
         key(Elsewhere, "env", Takes::Text, "none", "The environment variable that holds the value."),
         key(Elsewhere, "file", Takes::Text, "none", "The file that holds the value; a newline at its end is cut."),
-        later(Elsewhere, "dir", Takes::Text, "One file for each caller."),
+        key(
+            Elsewhere,
+            "dir",
+            Takes::Text,
+            "none",
+            "A folder with a file for each caller, a secret on each line; only for a source's secret, with key_id.",
+        ),
     ]
 };
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod addresses;
+mod callers;
 mod elsewhere;
 mod fields;
 pub mod keys;

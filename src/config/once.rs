@@ -19,6 +19,7 @@ const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
     match scheme {
         Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
+        Scheme::Callers(callers) => redelivery_window(&callers.of_nobody),
         _ => None,
     }
 }
@@ -28,6 +29,7 @@ fn covers_only_the_body(scheme: &Scheme) -> bool {
     match scheme {
         Scheme::Github(_) => true,
         Scheme::Hmac(hmac) => !hmac.over.iter().any(|piece| matches!(piece, Piece::Id | Piece::Timestamp)),
+        Scheme::Callers(callers) => covers_only_the_body(&callers.of_nobody),
         Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::None => false,
     }
 }
@@ -89,7 +91,8 @@ impl Resolver<'_> {
             keep: keep_from,
             keep_body: from("keep_body"),
         };
-        (Once { per, change, imported, keep, keep_body }, notes)
+        let keep_failures = section.and_then(|s| s.flag("keep_failures")).unwrap_or(false);
+        (Once { per, change, imported, keep, keep_body, keep_failures }, notes)
     }
 
     fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {

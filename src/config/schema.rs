@@ -36,7 +36,9 @@ fn object(part: Part) -> Value {
     match part {
         // A preset knows how its sender is verified.
         Part::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
-        Part::Elsewhere => object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }]),
+        Part::Elsewhere => {
+            object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }])
+        }
         _ => {}
     }
     object

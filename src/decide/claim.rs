@@ -2,7 +2,7 @@
 
 use super::event::{Event, State};
 use super::id::{EventId, Key};
-use super::source::{Kept, Redelivery};
+use super::source::{Kept, Redelivery, Source, Speaks};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -150,6 +150,11 @@ pub enum Repeat {
     Rearms,
     /// Nothing: it only hears how things stand.
     Hears,
+}
+
+/// Did a client put another request under a key that it has used?
+pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
+    source.speaks == Speaks::Api && event.body_digest != new.event.body_digest
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a

@@ -8,12 +8,13 @@ use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
 use super::id::{Digest, EventId, Key, Revision, Turn};
+use super::idempotency;
 use super::key::{self, Part};
 use super::limits;
 use super::refusal::Refusal;
-use super::source::{Group, Identity, Kind, Makes, Route, Source};
+use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
 use super::time::Timestamp;
-use super::verify::Verified;
+use super::verify::{Credential, Verified};
 use std::sync::Arc;
 
 /// What is to be done with a delivery.
@@ -185,6 +186,15 @@ impl Made<'_> {
         key::key(&self.source.scope, kind, &parts)
     }
 
+    /// Who sent it, where a source has several senders: one never meets another's events.
+    fn sender(&self) -> Option<Part<'_>> {
+        match (self.verified.by(), self.source.speaks) {
+            (Credential::Caller(name), _) => Some(Part::text("caller", name)),
+            (Credential::Secret(mark), Speaks::Api) => Some(Part::bytes("credential", &mark.0)),
+            (Credential::Secret(_) | Credential::None, _) => None,
+        }
+    }
+
     fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Vec<IdentityKey>, Refusal> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         let one = |identity: &Identity| {
@@ -200,6 +210,7 @@ impl Made<'_> {
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
                 Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
             };
+            let parts = parts.into_iter().chain(self.sender()).collect();
             Ok(IdentityKey { same, key: self.key(kind, part, parts) })
         };
         self.source.once.per.iter().map(one).collect()
@@ -223,7 +234,8 @@ impl Made<'_> {
     fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
         let Some(change) = &self.source.once.change else { return Ok(None) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
-        let subject = self.key("register", part, self.parts(&change.of)?);
+        let of = self.parts(&change.of)?.into_iter().chain(self.sender()).collect();
+        let subject = self.key("register", part, of);
         Ok(Some(ChangeOf { subject, value: key::value(&self.parts(&change.to)?), order }))
     }
 
@@ -272,6 +284,9 @@ impl Made<'_> {
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
         let Some(at) = &self.source.delivery else { return Ok(None) };
+        if let (Speaks::Api, Place::Header(name)) = (self.source.speaks, &at.at) {
+            return idempotency::key(self.verified.delivery(), name).map(Some);
+        }
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
             return Err(Refusal::FieldTooLong("delivery".into()));

@@ -48,6 +48,14 @@ pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
+/// The name of a caller: that of a file.
+pub const CALLER_BYTES_MAX: usize = 255;
+/// The file with a caller's secrets.
+pub const CALLER_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Callers whose secrets a node keeps at hand; others are read again.
+pub const CALLERS_AT_HAND: usize = 4096;
+/// An `Idempotency-Key`, without its quotes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// How far ahead of the store's clock an `order` may be.
 pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Output of one attempt; the head and the tail are kept.

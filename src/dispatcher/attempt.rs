@@ -6,6 +6,7 @@
 
 use super::{Dispatcher, Held, Lane, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
+use crate::decide::answer;
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
@@ -63,6 +64,7 @@ impl Dispatcher {
         let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
             return;
         };
+        let outcome = answer::heard(outcome, lane.source.respond);
         let blocks = blocks.blocks();
         let step = match lease.term().call {
             Call::CallOff => Step::Cancel,
