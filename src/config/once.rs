@@ -17,20 +17,18 @@ const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
 /// How long this sender may deliver again, by a person's hand.
 fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
-    match scheme {
+    match scheme.of_all() {
         Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
-        Scheme::Callers(callers) => redelivery_window(&callers.of_nobody),
         _ => None,
     }
 }
 
 /// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
 fn covers_only_the_body(scheme: &Scheme) -> bool {
-    match scheme {
+    match scheme.of_all() {
         Scheme::Github(_) => true,
         Scheme::Hmac(hmac) => !hmac.over.iter().any(|piece| matches!(piece, Piece::Id | Piece::Timestamp)),
-        Scheme::Callers(callers) => covers_only_the_body(&callers.of_nobody),
-        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::None => false,
+        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::Callers(_) | Scheme::None => false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod any;
+mod callers;
 mod check;
 mod dangers;
 mod identities;

@@ -182,6 +182,14 @@ impl Scheme {
         scheme
     }
 
+    /// What all callers have in common; a scheme without callers is that itself.
+    pub fn of_all(&self) -> &Self {
+        match self {
+            Self::Callers(callers) => &callers.of_nobody,
+            other => other,
+        }
+    }
+
     /// Whether there is a secret to verify with. A config that a node runs on has seen to that.
     pub fn has_secret(&self) -> bool {
         matches!(self, Self::Callers(_)) || self.secrets().is_some_and(Secrets::any)
@@ -202,7 +210,7 @@ impl Scheme {
             Self::StandardWebhooks { .. } => standard::SIGNATURES.to_vec(),
             Self::Hmac(hmac) => vec![&hmac.header],
             Self::Bearer(_) => vec![bearer::HEADER],
-            Self::Callers(callers) => callers.of_nobody.signature_headers(),
+            Self::Callers(_) => self.of_all().signature_headers(),
             Self::None => Vec::new(),
         }
     }
@@ -212,7 +220,7 @@ impl Scheme {
         match self {
             Self::Github(_) => Some(DeliveryId { at: Place::Header(github::DELIVERY.into()), signed: false }),
             Self::StandardWebhooks { .. } => Some(DeliveryId { at: standard::id_place(), signed: true }),
-            Self::Callers(callers) => callers.of_nobody.delivery_id(),
+            Self::Callers(_) => self.of_all().delivery_id(),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => None,
         }
     }
@@ -249,7 +257,7 @@ impl Scheme {
             Self::StandardWebhooks { .. } => Some("webhook-signature"),
             Self::Hmac(hmac) => Some(&hmac.header),
             Self::Bearer(_) => Some("authorization"),
-            Self::Callers(callers) => callers.of_nobody.signed_in(),
+            Self::Callers(_) => self.of_all().signed_in(),
             Self::None => None,
         }
     }
