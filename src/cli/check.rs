@@ -8,7 +8,9 @@ use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
 use crate::decide::recipe;
-use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
+use crate::decide::source::{
+    Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source, Speaks,
+};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
@@ -140,7 +142,7 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     line(out, "  ", "acts when", source.when.as_ref().map_or("always", |when| when.text()))?;
     lines(out, "  ", "once per", &identity_texts(source, notes))?;
     line(out, "  ", "keeps", &keeps_text(source, notes))?;
-    line(out, "  ", "answers", &respond_text(source.respond))?;
+    line(out, "  ", "answers", &respond_text(source))?;
     line(out, "  ", "limits", &format!("body {}", size_text(source.body_max)))?;
     if source.scope != source.name {
         line(out, "  ", "scope", &source.scope)?;
@@ -273,11 +275,19 @@ fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
     format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
 }
 
-fn respond_text(respond: Respond) -> String {
-    match respond {
-        Respond::Accepted => "when the event is stored".to_owned(),
-        Respond::WhenDone { within } => format!("when it is done, within {}", duration_text(within)),
+fn respond_text(source: &Source) -> String {
+    let Respond::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
+    let mut text = format!("when it is done, within {}", duration_text(within));
+    if source.mark_duplicates {
+        text += ", repeats marked with isDuplicate";
     }
+    if source.once.keep_failures {
+        text += ", failures kept";
+    }
+    if source.speaks == Speaks::Api {
+        text += ", problems as application/problem+json";
+    }
+    text
 }
 
 fn block_texts(block: &Block) -> Vec<String> {

@@ -212,7 +212,8 @@ async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_
     async fn ask(house: &House, method: reqwest::Method, path: &str, token: &str) -> (u16, Json) {
         let request = reqwest::Client::new().request(method, house.admin_url(path)).bearer_auth(token);
         let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap_or(Json::Null))
+        let (status, text) = (answer.status().as_u16(), answer.bytes().await.unwrap());
+        (status, serde_json::from_slice(&text).unwrap_or(Json::Null))
     }
     let forget = async |house: &House, token: &str| ask(house, reqwest::Method::POST, "/api/forget", token).await;
     let (status, said) = forget(&house, "cr0n").await;

@@ -107,7 +107,7 @@ error: `token` cannot be a folder here
 hint: secret = { dir = "callers" } with key_id = "caller", or { env = "…" }, { file = "…" }
 
 error: `secret` cannot be a folder here
- --> hookonce.toml:5:18
+ --> hookonce.toml:5:19
   |
 5 | secret = [{ dir = "callers" }, { env = "A" }]
   |                   ^^^^^^^^^ only the secret of a source can, and not in a list

@@ -101,12 +101,14 @@ fn source(config: &Config, source: &Source) -> Value {
             "change": change,
             "keep": match source.once.keep { Keep::For(length) => duration_text(length), Keep::Forever => "forever".into() },
             "keep_body": duration_text(source.once.keep_body),
+            "keep_failures": source.once.keep_failures,
         },
         "respond": match source.respond { Respond::Accepted => "accepted", Respond::WhenDone { .. } => "done" },
         "respond_within": match source.respond {
             Respond::Accepted => None,
             Respond::WhenDone { within } => Some(duration_text(within)),
         },
+        "mark_duplicates": source.mark_duplicates,
         "body_max": source.body_max,
         "routes": source.routes.iter().map(|r| route(config, source, r)).collect::<Vec<_>>(),
     })

@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn every_preset_has_a_sample_that_is_judged_to_be_an_event() {
         for preset in crate::config::presets::PRESETS {
-            let verify = if preset.text.contains("verify") { "" } else { "verify = \"bearer\"\n" };
+            let verify = if preset.text.contains("\nverify") { "" } else { "verify = \"bearer\"\n" };
             let text = format!("[source.x]\npreset = \"{}\"\n{verify}secret = {{ env = \"S\" }}", preset.name);
             check_accepted(&text, &[]);
         }
