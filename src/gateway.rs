@@ -14,7 +14,7 @@ use crate::decide::source::{InDoubt, Makes, Respond, Source, Speaks};
 use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Note, Sighting, Store, StoreError};
+use crate::store::{Advance, Note, Recalled, Sighting, Store, StoreError};
 use crate::telemetry::{self, Level};
 use std::sync::Arc;
 
@@ -79,6 +79,9 @@ impl Gateway {
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
             return (None, unavailable(source));
         };
+        if let Some(came) = self.recall(source, &new).await {
+            return came;
+        }
         let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
             match self.claim(lane, &new).await {
@@ -117,6 +120,21 @@ impl Gateway {
             }
         }
         (None, unavailable(source))
+    }
+
+    /// Answers a repeat with what is kept of the first, where that is all there is to it.
+    async fn recall(&self, source: &Source, new: &New) -> Option<Came> {
+        if source.respond == Respond::Accepted {
+            return None;
+        }
+        let Recalled { event, same, receipt, now } = self.store.recall(new).await.ok()??;
+        self.see(&event, &same, new, now).await;
+        let reply = if claim::reused(source, &event, new) {
+            problem::reused(&event)
+        } else {
+            answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now)
+        };
+        Some((Some(event.id), reply))
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.

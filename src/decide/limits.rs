@@ -72,6 +72,8 @@ pub const BATCH_CLAIMS_MAX: usize = 512;
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Duplicates of one event that are remembered one by one; after that they are only counted.
 pub const SIGHTINGS_MAX: usize = 16;
+/// Events whose duplicates are noted at once, before the notes are written.
+pub const NOTED_EVENTS_MAX: usize = 16 << 10;
 /// `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
 /// How long a receiver's `Retry-After` is believed.

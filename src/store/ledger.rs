@@ -168,6 +168,17 @@ fn matching<L: Ledger>(
     Ok(dead)
 }
 
+/// The event that a repeat is answered with, where a claim could come to nothing else: its first key is held by an event
+/// that has acted and is kept. Nothing is forgotten on the way.
+pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<(Event, Same)>, L::Error> {
+    let (Some(IdentityKey { same, key }), None) = (new.keys.first(), new.event.change) else { return Ok(None) };
+    let Some(held) = ledger.held(key)? else { return Ok(None) };
+    let Some(row) = ledger.row(held.event)? else { return Ok(None) };
+    let acted = matches!(row.event.state, State::Done { how: How::Acted, .. }) && row.event.change.is_none();
+    let stands = acted && !expired(ledger, &row, new.kept.keys, now)?;
+    Ok(stands.then(|| (row.event, same.clone())))
+}
+
 /// Was this done before there was this store?
 fn known_before<L: Ledger>(ledger: &mut L, new: &New) -> Result<Option<Same>, L::Error> {
     for ImportedKey { same, key, counts } in &new.imported {

@@ -4,8 +4,8 @@
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Sighting, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -91,6 +91,17 @@ impl Store for Memory {
 
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
         answer(Ok(self.books().receipts.get(&id).cloned()))
+    }
+
+    fn recall(&self, new: &New) -> Answer<'_, Option<Recalled>> {
+        answer(self.with(|books, now| {
+            let found = ledger::recall(books, new, now)?;
+            let with_receipt = |(event, same): (Event, _)| {
+                let receipt = books.receipts.get(&event.id)?.clone();
+                Some(Recalled { event, same, receipt, now })
+            };
+            Ok(found.and_then(with_receipt))
+        }))
     }
 
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {

@@ -53,6 +53,12 @@ pub trait Store: Send + Sync + 'static {
     /// The kept answer.
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
 
+    /// What a repeat is answered with, if a claim could come to nothing else: a done event and its kept answer. Read
+    /// beside the claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
+    fn recall(&self, _new: &New) -> Answer<'_, Option<Recalled>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// What must be looked at now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
 
@@ -153,6 +159,19 @@ pub enum Stored<T> {
     Damaged,
     /// No longer kept.
     Forgotten,
+}
+
+/// What a repeat can be answered with.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recalled {
+    /// The event, done.
+    pub event: Event,
+    /// Which identity matched.
+    pub same: Same,
+    /// Its kept answer.
+    pub receipt: Receipt,
+    /// The store's clock.
+    pub now: Timestamp,
 }
 
 /// Where to look for what is due.

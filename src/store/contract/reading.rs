@@ -2,12 +2,13 @@
 
 use super::{Fresh, SECOND, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::change::Tried;
-use crate::decide::claim::Same;
+use crate::decide::claim::{Claim, Same};
 use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
+use crate::decide::time::Duration;
 use crate::store::{Listing, Note, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
@@ -90,6 +91,35 @@ pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fres
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
     }
+}
+
+/// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
+pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
+    let made = || making().delivery("d1").made(fresh.store.now());
+    let recalled = async || fresh.store.recall(&made()).await.expect("it reads");
+    assert_eq!(recalled().await, None, "nothing is known");
+    let event = fresh.claimed(making().delivery("d1")).await.id;
+    assert_eq!(recalled().await, None, "it waits");
+    let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), cut: false };
+    let failed = Outcome::Failed { why: "no".into(), retry_after: None, receipt: Some(answer.clone()) };
+    for outcome in [failed, Outcome::Delivered(Some(answer.clone()))] {
+        fresh.wait(SECOND);
+        let running = fresh.start(event).await;
+        assert_eq!(recalled().await, None, "it runs");
+        let step = Step::Settle { outcome: outcome.clone(), blocks: Blocks::default(), jitter: Jitter(0) };
+        let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        fresh.store.advance(vec![change]).await.expect("it writes");
+        match (recalled().await, outcome) {
+            (Some(found), Outcome::Delivered(_)) => {
+                let claims = fresh.store.claim(vec![made()]).await.expect("it claims");
+                let [Claim::Duplicate { event, same, instead: false, .. }] = &claims[..] else { panic!("{claims:?}") };
+                assert_eq!((&found.event, &found.same, found.receipt), (&**event, same, answer.clone()));
+            }
+            (found, _) => assert_eq!(found, None),
+        }
+    }
+    fresh.wait(Duration::from_hours(24 * 365));
+    assert_eq!(recalled().await, None, "it is not kept any more");
 }
 
 pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {

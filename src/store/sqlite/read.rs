@@ -55,6 +55,23 @@ impl Readers {
         looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
     }
 
+    /// Asks one of them here and now, if one is idle: for what takes less time than to hand it to another thread. `None`:
+    /// all are busy.
+    pub(super) fn at_once<T>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T>,
+    ) -> Option<std::result::Result<T, StoreError>> {
+        let _free = self.free.try_acquire().ok()?;
+        let idle = self.idle().pop();
+        let db = match idle.map_or_else(|| open::reader(&self.path), Ok) {
+            Ok(db) => db,
+            Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
+        };
+        let found = look(&db).map_err(|error| classify(&error, Stage::Before));
+        self.idle().push(db);
+        Some(found)
+    }
+
     /// Closes those that nobody uses.
     pub(super) fn close(&self) {
         self.idle().clear();

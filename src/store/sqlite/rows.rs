@@ -1,6 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::mark::Mark;
+use super::notes::Seen;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
@@ -8,10 +9,10 @@ use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::store::Sighting;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
 use crate::store::packed::Packed;
-use crate::store::{Note, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -78,19 +79,20 @@ impl Rows<'_> {
         Ok(groups.len())
     }
 
-    /// Notes a duplicate that was seen. What it is a duplicate of may have been forgotten meanwhile.
-    pub(super) fn note(&mut self, note: &Note) -> Result<()> {
-        let Note { event, sighting: Sighting { at, delivery_id, same } } = note;
+    /// Notes duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    pub(super) fn note(&mut self, event: EventId, seen: &Seen) -> Result<()> {
         let count = self.find(
-            "insert into duplicates (event, count) select id, 1 from events where id = ?1
-             on conflict (event) do update set count = count + 1 returning count",
-            [event.0],
+            "insert into duplicates (event, count) select id, ?2 from events where id = ?1
+             on conflict (event) do update set count = count + ?2 returning count",
+            params![event.0, i64::try_from(seen.count).unwrap_or(i64::MAX)],
             |row| row.get::<_, i64>(0),
         )?;
-        if let Some(n) = count.filter(|n| usize::try_from(*n).is_ok_and(|n| n <= limits::SIGHTINGS_MAX)) {
+        let Some(count) = count.and_then(|count| u64::try_from(count).ok()) else { return Ok(()) };
+        let room = limits::SIGHTINGS_MAX as u64;
+        for (n, Sighting { at, delivery_id, same }) in (count.saturating_sub(seen.count) + 1..=room).zip(&seen.first) {
             self.execute(
                 "insert or replace into sightings (event, n, at, delivery_id, identity) values (?1, ?2, ?3, ?4, ?5)",
-                params![event.0, n, at.0, delivery_id.as_deref(), same.word()],
+                params![event.0, i64::try_from(n).unwrap_or(i64::MAX), at.0, delivery_id.as_deref(), same.word()],
             )?;
         }
         Ok(())
