@@ -37,7 +37,7 @@ fn object(part: Part) -> Value {
         // A preset knows how its sender is verified.
         Part::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
         Part::Elsewhere => {
-            object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }])
+            object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
         }
         _ => {}
     }

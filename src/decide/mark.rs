@@ -32,7 +32,7 @@ pub(super) fn marked(body: &[u8]) -> Option<Vec<u8>> {
             None => (text.find('{')? + 1, ""),
         };
         out.push_str(&text[..at]);
-        out.push_str(&format!("{comma}\"{NAME}\":true"));
+        out.extend([comma, "\"", NAME, "\":true"]);
         from = at;
     }
     out.push_str(&text[from..]);

@@ -194,6 +194,14 @@ async fn an_upload_may_have_fifty_megabytes() {
     assert!(backend.calls()[0].body.len() > 49 << 20);
 }
 
+/// What the admin port says to who has this token.
+async fn ask(house: &House, method: reqwest::Method, path: &str, token: &str) -> (u16, Json) {
+    let request = reqwest::Client::new().request(method, house.admin_url(path)).bearer_auth(token);
+    let answer = request.send().await.unwrap();
+    let (status, text) = (answer.status().as_u16(), answer.bytes().await.unwrap());
+    (status, serde_json::from_slice(&text).unwrap_or(Json::Null))
+}
+
 #[tokio::test]
 async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_at_its_next_call() {
     let backend = Backend::answers(201, ANSWER).await;
@@ -208,12 +216,6 @@ async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_
     for run in 0..3 {
         let sent = upload(REPO, "s3cret", &results(&json!({ "run_id": run.to_string() })));
         assert!(is_new(&house.deliver(IN, &sent).await));
-    }
-    async fn ask(house: &House, method: reqwest::Method, path: &str, token: &str) -> (u16, Json) {
-        let request = reqwest::Client::new().request(method, house.admin_url(path)).bearer_auth(token);
-        let answer = request.send().await.unwrap();
-        let (status, text) = (answer.status().as_u16(), answer.bytes().await.unwrap());
-        (status, serde_json::from_slice(&text).unwrap_or(Json::Null))
     }
     let forget = async |house: &House, token: &str| ask(house, reqwest::Method::POST, "/api/forget", token).await;
     let (status, said) = forget(&house, "cr0n").await;

@@ -4,10 +4,13 @@ use crate::backend::Backend;
 use crate::house::{House, SECRET, Sent, payload};
 use crate::{IN, signed};
 
+/// Takes a store away, and says how to give it back.
+type Outage = fn(&House) -> Box<dyn FnOnce()>;
+
 /// A store, and how it is taken away from its node for a while; `None`: it is a part of the node.
 struct On {
     store: &'static str,
-    outage: Option<fn(&House) -> Box<dyn FnOnce()>>,
+    outage: Option<Outage>,
 }
 
 /// Every store there is.

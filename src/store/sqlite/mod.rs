@@ -288,8 +288,8 @@ impl Store for Sqlite {
     }
 
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
-        let noted = self.works().and_then(|()| if self.notes.add(notes) { self.send(Job::Noted) } else { Ok(()) });
-        Box::pin(std::future::ready(noted))
+        let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(Job::Noted) } else { Ok(()) });
+        Box::pin(std::future::ready(told))
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
