@@ -26,7 +26,7 @@ pub struct Memory {
 }
 
 #[derive(Debug, Default)]
-struct Books {
+pub(super) struct Books {
     rows: BTreeMap<EventId, Row>,
     keys: HashMap<Key, Held>,
     keys_of: HashMap<EventId, Vec<Key>>,
@@ -49,7 +49,7 @@ impl Memory {
         Self { books: Arc::default(), clock }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,6 +208,30 @@ impl Books {
         }
     }
 
+    /// Who is parked in this group, in the order of their turns.
+    #[cfg(test)]
+    pub(super) fn queue(&self, group: &Key) -> Vec<(Turn, EventId)> {
+        let of_group = self.parked.iter().filter(|(of, ..)| of == group);
+        of_group.map(|(_, turn, id)| (*turn, *id)).collect()
+    }
+
+    /// Events that ended before then and still have their body.
+    pub(super) fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Vec<EventId> {
+        self.of(of, limit, |books, row| {
+            row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
+        })
+    }
+
+    /// Removes an event's body, receipt and output.
+    pub(super) fn remove_body(&mut self, id: EventId) -> Result<(), Infallible> {
+        self.payloads.remove(&id);
+        self.receipts.remove(&id);
+        for tried in self.tried.get_mut(&id).into_iter().flatten() {
+            tried.output.clear();
+        }
+        Ok(())
+    }
+
     fn of(&self, of: Of<'_>, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
         let of_source = |row: &&Row| match of {
             Of::Source(name) => *row.event.source == *name,
@@ -342,15 +366,9 @@ impl Swept for Books {
     }
 
     fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
-        let old = self.of(of, limit, |books, row| {
-            row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
-        });
+        let old = self.old_bodies(of, before, limit);
         for id in &old {
-            self.payloads.remove(id);
-            self.receipts.remove(id);
-            for tried in self.tried.get_mut(id).into_iter().flatten() {
-                tried.output.clear();
-            }
+            self.remove_body(*id)?;
         }
         Ok(old.len() as u64)
     }

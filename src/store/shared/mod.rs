@@ -13,6 +13,8 @@
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
 
 pub mod draft;
+#[cfg(test)]
+mod tests;
 
 use super::ledger::{self, Held, Of, Register, Row};
 use super::{
