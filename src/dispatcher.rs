@@ -48,6 +48,11 @@ impl Lane {
         let permits = Arc::new(Semaphore::new(route.at_once));
         Self { source, route, action, permits, wake: Notify::new() }
     }
+
+    /// A lane on which this node never acts: others do.
+    pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
+        Self { source, route, action: None, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() }
+    }
 }
 
 /// Acts on events. Cheap to clone.

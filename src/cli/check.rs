@@ -190,7 +190,7 @@ fn may_words(may: May) -> &'static str {
 fn store_text(store: &StoreAddress) -> String {
     match store {
         StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
-        StoreAddress::Sqlite(path) => format!("sqlite:{}", path.display()),
+        other => other.to_string(),
     }
 }
 

@@ -67,6 +67,8 @@ pub fn database(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, String
     match config::load(&path, env).map_err(|problems| problems.to_string())?.store {
         StoreAddress::Sqlite(path) => Ok(path),
         StoreAddress::Memory => Err("error: the config keeps events in memory, which has no schema".into()),
+        StoreAddress::Postgres(_) => Err("error: not yet".into()),
+        StoreAddress::Redis(_) => Err("error: the config keeps events in Redis, which has no schema".into()),
     }
 }
 

@@ -28,6 +28,7 @@ pub mod tail;
 pub mod trouble;
 
 use crate::config::problem::Ink;
+use crate::node::Does;
 use crate::telemetry::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
@@ -60,6 +61,9 @@ enum Command {
         /// How the log is written
         #[arg(long, value_enum, default_value = "text")]
         log: LogForm,
+        /// Only receive, or only act; another node on the same store does the rest
+        #[arg(long, value_enum)]
+        only: Option<Half>,
     },
     /// Say whether the config is right, and what it means
     Check {
@@ -148,6 +152,14 @@ enum LogForm {
     Json,
 }
 
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Half {
+    /// Receive, and leave the acting to others
+    Ingest,
+    /// Act, and receive nothing
+    Work,
+}
+
 #[cfg(feature = "sqlite")]
 #[derive(Subcommand, Debug)]
 enum From {
@@ -221,12 +233,17 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
     match command {
         Command::Demo => demo::demo(ink(&io::stdout()), out),
-        Command::Serve { which, log } => {
+        Command::Serve { which, log, only } => {
+            let does = match only {
+                None => Does::Both,
+                Some(Half::Ingest) => Does::Ingest,
+                Some(Half::Work) => Does::Work,
+            };
             let format = match log {
                 LogForm::Text => Format::Text,
                 LogForm::Json => Format::Json,
             };
-            serve::serve(which.config.as_deref(), format, ink(&io::stderr()), &env, out).map(|end| end as u8)
+            serve::serve(which.config.as_deref(), does, format, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
         Command::Check { which, json, live } => {
             let how = if live { check::live::check } else { check::check };

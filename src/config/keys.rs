@@ -137,7 +137,20 @@ pub const KEYS: &[Key] = {
     use Part::{Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Source, Token, Top, Verify};
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
-        key(Top, "store", Takes::Open, "sqlite:hookonce.db", "Where events are kept: memory: or sqlite:PATH."),
+        key(
+            Top,
+            "store",
+            Takes::Open,
+            "sqlite:hookonce.db",
+            "Where events are kept: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
+        ),
+        key(
+            Top,
+            "migrate",
+            Takes::Word(&["auto", "manual"]),
+            "auto",
+            "Who brings an older schema up to date: a node that starts, or a person.",
+        ),
         key(Top, "admin", Takes::Table(Admin), "loopback, no token", "The port for people: API, metrics, dashboard."),
         key(Top, "source", Takes::Named(Source), "required", "The senders we believe, each under a name."),
         key(Admin, "listen", Takes::Address, "127.0.0.1:3143", "Where the admin port listens."),

@@ -57,6 +57,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where events are kept.
     pub store: StoreAddress,
+    /// Who brings its schema up to date.
+    pub migrate: Migrate,
     /// The port for people.
     pub admin: Admin,
     /// The senders we believe, in the order of the file.
@@ -82,14 +84,8 @@ impl Config {
     }
 }
 
-/// Where events are kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreAddress {
-    /// In memory: forgotten when the node ends.
-    Memory,
-    /// In this file.
-    Sqlite(PathBuf),
-}
+pub use crate::store::address::Address as StoreAddress;
+pub use crate::store::open::Migrate;
 
 /// The port for people.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ pub struct Memory {
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     rows: BTreeMap<EventId, Row>,
     keys: HashMap<Key, Held>,
@@ -181,6 +181,13 @@ impl Store for Memory {
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
         answer(self.with(|books, _| ledger::import(books, &keys)))
+    }
+
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let books = self.books().clone();
+        let now = self.clock.now();
+        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, now));
+        answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
     }
 
     fn now(&self) -> Timestamp {

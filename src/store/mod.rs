@@ -4,6 +4,7 @@
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`shared::Shelf`].
 
+pub mod address;
 pub mod batch;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod cells;
@@ -11,6 +12,7 @@ pub mod clock;
 pub mod contract;
 pub mod ledger;
 pub mod memory;
+pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
 pub mod schema;
@@ -31,6 +33,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -83,6 +86,26 @@ pub trait Store: Send + Sync + 'static {
 
     /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported>;
+
+    /// What each of these would come to if it were claimed now, alone. Writes nothing.
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
+
+    /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
+    /// cannot be.
+    fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// How many batches of claims, and as many of changes, it takes at once. One that writes one after another
+    /// anyway takes one: the next forms meanwhile.
+    fn batches_at_once(&self) -> usize {
+        1
+    }
+
+    /// Holds a sentence once the store has stopped for good. Most never do.
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        watch::Sender::new(None).subscribe()
+    }
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
@@ -255,6 +278,15 @@ impl Keeps {
     pub fn of(&self, source: &str) -> Kept {
         self.sources.get(source).copied().unwrap_or_default()
     }
+}
+
+/// The fields of one source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// Its fields, and whether an identity is made of them.
+    pub fields: Vec<(String, bool)>,
 }
 
 /// How much was imported.

@@ -179,6 +179,10 @@ impl Store for Flaky {
         self.memory.import(keys)
     }
 
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        self.memory.foresee(new)
+    }
+
     fn now(&self) -> Timestamp {
         self.memory.now()
     }

@@ -18,7 +18,8 @@ mod tests;
 
 use super::ledger::{self, Held, Of, Register, Row};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError,
+    Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -30,6 +31,7 @@ use crate::decide::time::{Duration, Timestamp};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,6 +79,9 @@ pub struct Slot {
     /// Whether there are more.
     pub more: bool,
 }
+
+/// Batches in flight: while one waits for its commit, another is drafted.
+const BATCHES_AT_ONCE: usize = 4;
 
 /// How many of a group's parked events are read with its slot.
 pub const PARKED_READ: usize = 8;
@@ -194,6 +199,14 @@ pub trait Shelf: Send + Sync + 'static {
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
     /// See [`Store::remember`].
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    /// See [`Store::declare`].
+    fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+    /// See [`Store::failed`].
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        watch::Sender::new(None).subscribe()
+    }
     /// See [`Store::now`].
     fn now(&self) -> Timestamp;
 }
@@ -324,15 +337,17 @@ fn cells_of(event: &Event) -> Vec<Cell> {
     [Cell::Event(event.id)].into_iter().chain(register).chain(event.group.map(Cell::Slot)).collect()
 }
 
+fn cells_to_claim(new: &New) -> Vec<Cell> {
+    let keys = new.keys.iter().map(|identity| Cell::Key(identity.key));
+    let imported = new.imported.iter().map(|imported| Cell::Imported(imported.key));
+    cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
+}
+
 impl<S: Shelf> Store for Shared<S> {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        let begins_with = |one: &New| {
-            let keys = one.keys.iter().map(|identity| Cell::Key(identity.key));
-            let imported = one.imported.iter().map(|imported| Cell::Imported(imported.key));
-            cells_of(&one.event).into_iter().chain(keys).chain(imported).collect()
-        };
         Box::pin(async move {
-            let claims = self.run(&new, begins_with, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
+            let claims =
+                self.run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
         })
     }
@@ -429,6 +444,32 @@ impl<S: Shelf> Store for Shared<S> {
             }
             Ok(imported)
         })
+    }
+
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        Box::pin(async move {
+            let mut claims = Vec::new();
+            for one in new {
+                let begins_with = |one: &New| cells_to_claim(one);
+                let rule = |draft: &mut Draft<'_>, one: &New, now| ledger::claim(draft, one.clone(), now);
+                let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
+                let drafted = drafts.into_iter().next().flatten();
+                claims.push(drafted.map_or(Claim::Again, |drafted| drafted.answer));
+            }
+            Ok(claims)
+        })
+    }
+
+    fn declare(&self, declared: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        self.0.declare(declared)
+    }
+
+    fn batches_at_once(&self) -> usize {
+        BATCHES_AT_ONCE
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.0.failed()
     }
 
     fn now(&self) -> Timestamp {
