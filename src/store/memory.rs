@@ -222,6 +222,13 @@ impl Books {
         of_group.map(|(_, turn, id)| (*turn, *id)).collect()
     }
 
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    #[cfg(test)]
+    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) -> Result<(), Infallible> {
+        self.sightings.insert(id, (count, seen));
+        Ok(())
+    }
+
     /// Events that ended before then and still have their body.
     pub(super) fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Vec<EventId> {
         self.of(of, limit, |books, row| {

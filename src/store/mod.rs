@@ -10,6 +10,7 @@ pub mod batch;
 mod cells;
 pub mod clock;
 pub mod contract;
+pub mod copy;
 pub mod ledger;
 pub mod memory;
 pub mod open;

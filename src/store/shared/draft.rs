@@ -298,7 +298,7 @@ fn random() -> u64 {
 }
 
 /// A version nobody has used: 63 bits, so that every store can keep it as a number.
-fn new_version() -> Version {
+pub(in crate::store) fn new_version() -> Version {
     Version(random() >> 1)
 }
 

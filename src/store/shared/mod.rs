@@ -18,8 +18,8 @@ mod tests;
 
 use super::ledger::{self, Held, Of, Register, Row};
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -153,6 +153,8 @@ pub enum Op {
     SetTried(EventId, Tried),
     /// Removes an event's body, receipt and output.
     RemoveBody(Box<Row>),
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    SetSightings(EventId, u64, Vec<Sighting>),
 }
 
 /// What was read.

@@ -10,6 +10,7 @@
 //! answers before what it answers is on the disk.
 
 mod declare;
+mod export;
 mod foresee;
 mod log;
 mod mark;
