@@ -13,6 +13,8 @@ pub mod ledger;
 pub mod memory;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]
