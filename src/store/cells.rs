@@ -6,6 +6,7 @@
 use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
+use crate::decide::key::{self, Part};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Row;
 use std::sync::Arc;
@@ -264,4 +265,14 @@ pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
 /// Headers from their cell; `None` if it is something else.
 pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
     serde_json::from_str(cell).ok()
+}
+
+/// What a receipt is compared with when it is read.
+pub(in crate::store) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
+    key::value(&[
+        Part::bytes("status", &status.to_be_bytes()),
+        Part::bytes("cut", &[u8::from(cut)]),
+        Part::text("headers", headers),
+        Part::bytes("body", body),
+    ])
 }

@@ -16,6 +16,8 @@ pub mod memory;
 pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]

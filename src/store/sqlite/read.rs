@@ -1,7 +1,6 @@
 //! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
 
 use super::open;
-use super::rows::receipt_digest;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
@@ -187,7 +186,7 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
         let (Ok(status), Ok(cut), Some(headers)) = (row.get(0), row.get(3), cells::headers(text)) else {
             return Ok(None);
         };
-        let whole = row.get(4).map(Digest).ok() == Some(receipt_digest(status, cut, text, body));
+        let whole = row.get(4).map(Digest).ok() == Some(cells::receipt_digest(status, cut, text, body));
         Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), cut }))
     };
     let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;

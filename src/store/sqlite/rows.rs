@@ -5,7 +5,6 @@ use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
@@ -142,16 +141,6 @@ fn limit_cell(limit: usize) -> i64 {
 
 fn counter_cell(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// What a receipt is compared with when it is read.
-pub(super) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
-    key::value(&[
-        Part::bytes("status", &status.to_be_bytes()),
-        Part::bytes("cut", &[u8::from(cut)]),
-        Part::text("headers", headers),
-        Part::bytes("body", body),
-    ])
 }
 
 impl Ledger for Rows<'_> {
@@ -346,7 +335,7 @@ impl Ledger for Rows<'_> {
             return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
         };
         let headers = cells::headers_cell(headers);
-        let digest = receipt_digest(*status, *cut, &headers, body);
+        let digest = cells::receipt_digest(*status, *cut, &headers, body);
         self.execute(
             "insert or replace into receipts (event, status, headers, body, cut, digest) \
              values (?1, ?2, ?3, ?4, ?5, ?6)",
