@@ -3,7 +3,8 @@
 use super::address::Address;
 use super::clock::Clock;
 use super::memory::Memory;
-use super::{CannotOpen, Store};
+use super::shared::{Shared, Shelf};
+use super::{CannotOpen, Store, copy};
 use crate::decide::time::Timestamp;
 use std::sync::Arc;
 
@@ -28,12 +29,57 @@ pub enum Migrate {
     Manual,
 }
 
+/// The cells of a store that nodes share, for whoever fills it.
+pub async fn shelf(address: &Address) -> Result<Arc<dyn Shelf>, CannotOpen> {
+    match address {
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => Ok(Arc::new(postgres(url, Use::Node(Migrate::Auto)).await?)),
+        #[cfg(any())]
+        Address::Redis(url) => Ok(Arc::new(redis(url, Use::Tool).await?)),
+        other => Err(CannotOpen::Ever(format!("{other} is no store that nodes share"))),
+    }
+}
+
+/// A store that somebody is still filling is not used.
+async fn whole(shelf: impl Shelf, address: &Address) -> Result<Arc<dyn Store>, CannotOpen> {
+    match copy::is_unfinished(&shelf).await {
+        Ok(false) => Ok(Arc::new(Shared(shelf))),
+        Ok(true) => Err(CannotOpen::Ever(format!(
+            "{address} holds an unfinished copy of another store\n\
+             hint: run `hookonce migrate copy` again to finish it, or begin with an empty store"
+        ))),
+        Err(error) => Err(CannotOpen::Yet(format!("{address}: {error}"))),
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::postgres::Postgres, CannotOpen> {
+    use super::postgres::{Options, Postgres, Schema};
+    let schema = match to {
+        Use::Node(Migrate::Auto) => Schema::Auto,
+        Use::Node(Migrate::Manual) | Use::Tool => Schema::Manual,
+        Use::Look => Schema::Read,
+    };
+    Postgres::open(url.expose(), Options { clock: Clock::server(), schema }).await
+}
+
+#[cfg(any())]
+async fn redis(url: &super::address::ServerUrl, to: Use) -> Result<super::redis::Redis, CannotOpen> {
+    use super::redis::{Access, Options, Redis};
+    let access = if to == Use::Look { Access::Read } else { Access::Node };
+    Redis::open(url.expose(), Options { clock: Clock::server(), access }).await
+}
+
 /// Opens the store at this address.
 pub async fn open(address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
     match address {
         Address::Memory => Ok(Arc::new(Memory::new(Clock::wall(Timestamp::default())))),
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => sqlite(path, to),
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => whole(postgres(url, to).await?, address).await,
+        #[cfg(any())]
+        Address::Redis(url) => whole(redis(url, to).await?, address).await,
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
         _ => Err(CannotOpen::Ever(format!("this hookonce was built without what {address} needs"))),
     }

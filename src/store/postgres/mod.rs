@@ -30,6 +30,7 @@ use crate::decide::time::Timestamp;
 use address::Address;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
 use std::sync::{Mutex, PoisonError};
+use tokio_postgres::Client;
 use trouble::Stage;
 
 /// The oldest server there may be: 13.
@@ -82,6 +83,12 @@ impl Postgres {
 
     async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
         self.pool.lend(purpose).await
+    }
+
+    /// A connection of one's own, to whoever changes the schema.
+    pub async fn connect(url: &str) -> Result<Client, CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        Ok(Pool::new(address, Session::Writes).open().await?.client)
     }
 
     /// Asks something of one connection that writes nothing, or nothing that anybody relies on.

@@ -5,6 +5,7 @@ use crate::decide::change::Tried;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
+use crate::store::Sighting;
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::shared::{Cell, Op, Seen, Swap, Version};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,6 +56,8 @@ pub(super) struct Fate<'s> {
     pub(super) receipt: Option<Option<&'s Receipt>>,
     /// Attempts that ended.
     pub(super) tried: Vec<&'s Tried>,
+    /// How many duplicates there were, and the first few.
+    pub(super) seen: Option<(u64, &'s [Sighting])>,
 }
 
 /// What a batch comes to.
@@ -130,6 +133,7 @@ impl<'s> Effect<'s> {
             }
             Op::SetReceipt(id, receipt) => self.fate(*id).receipt = Some(receipt.as_ref()),
             Op::SetTried(id, tried) => self.fate(*id).tried.push(tried),
+            Op::SetSightings(id, count, seen) => self.fate(*id).seen = Some((*count, seen)),
             Op::RemoveBody(row) => {
                 let fate = self.fate(row.event.id);
                 (fate.bare, fate.payload, fate.receipt) = (true, None, Some(None));

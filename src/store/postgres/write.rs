@@ -16,10 +16,10 @@ use super::trouble::Stage;
 use crate::decide::change::Tried;
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
-use crate::store::StoreError;
 use crate::store::cells;
 use crate::store::ledger::Held;
 use crate::store::shared::{Cell, Seen, Swap, Version};
+use crate::store::{Sighting, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
@@ -84,6 +84,10 @@ const PUT_ATTEMPTS: &str = "with t as materialized (\
      overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
      insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
      where bytes <> ''";
+const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
+     on conflict (event) do update set count = excluded.count";
+const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
+     select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
 /// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
@@ -355,6 +359,7 @@ fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     }
     put_receipts(effect, asks);
     put_attempts(effect, asks);
+    put_sightings(effect, asks);
 }
 
 fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
@@ -397,4 +402,26 @@ fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
         column(&tried, |(_, tried)| &tried.output[..]),
     ];
     asks.push(Ask { sql: PUT_ATTEMPTS, params });
+}
+
+fn put_sightings<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
+    if counts.is_empty() {
+        return;
+    }
+    let params = vec![column(&counts, |(id, _)| Id(*id)), column(&counts, |(_, count)| counter(*count))];
+    asks.push(Ask { sql: PUT_DUPLICATES, params });
+    let numbered = |(id, fate): (&EventId, &Fate<'s>)| {
+        let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
+        (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
+    };
+    let seen: Vec<(EventId, u32, &'s Sighting)> = effect.events.iter().flat_map(numbered).collect();
+    let params = vec![
+        column(&seen, |(id, ..)| Id(*id)),
+        column(&seen, |(_, n, _)| small(*n)),
+        column(&seen, |(.., seen)| seen.at.0),
+        column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
+        column(&seen, |(.., seen)| seen.same.word()),
+    ];
+    asks.push(Ask { sql: PUT_SIGHTINGS, params });
 }
