@@ -4,11 +4,14 @@
 //! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
 //!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
 //! get, due, list, …  ─────────────────────────────────▶ look          look.rs
+//! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
 //! ```
 //!
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
 mod address;
+mod declare;
+mod hints;
 mod look;
 mod pool;
 mod read;
@@ -21,15 +24,18 @@ use super::clock::Clock;
 use super::ledger::Of;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Due, Listing, Look, Note, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use address::Address;
+pub use declare::Declared;
+use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::broadcast;
 use trouble::Stage;
 
 /// The oldest server there may be: 13.
@@ -57,8 +63,9 @@ pub enum Schema {
 
 /// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::Shared) over it.
 pub struct Postgres {
-    pool: Pool,
+    pool: Arc<Pool>,
     clock: Clock,
+    hints: Hints,
     notes: Mutex<Vec<Note>>,
     pen: tokio::sync::Mutex<()>,
 }
@@ -71,13 +78,21 @@ impl Postgres {
             Schema::Auto | Schema::Manual => Session::Writes,
             Schema::Read => Session::Reads,
         };
-        let pool = Pool::new(address, session);
+        let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
         fit_schema(&pool, &mut link, options.schema).await?;
         options.clock.told(now);
         pool.put(link);
-        Ok(Self { pool, clock: options.clock, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
+        let (clock, hints) = (options.clock, Hints::start(pool.clone()));
+        Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
+    }
+
+    /// Makes a view `events_<source>` per source with a column for each declared field, and an index on the fields of
+    /// an identity. Returns the names that cannot be columns; where the right to make them is missing, it says so and
+    /// goes on: they are only for people.
+    pub async fn declare(&self, sources: &[Declared]) -> Result<Vec<String>, StoreError> {
+        self.look(Purpose::Look, async |link| declare::declare(link, sources).await).await
     }
 
     async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
@@ -147,8 +162,9 @@ impl Shelf for Postgres {
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
         Box::pin(async move {
             let mut lent = self.lend(Purpose::Write).await?;
-            let written = write::write(lent.link(), &swaps).await?;
+            let (written, hints) = write::write(lent.link(), &swaps).await?;
             lent.give_back();
+            self.hints.tell(hints);
             Ok(written)
         })
     }
@@ -215,5 +231,9 @@ impl Shelf for Postgres {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        Some(self.hints.listen())
     }
 }

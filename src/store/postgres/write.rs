@@ -16,10 +16,10 @@ use super::trouble::Stage;
 use crate::decide::change::Tried;
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
-use crate::store::StoreError;
 use crate::store::cells;
 use crate::store::ledger::Held;
 use crate::store::shared::{Cell, Seen, Swap, Version};
+use crate::store::{Hint, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
@@ -86,8 +86,11 @@ const PUT_ATTEMPTS: &str = "with t as materialized (\
      where bytes <> ''";
 const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
+/// Which swaps were written, and what others may want to hear of them.
+pub(super) type Came = (Vec<bool>, Vec<Hint>);
+
 /// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
-pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, StoreError> {
+pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
     let first = swap::first_seen(swaps);
     if swap::only_adds(swaps, &first)
         && let Some(written) = add(link, swaps, &first).await?
@@ -102,13 +105,13 @@ pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, 
 }
 
 /// Others got in the way: nothing is written, and all of it is drafted anew.
-async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, StoreError> {
+async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
     link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
-    Ok(vec![false; swaps.len()])
+    Ok((vec![false; swaps.len()], Vec::new()))
 }
 
 /// The batch as if every cell were empty, in one round trip; `None` where one was not.
-async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Vec<bool>>, StoreError> {
+async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Came>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = swap::settle(swaps, &mut actual);
     let mut asks = vec![ask!(BEGIN)];
@@ -118,7 +121,7 @@ async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> R
     put_events(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
-        Ok(_) => Ok(Some(written)),
+        Ok(_) => Ok(Some((written, effect.hints()))),
         Err(failed) if failed.is_contention() => {
             link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
             Ok(None)
@@ -240,7 +243,7 @@ impl Locked {
     }
 }
 
-async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Vec<bool>, StoreError> {
+async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Came, StoreError> {
     let (written, effect) = swap::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
@@ -251,7 +254,7 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<V
     put_events(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
-        Ok(_) => Ok(written),
+        Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(Stage::Commit)),
     }

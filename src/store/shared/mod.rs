@@ -16,7 +16,8 @@ pub mod draft;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+    Advance, Answer, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored,
+    Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -29,6 +30,7 @@ use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::sync::broadcast;
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -195,6 +197,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
     /// See [`Store::now`].
     fn now(&self) -> Timestamp;
+    /// See [`Store::hints`].
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
 }
 
 /// The store made of a shelf.
@@ -445,6 +451,10 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn now(&self) -> Timestamp {
         self.0.now()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        self.0.hints()
     }
 }
 
