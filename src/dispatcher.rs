@@ -9,6 +9,7 @@
 //! only a hint; the store is the truth.
 
 mod attempt;
+mod hints;
 mod keeper;
 
 use crate::action::{Action, Boottime, Chunk, Lease, boottime};
@@ -128,6 +129,9 @@ impl Dispatcher {
     pub fn run(&self) {
         for lane in self.lanes() {
             self.0.tasks.spawn(self.clone().walk(lane.clone()));
+        }
+        if let Some(hints) = self.0.store.hints() {
+            self.0.tasks.spawn(self.clone().listen(hints));
         }
         self.0.tasks.spawn(self.clone().keep());
         self.0.tasks.spawn(self.clone().sweep());
@@ -249,7 +253,7 @@ impl Dispatcher {
     /// Waits for an event to end, at most so long; brings it as it stands then.
     pub async fn ended(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
-        let mut news = self.news();
+        let (mut news, mut hints) = (self.news(), self.0.store.hints());
         loop {
             let event = self.0.store.get(id).await?;
             if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
@@ -263,9 +267,13 @@ impl Dispatcher {
                     }
                 }
             };
-            // Another node may be the one that ends it: that is no news here.
+            // Another node may be the one that ends it: that is no news here, at most a hint.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
-            tokio::time::timeout_at(until.min(look), heard).await.unwrap_or_default();
+            tokio::select! {
+                () = heard => {}
+                () = hints::may_be_over(&mut hints, id) => {}
+                () = tokio::time::sleep_until(until.min(look)) => {}
+            }
         }
     }
 

@@ -36,7 +36,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -112,6 +112,27 @@ pub trait Store: Send + Sync + 'static {
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
+
+    /// What other nodes write, where the store can tell. Who hears nothing still looks: that is the truth.
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
+}
+
+/// Something that another node has written. It may come late, twice or not at all.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hint {
+    /// An event of this source waits on this route.
+    Due {
+        /// The source.
+        source: Arc<str>,
+        /// The route.
+        route: Arc<str>,
+    },
+    /// This event is over.
+    Ended(EventId),
+    /// More than fits into a hint.
+    Much,
 }
 
 /// What came of a change.

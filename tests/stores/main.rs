@@ -1,5 +1,8 @@
 //! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
-#![cfg_attr(feature = "sqlite", expect(clippy::unwrap_used, reason = "these are tests, their helpers too"))]
+#![cfg_attr(
+    any(feature = "sqlite", feature = "postgres"),
+    expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
+)]
 
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
@@ -12,8 +15,14 @@ use std::sync::Arc;
 mod history;
 #[cfg(feature = "sqlite")]
 mod opening;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod rot;
+#[cfg(feature = "postgres")]
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

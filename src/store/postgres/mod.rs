@@ -4,11 +4,14 @@
 //! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
 //!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
 //! get, due, list, …  ─────────────────────────────────▶ look          look.rs
+//! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
 //! ```
 //!
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
 mod address;
+mod declare;
+mod hints;
 mod look;
 mod pool;
 mod read;
@@ -21,15 +24,17 @@ use super::clock::Clock;
 use super::ledger::Of;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Due, Listing, Look, Note, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Declared, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use address::Address;
+use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::broadcast;
 use tokio_postgres::Client;
 use trouble::Stage;
 
@@ -58,8 +63,9 @@ pub enum Schema {
 
 /// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::Shared) over it.
 pub struct Postgres {
-    pool: Pool,
+    pool: Arc<Pool>,
     clock: Clock,
+    hints: Hints,
     notes: Mutex<Vec<Note>>,
     pen: tokio::sync::Mutex<()>,
 }
@@ -72,13 +78,14 @@ impl Postgres {
             Schema::Auto | Schema::Manual => Session::Writes,
             Schema::Read => Session::Reads,
         };
-        let pool = Pool::new(address, session);
+        let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
         fit_schema(&pool, &mut link, options.schema).await?;
         options.clock.told(now);
         pool.put(link);
-        Ok(Self { pool, clock: options.clock, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
+        let (clock, hints) = (options.clock, Hints::start(pool.clone()));
+        Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
     }
 
     async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
@@ -154,8 +161,9 @@ impl Shelf for Postgres {
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
         Box::pin(async move {
             let mut lent = self.lend(Purpose::Write).await?;
-            let written = write::write(lent.link(), &swaps).await?;
+            let (written, hints) = write::write(lent.link(), &swaps).await?;
             lent.give_back();
+            self.hints.tell(hints);
             Ok(written)
         })
     }
@@ -220,7 +228,15 @@ impl Shelf for Postgres {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::remember(link, &recipes).await))
     }
 
+    fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        Some(self.hints.listen())
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::decide::change::Tried;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::{EventId, Key};
-use crate::store::Sighting;
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::shared::{Cell, Op, Seen, Swap, Version};
+use crate::store::{Hint, Sighting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What every cell of a batch must be before anything of it is written: as the first that names it has seen it.
@@ -85,6 +85,19 @@ pub(super) fn settle<'s>(swaps: &'s [Swap], actual: &mut HashMap<Cell, Seen>) ->
 }
 
 impl<'s> Effect<'s> {
+    /// What other nodes may want to hear of it. Nobody can be waiting for the end of an event that is new.
+    pub(super) fn hints(&self) -> Vec<Hint> {
+        let rows = self.events.values().filter_map(|fate| fate.row.map(|(row, _)| (&row.event, fate.new)));
+        let hint = |(event, new): (&Event, bool)| match event.state {
+            State::Waiting { due: Some(_) } => {
+                Some(Hint::Due { source: event.source.clone(), route: event.route.clone() })
+            }
+            State::Done { .. } | State::Dead { .. } if !new => Some(Hint::Ended(event.id)),
+            _ => None,
+        };
+        rows.filter_map(hint).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     fn fate(&mut self, id: EventId) -> &mut Fate<'s> {
         self.events.entry(id).or_default()
     }

@@ -19,7 +19,7 @@ use crate::decide::id::{EventId, Key};
 use crate::store::cells;
 use crate::store::ledger::Held;
 use crate::store::shared::{Cell, Seen, Swap, Version};
-use crate::store::{Sighting, StoreError};
+use crate::store::{Hint, Sighting, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
@@ -90,8 +90,11 @@ const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, i
      select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
+/// Which swaps were written, and what others may want to hear of them.
+pub(super) type Came = (Vec<bool>, Vec<Hint>);
+
 /// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
-pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, StoreError> {
+pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
     let first = swap::first_seen(swaps);
     if swap::only_adds(swaps, &first)
         && let Some(written) = add(link, swaps, &first).await?
@@ -106,13 +109,13 @@ pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, 
 }
 
 /// Others got in the way: nothing is written, and all of it is drafted anew.
-async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Vec<bool>, StoreError> {
+async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
     link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
-    Ok(vec![false; swaps.len()])
+    Ok((vec![false; swaps.len()], Vec::new()))
 }
 
 /// The batch as if every cell were empty, in one round trip; `None` where one was not.
-async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Vec<bool>>, StoreError> {
+async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Came>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = swap::settle(swaps, &mut actual);
     let mut asks = vec![ask!(BEGIN)];
@@ -122,7 +125,7 @@ async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> R
     put_events(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
-        Ok(_) => Ok(Some(written)),
+        Ok(_) => Ok(Some((written, effect.hints()))),
         Err(failed) if failed.is_contention() => {
             link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
             Ok(None)
@@ -244,7 +247,7 @@ impl Locked {
     }
 }
 
-async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Vec<bool>, StoreError> {
+async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Came, StoreError> {
     let (written, effect) = swap::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
@@ -255,7 +258,7 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<V
     put_events(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
-        Ok(_) => Ok(written),
+        Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(Stage::Commit)),
     }

@@ -16,9 +16,9 @@ pub mod draft;
 #[cfg(test)]
 mod tests;
 
-use super::ledger::{self, Held, Of, Register, Row};
+use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
+    Advance, Answer, Declared, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
     StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
@@ -28,10 +28,11 @@ use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -187,7 +188,7 @@ pub trait Shelf: Send + Sync + 'static {
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
     /// See [`Store::receipt`].
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
-    /// See [`Store::due`].
+    /// See [`Store::due`]. What cannot be read is among it, as dead of `damaged`.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -211,6 +212,10 @@ pub trait Shelf: Send + Sync + 'static {
     }
     /// See [`Store::now`].
     fn now(&self) -> Timestamp;
+    /// See [`Store::hints`].
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
 }
 
 /// The store made of a shelf.
@@ -381,8 +386,21 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.receipt(id)
     }
 
+    /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        self.0.due(look, limit)
+        Box::pin(async move {
+            let mut due = self.0.due(look, limit).await?;
+            let is_over = |event: &mut Event| event.state.ended().is_some();
+            for Event { id, .. } in due.events.extract_if(.., is_over) {
+                telemetry::say(Level::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                let bury = |draft: &mut Draft<'_>, now| match draft.row(id)? {
+                    Some(row) => ledger::bury(draft, row, now).map(drop),
+                    None => Ok(()),
+                };
+                self.run_one(vec![Cell::Event(id)], bury).await?;
+            }
+            Ok(due)
+        })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
@@ -477,7 +495,13 @@ impl<S: Shelf> Store for Shared<S> {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        self.0.hints()
+    }
 }
 
+/// What is said of an event whose row is not what was written.
+const CANNOT_BE_READ: &str = "its row cannot be read; it ends dead";
 /// Keys imported in one write.
 const IMPORT_BATCH: usize = 1_000;
