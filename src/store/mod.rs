@@ -13,6 +13,8 @@ pub mod ledger;
 pub mod memory;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]

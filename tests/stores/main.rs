@@ -1,5 +1,8 @@
 //! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
-#![cfg_attr(feature = "sqlite", expect(clippy::unwrap_used, reason = "these are tests, their helpers too"))]
+#![cfg_attr(
+    any(feature = "sqlite", feature = "redis"),
+    expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
+)]
 
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
@@ -12,8 +15,13 @@ use std::sync::Arc;
 mod history;
 #[cfg(feature = "sqlite")]
 mod opening;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod rot;
+#[cfg(feature = "redis")]
+#[path = "../house/redis.rs"]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
