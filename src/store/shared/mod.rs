@@ -14,7 +14,7 @@
 
 pub mod draft;
 
-use super::ledger::{self, Held, Of, Register, Row};
+use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
 };
@@ -25,6 +25,7 @@ use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -178,7 +179,7 @@ pub trait Shelf: Send + Sync + 'static {
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
     /// See [`Store::receipt`].
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
-    /// See [`Store::due`].
+    /// See [`Store::due`]. What cannot be read is among it, as dead of `damaged`.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -362,8 +363,21 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.receipt(id)
     }
 
+    /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        self.0.due(look, limit)
+        Box::pin(async move {
+            let mut due = self.0.due(look, limit).await?;
+            let is_over = |event: &mut Event| event.state.ended().is_some();
+            for Event { id, .. } in due.events.extract_if(.., is_over) {
+                telemetry::say(Level::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                let bury = |draft: &mut Draft<'_>, now| match draft.row(id)? {
+                    Some(row) => ledger::bury(draft, row, now).map(drop),
+                    None => Ok(()),
+                };
+                self.run_one(vec![Cell::Event(id)], bury).await?;
+            }
+            Ok(due)
+        })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
@@ -434,5 +448,7 @@ impl<S: Shelf> Store for Shared<S> {
     }
 }
 
+/// What is said of an event whose row is not what was written.
+const CANNOT_BE_READ: &str = "its row cannot be read; it ends dead";
 /// Keys imported in one write.
 const IMPORT_BATCH: usize = 1_000;
