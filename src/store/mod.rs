@@ -18,6 +18,8 @@ pub mod open;
 mod packed;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]

@@ -34,7 +34,7 @@ pub async fn shelf(address: &Address) -> Result<Arc<dyn Shelf>, CannotOpen> {
     match address {
         #[cfg(feature = "postgres")]
         Address::Postgres(url) => Ok(Arc::new(postgres(url, Use::Node(Migrate::Auto)).await?)),
-        #[cfg(any())]
+        #[cfg(feature = "redis")]
         Address::Redis(url) => Ok(Arc::new(redis(url, Use::Tool).await?)),
         other => Err(CannotOpen::Ever(format!("{other} is no store that nodes share"))),
     }
@@ -63,7 +63,7 @@ async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::pos
     Postgres::open(url.expose(), Options { clock: Clock::server(), schema }).await
 }
 
-#[cfg(any())]
+#[cfg(feature = "redis")]
 async fn redis(url: &super::address::ServerUrl, to: Use) -> Result<super::redis::Redis, CannotOpen> {
     use super::redis::{Access, Options, Redis};
     let access = if to == Use::Look { Access::Read } else { Access::Node };
@@ -78,7 +78,7 @@ pub async fn open(address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOp
         Address::Sqlite(path) => sqlite(path, to),
         #[cfg(feature = "postgres")]
         Address::Postgres(url) => whole(postgres(url, to).await?, address).await,
-        #[cfg(any())]
+        #[cfg(feature = "redis")]
         Address::Redis(url) => whole(redis(url, to).await?, address).await,
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
         _ => Err(CannotOpen::Ever(format!("this hookonce was built without what {address} needs"))),

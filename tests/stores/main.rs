@@ -1,6 +1,6 @@
 //! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
 #![cfg_attr(
-    any(feature = "sqlite", feature = "postgres"),
+    any(feature = "sqlite", feature = "postgres", feature = "redis"),
     expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
 )]
 
@@ -17,12 +17,17 @@ mod history;
 mod opening;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "sqlite")]
-mod rot;
 #[cfg(feature = "postgres")]
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
-mod server;
+mod postgres_server;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../house/redis.rs"]
+mod redis_server;
+#[cfg(feature = "sqlite")]
+mod rot;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

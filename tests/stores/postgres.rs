@@ -1,7 +1,7 @@
 //! PostgreSQL as a store, against a real server.
 
 use crate::START;
-use crate::server::Server;
+use crate::postgres_server::Server;
 use hookonce::decide::id::EventId;
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::Clock;
