@@ -1,7 +1,7 @@
 //! A PostgreSQL server of the tests' own: Debian's, on a free port, in a temporary folder, and gone with the test.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,7 +83,7 @@ impl Server {
     pub async fn start_again(&mut self) -> bool {
         let log = self.dir.path().join("log");
         // What it said when it ran before says nothing about how it starts now.
-        drop(std::fs::OpenOptions::new().write(true).truncate(true).open(&log));
+        std::fs::remove_file(&log).unwrap_or_default();
         let mut watcher = as_owner(Path::new("sh"));
         // The server ends when this pipe does: also when the test is killed.
         let script =
@@ -116,6 +116,25 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         false
+    }
+
+    /// Starts it again with TLS.
+    pub async fn use_tls(&mut self, key: &Path, certificate: &Path) {
+        let files = [(key, "server.key"), (certificate, "server.crt")].map(|(from, name)| {
+            let to = self.dir.path().join("data").join(name);
+            std::fs::copy(from, &to).unwrap();
+            std::fs::set_permissions(&to, PermissionsExt::from_mode(0o600)).unwrap();
+            let owner = std::fs::metadata(self.dir.path().join("data")).unwrap();
+            std::os::unix::fs::chown(&to, Some(owner.uid()), Some(owner.gid())).unwrap();
+            name
+        });
+        self.settings.extend([
+            "ssl=on".into(),
+            format!("ssl_key_file={}", files[0]),
+            format!("ssl_cert_file={}", files[1]),
+        ]);
+        self.end();
+        assert!(self.start_again().await, "{}", self.log());
     }
 
     fn log(&self) -> String {

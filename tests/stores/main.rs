@@ -1,4 +1,5 @@
-//! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
+//! Every store against the contract and against memory, SQLite against what a disk does to it, PostgreSQL against what
+//! many nodes do to it.
 #![cfg_attr(
     any(feature = "sqlite", feature = "postgres", feature = "redis"),
     expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
@@ -11,12 +12,16 @@ use hookonce::store::memory::Memory;
 use hookonce::store::{Due, Look, Store, StoreError};
 use std::sync::Arc;
 
+#[cfg(feature = "postgres")]
+mod contended;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(feature = "sqlite")]
 mod opening;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod refused;
 #[cfg(feature = "postgres")]
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
