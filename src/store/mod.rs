@@ -11,6 +11,7 @@ pub mod clock;
 pub mod contract;
 pub mod ledger;
 pub mod memory;
+mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
 pub mod schema;
@@ -18,6 +19,8 @@ pub mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
+
+pub use open::open;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
@@ -244,10 +247,18 @@ pub struct Note {
 }
 
 /// How long each source's events are kept, as configured now.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Keeps {
     /// By the source's name.
     pub sources: HashMap<Arc<str>, Kept>,
+    /// Those of any other source; with none, they are left to whoever knows them.
+    pub others: Option<Kept>,
+}
+
+impl Default for Keeps {
+    fn default() -> Self {
+        Self { sources: HashMap::new(), others: Some(Kept::default()) }
+    }
 }
 
 impl Keeps {

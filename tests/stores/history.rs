@@ -239,7 +239,7 @@ impl Both {
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
         let sources = sources.into_iter().take(1 + self.dice.roll(2)).collect();
-        let keeps = Arc::new(Keeps { sources });
+        let keeps = Arc::new(Keeps { sources, ..Keeps::default() });
         let ours = self.memory.forget(keeps.clone(), 10_000).await.unwrap();
         assert_eq!(ours, self.sqlite().forget(keeps, 10_000).await.unwrap());
         for _ in 0..ours.events {

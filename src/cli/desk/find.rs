@@ -149,6 +149,7 @@ impl Where {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
         Ok(crate::store::Keeps {
             sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
+            ..Default::default()
         })
     }
 }
