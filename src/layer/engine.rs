@@ -68,7 +68,7 @@ pub(super) enum Taken {
 /// What came of waiting for an event.
 enum Joined {
     Ended(Arc<Ended>),
-    Stands(Event),
+    Stands(Box<Event>),
     Busy,
     Gone,
 }
@@ -197,7 +197,7 @@ impl Engine {
                     Joined::Ended(ended) => return Ok(Some(Taken::of(ended))),
                     Joined::Busy => return Ok(Some(Taken::Busy(event))),
                     Joined::Gone => return Ok(None),
-                    Joined::Stands(stands) => stands,
+                    Joined::Stands(stands) => *stands,
                 };
                 continue;
             }
@@ -255,10 +255,10 @@ impl Engine {
         }
         loop {
             let Some(stands) = self.store.get(event.id).await? else { return Ok(Joined::Gone) };
-            let State::Running { until: lease, .. } = stands.state else { return Ok(Joined::Stands(stands)) };
+            let State::Running { until: lease, .. } = stands.state else { return Ok(Joined::Stands(Box::new(stands))) };
             let left = lease.since(self.store.now());
             if left.is_zero() {
-                return Ok(Joined::Stands(stands));
+                return Ok(Joined::Stands(Box::new(stands)));
             }
             if Instant::now() >= until {
                 return Ok(Joined::Busy);

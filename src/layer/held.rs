@@ -40,7 +40,7 @@ struct Attempt {
 
 /// What a renewal came to.
 enum Renewal {
-    Renewed(Event),
+    Renewed(Box<Event>),
     Lost,
 }
 
@@ -86,7 +86,7 @@ impl Held {
                 }
             };
             match renewed {
-                Renewal::Renewed(event) => attempt.event = event,
+                Renewal::Renewed(event) => attempt.event = *event,
                 Renewal::Lost => return None,
             }
             if done.is_some() {
@@ -137,21 +137,21 @@ impl Attempt {
             match self.engine.batch().advance(change).await {
                 Ok(Advance::Written { event, .. }) => {
                     self.lease.extend(deadline(sent, lasts));
-                    return Renewal::Renewed(*event);
+                    return Renewal::Renewed(event);
                 }
                 Ok(Advance::Lost) => {
                     self.lost();
                     return Renewal::Lost;
                 }
                 Err(StoreError::Unsure(_)) => match self.engine.store.get(self.event.id).await {
-                    Ok(Some(event)) if self.is_mine(&event) => return Renewal::Renewed(event),
+                    Ok(Some(event)) if self.is_mine(&event) => return Renewal::Renewed(Box::new(event)),
                     Ok(_) => return Renewal::Lost,
                     Err(_) => {}
                 },
                 Err(error) => trouble(&error),
             }
             if self.lease.term().over().is_some() {
-                return Renewal::Renewed(self.event.clone());
+                return Renewal::Renewed(Box::new(self.event.clone()));
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }

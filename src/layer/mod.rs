@@ -43,23 +43,23 @@
 //! What the layer refuses it explains as `application/problem+json`; to gRPC it says the same in `grpc-status`.
 //!
 //! ## missing-key
-//! 400. The request lacks what makes two requests the same. Send it, such as `Idempotency-Key: "8e03978e"`: a value of
+//! Status 400. The request lacks what makes two requests the same. Send it, such as `Idempotency-Key: "8e03978e"`: a value of
 //! its own for each thing to be done, and the same value when it is sent again.
 //! ## malformed
-//! 400. The body broke off, is not the JSON that the key is made of, or a header occurs twice.
+//! Status 400. The body broke off, is not the JSON that the key is made of, or a header occurs twice.
 //! ## too-large
-//! 413. The body is larger than [`Once::body_max`].
+//! Status 413. The body is larger than [`Once::body_max`].
 //! ## other-body
-//! 422. The key was used with another body. What is different is another request and needs a key of its own.
+//! Status 422. The key was used with another body. What is different is another request and needs a key of its own.
 //! ## running
-//! 409. The first request under this key is still running. Send the same again after `Retry-After`.
+//! Status 409. The first request under this key is still running. Send the same again after `Retry-After`.
 //! ## failed
-//! 502. The request that this one waited for ended without an answer. Send the same again: it is tried again.
+//! Status 502. The request that this one waited for ended without an answer. Send the same again: it is tried again.
 //! ## not-kept
-//! 200, `Hookonce-Receipt: too_large` or `forgotten`. It was done, and is not done again, but its answer was larger than
+//! Status 200, `Hookonce-Receipt: too_large` or `forgotten`. It was done, and is not done again, but its answer was larger than
 //! [`Once::receipt_max`], or [`Once::keep_body`] is over.
 //! ## unavailable
-//! 503. The store does not answer. Nothing was done, or its answer could not be kept yet. Send the same again after
+//! Status 503. The store does not answer. Nothing was done, or its answer could not be kept yet. Send the same again after
 //! `Retry-After`.
 
 mod answer;

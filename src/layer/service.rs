@@ -72,7 +72,7 @@ where
         Box::pin(async move {
             match asked(&once, request).await {
                 Asked::Passes(request) => pass(inner, *request).await,
-                Asked::Answered(response) => Ok(response),
+                Asked::Answered(response) => Ok(*response),
                 Asked::Recognised(asked) => once_only(once, inner, *asked).await,
             }
         })
@@ -82,7 +82,7 @@ where
 /// What is asked for.
 enum Asked<In: Body, Out: Body> {
     Passes(Box<Request<OnceBody<In>>>),
-    Answered(Response<OnceBody<Out>>),
+    Answered(Box<Response<OnceBody<Out>>>),
     Recognised(Box<Recognised<In>>),
 }
 
@@ -100,7 +100,7 @@ async fn asked<In: Body, Out: Body>(once: &Resolved, request: Request<In>) -> As
         return Asked::Passes(Box::new(request.map(OnceBody::passed)));
     }
     let (parts, body) = request.into_parts();
-    let no = |problem: Problem| Asked::Answered(problem.response(speaks));
+    let no = |problem: Problem| Asked::Answered(Box::new(problem.response(speaks)));
     let (body, trailers) = match read(body, once.settings.body_max).await {
         Read::Whole(body, trailers) => (body, trailers),
         Read::Longer(_) => return no(Problem::TooLarge(once.settings.body_max)),
