@@ -116,7 +116,7 @@ impl Dispatcher {
             batch,
             node,
             lanes: by_name,
-            keeps: Arc::new(Keeps { sources }),
+            keeps: Arc::new(Keeps { sources, ..Keeps::default() }),
             news: broadcast::Sender::new(NEWS_MAX),
             output: broadcast::Sender::new(NEWS_MAX),
             running: Mutex::default(),

@@ -41,9 +41,16 @@ pub mod dispatcher;
 pub mod gateway;
 #[cfg(feature = "node")]
 pub mod http;
+#[cfg(feature = "layer")]
+pub mod layer;
+#[cfg(feature = "store")]
+pub mod lease;
 #[cfg(feature = "node")]
 pub mod node;
-#[cfg(feature = "node")]
+#[cfg(feature = "store")]
 pub mod store;
-#[cfg(feature = "node")]
+#[cfg(feature = "store")]
 pub mod telemetry;
+
+#[cfg(feature = "layer")]
+pub use layer::{Once, body, days, fields, header, hours, json, minutes, query, seconds};

@@ -220,7 +220,7 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
     let store = loop {
-        match store::open::open(&config.store, Use::Node(config.migrate)).await {
+        match store::open::open_for(&config.store, Use::Node(config.migrate)).await {
             Ok(store) => break store,
             Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
             Err(CannotOpen::Yet(why)) => {

@@ -11,12 +11,12 @@
 //! A request that found its kept connection closed, before any of it was written, is sent again on a new one by the
 //! client. One of which a byte was written never is.
 
-use super::lease::Lease;
 use super::plan::Receiver;
 use super::{Acting, Action, Attempt, CannotAct, spoken};
 use crate::decide::event::{Event, Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
 use crate::decide::time::Duration;
+use crate::lease::Lease;
 use jiff::fmt::rfc2822;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, redirect};

@@ -12,14 +12,13 @@ mod command;
 pub mod guard;
 mod guarded;
 mod http;
-mod lease;
 mod lifeline;
 mod output;
 pub mod plan;
 mod step;
 
+pub use crate::lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
 pub use guarded::GuardProgram;
-pub use lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
 pub use output::{Chunk, Output};
 pub use step::Variables;
 

@@ -12,7 +12,7 @@ use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
@@ -427,7 +427,7 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Times
 pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
+    for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(keeps), kept))) {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
         let Keep::For(length) = kept.keys else { continue };

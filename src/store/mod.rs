@@ -26,6 +26,8 @@ pub mod shared;
 pub mod sqlite;
 pub mod standing;
 
+pub use open::open;
+
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
 use crate::decide::event::{Event, Receipt, State};
@@ -293,10 +295,18 @@ pub struct Note {
 }
 
 /// How long each source's events are kept, as configured now.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Keeps {
     /// By the source's name.
     pub sources: HashMap<Arc<str>, Kept>,
+    /// Those of any other source; with none, they are left to whoever knows them.
+    pub others: Option<Kept>,
+}
+
+impl Default for Keeps {
+    fn default() -> Self {
+        Self { sources: HashMap::new(), others: Some(Kept::default()) }
+    }
 }
 
 impl Keeps {

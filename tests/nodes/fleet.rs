@@ -4,7 +4,7 @@ use crate::house::{House, Sent};
 use crate::servers::StoreServer;
 use hookonce::decide::event::{How, State};
 use hookonce::store::address::Address;
-use hookonce::store::open::{Use, open};
+use hookonce::store::open::{Use, open_for};
 use hookonce::store::{Listing, Store};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -228,7 +228,7 @@ forward = {{ url = "{}", timeout = "10s" }}
 
     /// A look into the store, beside the nodes.
     pub(crate) async fn look(&self) -> Arc<dyn Store> {
-        open(&self.address, Use::Look).await.unwrap()
+        open_for(&self.address, Use::Look).await.unwrap()
     }
 
     /// Waits until every event is over; how many there are, by where they ended.

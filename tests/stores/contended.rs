@@ -187,7 +187,7 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, ov
             store.remove(ids[dice.roll(ids.len())]).await.unwrap();
         }
         let kept = Kept { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
-        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
+        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
         store.forget(keeps, 50).await.unwrap();
     }
     (moved, contended)

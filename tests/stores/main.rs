@@ -21,8 +21,6 @@ mod opening;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
-mod refused;
-#[cfg(feature = "postgres")]
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres_server;
@@ -31,6 +29,8 @@ mod redis;
 #[cfg(feature = "redis")]
 #[path = "../house/redis.rs"]
 mod redis_server;
+#[cfg(feature = "postgres")]
+mod refused;
 #[cfg(feature = "sqlite")]
 mod rot;
 #[cfg(feature = "sqlite")]

@@ -26,7 +26,7 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
@@ -424,7 +424,7 @@ impl<S: Shelf> Store for Shared<S> {
             let mut forgotten = Forgotten::default();
             let now = self.0.now();
             let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-            for (of, kept) in known.chain([(Of::Unknown(&keeps), Kept::default())]) {
+            for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(&keeps), kept))) {
                 let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
                 let old = self.0.with_old_bodies(of, now - kept.body, room).await?;
                 let cells = |id: &EventId| vec![Cell::Event(*id)];
