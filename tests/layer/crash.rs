@@ -42,6 +42,7 @@ fn check(store: &Arc<dyn Store>, clock: &Clock) {
         let early = client.post("k", "b").await;
         assert_eq!((early.status, &*early.problem(), service.calls()), (409, "running", 0));
         clock.advance(seconds(2));
+        let client = behind(&service, Once::new(store.clone()).lease(LEASE).wait(super::PATIENCE)).await;
         let copies: Vec<_> = (0..20)
             .map(|_| {
                 let client = client.clone();
