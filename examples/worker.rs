@@ -8,6 +8,7 @@
 use hookonce::layer::{OnceError, Ran};
 use hookonce::{Once, days};
 use std::fmt;
+use std::time::Duration;
 
 /// As a queue would hand them over: two of them twice.
 const JOBS: [&str; 6] = ["invoice-1", "invoice-2", "invoice-1", "invoice-3", "broken", "invoice-3"];
@@ -22,6 +23,7 @@ impl fmt::Display for NoSuchInvoice {
 }
 
 async fn send(job: &str) -> Result<String, NoSuchInvoice> {
+    tokio::time::sleep(Duration::from_millis(10)).await; // the mail server
     if job == "broken" { Err(NoSuchInvoice) } else { Ok(format!("{job} is sent")) }
 }
 

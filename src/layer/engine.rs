@@ -57,7 +57,7 @@ pub(super) enum Taken {
     Ours(Held),
     /// It is over.
     Over(Arc<Ended>),
-    /// It ended while who asked was waiting for it, and not well.
+    /// It ended while who asked was waiting for it, with an answer that is a failure.
     Failed(Arc<Ended>),
     /// It goes on, and the wait is over.
     Busy(Event),
@@ -187,14 +187,32 @@ impl Engine {
             }
             let here = self.running().get(&event.id).cloned();
             let lives = matches!(event.state, State::Running { until, .. } if until > self.store.now());
-            if matches!(event.state, State::Done { .. }) || (joined && event.state.ended().is_some()) {
+            if matches!(event.state, State::Done { .. }) {
                 let receipt = self.store.receipt(event.id).await?;
-                return Ok(Some(Taken::of(Arc::new(Ended { event, receipt }))));
+                return Ok(Some(Taken::Over(Arc::new(Ended { event, receipt }))));
+            }
+            if joined && event.state.ended().is_some() {
+                let receipt = self.store.receipt(event.id).await?;
+                // It may have been revived before the receipt was read.
+                let Some(stands) = self.store.get(event.id).await? else { return Ok(None) };
+                if stands.revision != event.revision {
+                    event = stands;
+                    continue;
+                }
+                if let Some(taken) = Taken::of(Arc::new(Ended { event: stands, receipt })) {
+                    return Ok(Some(taken));
+                }
             }
             if lives || (here.is_some() && event.state.ended().is_none()) {
                 joined = true;
                 event = match self.join(&event, here, until).await? {
-                    Joined::Ended(ended) => return Ok(Some(Taken::of(ended))),
+                    Joined::Ended(ended) => match Taken::of(ended) {
+                        Some(taken) => return Ok(Some(taken)),
+                        None => match self.store.get(event.id).await? {
+                            Some(stands) => stands,
+                            None => return Ok(None),
+                        },
+                    },
                     Joined::Busy => return Ok(Some(Taken::Busy(event))),
                     Joined::Gone => return Ok(None),
                     Joined::Stands(stands) => *stands,
@@ -302,8 +320,14 @@ impl Engine {
 }
 
 impl Taken {
-    fn of(ended: Arc<Ended>) -> Self {
-        if matches!(ended.event.state, State::Done { .. }) { Self::Over(ended) } else { Self::Failed(ended) }
+    /// What an event that is over means to who asked. Nothing where it ended without an answer, by a panic or with its
+    /// lease: there is nothing to share, and who waited is the next to try.
+    fn of(ended: Arc<Ended>) -> Option<Self> {
+        match (&ended.event.state, &ended.receipt) {
+            (State::Done { .. }, _) => Some(Self::Over(ended)),
+            (_, Some(_)) => Some(Self::Failed(ended)),
+            (_, None) => None,
+        }
     }
 }
 

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `GET`, `HEAD`, `OPTIONS`, `TRACE`, `CONNECT` | passes |
 //! | new | the service is called; its answer is kept, then given |
-//! | a repeat of one that runs | waits for its answer; after [`Once::wait`] 409 and `Retry-After` |
+//! | a repeat of one that runs | waits for its answer, also if that is a failure; after [`Once::wait`] 409 and `Retry-After` |
 //! | a repeat of one that is done | status, body and chosen headers again, `Idempotent-Replayed: true` |
 //! | a repeat of one that failed (5xx, 408, 425, 429; [`Once::fails`]) | the service is called again |
 //! | the same key, another body | 422, unless the key is made of the body or of something in it |
@@ -54,7 +54,8 @@
 //! ## running
 //! Status 409. The first request under this key is still running. Send the same again after `Retry-After`.
 //! ## failed
-//! Status 502. The request that this one waited for ended without an answer. Send the same again: it is tried again.
+//! Status 502. The request that this one waited for failed, with an answer too large to share. Send the same again: it is
+//! tried again.
 //! ## not-kept
 //! Status 200, `Hookonce-Receipt: too_large` or `forgotten`. It was done, and is not done again, but its answer was larger than
 //! [`Once::receipt_max`], or [`Once::keep_body`] is over.

@@ -140,15 +140,10 @@ impl Once {
         let keys = vec![IdentityKey { same, key: identity::named(&once.settings.scope, key) }];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
-        let until = tokio::time::Instant::now() + once.rules.wait;
-        let mut held = loop {
-            match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
-                Taken::Ours(held) => break held,
-                Taken::Over(ended) => return kept(&ended).map(Ran::Before),
-                // Who was waited for failed: then it is for this one to do, unless its time is up.
-                Taken::Failed(_) if tokio::time::Instant::now() < until => {}
-                Taken::Failed(_) | Taken::Busy(_) | Taken::Conflict(_) => return Err(OnceError::Running),
-            }
+        let mut held = match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
+            Taken::Ours(held) => held,
+            Taken::Over(ended) => return kept(&ended).map(Ran::Before),
+            Taken::Failed(_) | Taken::Busy(_) | Taken::Conflict(_) => return Err(OnceError::Running),
         };
         let done = match held.act(work).await {
             Some(Ok(done)) => done,

@@ -38,10 +38,11 @@ fn check(store: &Arc<dyn Store>, clock: &Clock) {
         let service = Service::new();
         let once = Once::new(store.clone()).lease(LEASE).wait(Duration::from_millis(50));
         let client: Client = behind(&service, once).await;
-        clock.advance(LEASE - seconds(1));
+        clock.advance(seconds(29));
         let early = client.post("k", "b").await;
         assert_eq!((early.status, &*early.problem(), service.calls()), (409, "running", 0));
         clock.advance(seconds(2));
+        let client = behind(&service, Once::new(store.clone()).lease(LEASE).wait(super::PATIENCE)).await;
         let copies: Vec<_> = (0..20)
             .map(|_| {
                 let client = client.clone();

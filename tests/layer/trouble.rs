@@ -85,6 +85,33 @@ async fn a_service_that_panics_panics_and_the_next_request_runs_at_once() {
     }
 }
 
+/// There is no answer to share: who waited is the next to try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_one_that_panics_is_the_next_to_run() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::slow();
+        let client = behind(&service, Once::new(place.store.clone()).wait(PATIENCE)).await;
+        service.will_answer(&[0]);
+        let url = format!("{}/act", client.url);
+        let panics = tokio::spawn(client.http.post(url).header("idempotency-key", "k").body("b").send());
+        service.entered(1).await;
+        let copies: Vec<_> = (0..20)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.post("k", "b").await })
+            })
+            .collect();
+        service.let_go();
+        assert!(panics.await.unwrap().is_err());
+        for copy in copies {
+            let said = copy.await.unwrap();
+            assert_eq!((said.status, &*said.body), (200, "call 2 of nobody: b"), "{kind:?}");
+        }
+        assert_eq!(service.calls(), 2, "{kind:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_ends_nothing_and_its_answer_is_kept() {
     for kind in STORES {
