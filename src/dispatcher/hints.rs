@@ -32,5 +32,5 @@ pub(super) async fn may_be_over(hints: &mut Option<Receiver<Hint>>, id: EventId)
             Err(RecvError::Closed) => *hints = None,
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

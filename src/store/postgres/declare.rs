@@ -49,9 +49,9 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
         let view = name("events_", &one.source);
         let mut sql = format!("select {}", columns!());
         for (field, _) in one.fields.iter().filter(|(name, _)| fits(name)) {
-            sql += &format!(", {} as {}", value(field), quoted(field));
+            sql.extend([", ", &*value(field), " as ", &*quoted(field)]);
         }
-        sql += &format!(" from events where source = {}", literal(&one.source));
+        sql.extend([" from events where source = ", &*literal(&one.source)]);
         let digest = hex::encode(Digest::of(sql.as_bytes()).0);
         let there = "select obj_description(to_regclass($1), 'pg_class')";
         let made: Option<String> = link.client.query_one(there, &[&quoted(&view)]).await?.try_get(0)?;

@@ -16,7 +16,7 @@ use tokio_postgres::{Error, Row};
 
 /// The server's clock.
 pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-/// A block of turns. Nobody waits for this to be written: what takes a turn is committed later, and after it.
+/// A block of turns, after all cells were read: who is parked later has a later turn.
 const TURNS: &str = "select nextval('turns')";
 /// Turns in a block, as `turns` counts them.
 const TURNS_IN_BLOCK: usize = 16_384;

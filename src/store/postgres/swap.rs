@@ -37,6 +37,18 @@ pub(super) fn only_adds(swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> bool {
     first.iter().all(new) && swaps.iter().flat_map(|swap| &swap.ops).all(adds)
 }
 
+/// What becomes of an event's answer.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) enum Kept<'s> {
+    /// It stays.
+    #[default]
+    AsItWas,
+    /// It goes.
+    Gone,
+    /// This one takes its place.
+    As(&'s Receipt),
+}
+
 /// What becomes of one event.
 #[derive(Debug, Default)]
 pub(super) struct Fate<'s> {
@@ -52,8 +64,8 @@ pub(super) struct Fate<'s> {
     pub(super) fixed: Option<&'s Event>,
     /// Its body, receipt and output go.
     pub(super) bare: bool,
-    /// Its answer: another one, or none any more.
-    pub(super) receipt: Option<Option<&'s Receipt>>,
+    /// Its answer.
+    pub(super) receipt: Kept<'s>,
     /// Attempts that ended.
     pub(super) tried: Vec<&'s Tried>,
     /// How many duplicates there were, and the first few.
@@ -144,12 +156,12 @@ impl<'s> Effect<'s> {
                 let fate = self.fate(event.id);
                 (fate.fixed, fate.payload, fate.bare) = (Some(&**event), Some(payload), false);
             }
-            Op::SetReceipt(id, receipt) => self.fate(*id).receipt = Some(receipt.as_ref()),
+            Op::SetReceipt(id, receipt) => self.fate(*id).receipt = receipt.as_ref().map_or(Kept::Gone, Kept::As),
             Op::SetTried(id, tried) => self.fate(*id).tried.push(tried),
             Op::SetSightings(id, count, seen) => self.fate(*id).seen = Some((*count, seen)),
             Op::RemoveBody(row) => {
                 let fate = self.fate(row.event.id);
-                (fate.bare, fate.payload, fate.receipt) = (true, None, Some(None));
+                (fate.bare, fate.payload, fate.receipt) = (true, None, Kept::Gone);
             }
         }
     }

@@ -19,20 +19,19 @@ pub(super) enum Stage {
 /// What an error means for whoever asked.
 pub(super) fn classify(error: &Error, stage: Stage) -> StoreError {
     let why = said(error);
-    let Some(state) = error.code() else {
+    let Some(code) = error.code() else {
         // No answer: the connection is gone, or what came over it was none.
         return match stage {
             Stage::Before => StoreError::Down(why),
             Stage::Commit => StoreError::Unsure(why),
         };
     };
-    match &state.code()[..2] {
+    match &code.code()[..2] {
         // The server was told to stop, or to drop us: it may have done so just after it wrote.
         "57" if stage == Stage::Commit => StoreError::Unsure(why),
-        // Resources, a server that stops, locks, and what the machine under it does.
-        "08" | "53" | "55" | "57" | "58" | "40" | "54" => StoreError::Down(why),
-        // A replica, or a server that was made read-only: another may soon be in its place.
-        "25" => StoreError::Down(why),
+        // Resources, a server that stops, locks, what the machine under it does; one that has become read-only, as
+        // another may soon be in its place; and rows it will not have, which is their own trouble and nobody else's.
+        "08" | "53" | "55" | "57" | "58" | "40" | "54" | "25" | "22" | "23" => StoreError::Down(why),
         // Our statements no longer fit what is there: somebody changed the schema, or its rights.
         _ => StoreError::Broken(why),
     }

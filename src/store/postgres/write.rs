@@ -11,7 +11,7 @@
 
 use super::pool::{Ask, Failed, Link, ask};
 use super::rows::{self, Id, Name, Raw, Written, column, counter, small, text};
-use super::swap::{self, Effect, Fate};
+use super::swap::{self, Effect, Fate, Kept};
 use super::trouble::Stage;
 use crate::decide::change::Tried;
 use crate::decide::event::Receipt;
@@ -175,15 +175,15 @@ async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> 
     if !tried.is_empty() {
         asks.push((Tells::TriedKey, put_keys(TRY_KEYS, tried.iter().map(|(key, held)| (**key, *held)))));
     }
-    let mut named = |tells, sql, names: Vec<Name>| {
+    let mut with = |tells, sql, names: Vec<Name>| {
         if !names.is_empty() {
             asks.push((tells, ask!(sql, names)));
         }
     };
-    named(Tells::TriedRegister, TRY_REGISTERS, new_registers);
-    named(Tells::Register, LOCK_REGISTERS, registers);
-    named(Tells::TriedSlot, TRY_SLOTS, new_slots);
-    named(Tells::Slot, LOCK_SLOTS, slots);
+    with(Tells::TriedRegister, TRY_REGISTERS, new_registers);
+    with(Tells::Register, LOCK_REGISTERS, registers);
+    with(Tells::TriedSlot, TRY_SLOTS, new_slots);
+    with(Tells::Slot, LOCK_SLOTS, slots);
     if !events.is_empty() {
         asks.push((Tells::Event, ask!(LOCK_EVENTS, events)));
     }
@@ -213,7 +213,7 @@ impl Locked {
             Tells::Nothing => {}
             Tells::TriedKey => {
                 let key = key()?;
-                let by = tried.get(&key).map(|held| held.event).unwrap_or(EventId([0; 16]));
+                let by = tried.get(&key).map_or(EventId([0; 16]), |held| held.event);
                 self.keys.insert(key, by);
             }
             Tells::TriedRegister => {
@@ -356,7 +356,7 @@ fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
         let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
         asks.push(rows::put_payloads(payloads));
     }
-    let unanswered = of(|fate| fate.receipt == Some(None) && !fate.bare);
+    let unanswered = of(|fate| fate.receipt == Kept::Gone && !fate.bare);
     if !unanswered.is_empty() {
         asks.push(ask!(DROP_RECEIPTS, unanswered));
     }
@@ -367,7 +367,7 @@ fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
 
 fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     let answers = effect.events.iter().filter_map(|(id, fate)| {
-        let receipt = fate.receipt??;
+        let Kept::As(receipt) = fate.receipt else { return None };
         Some((*id, receipt, cells::headers_cell(&receipt.headers)))
     });
     let answers: Vec<_> = answers.collect();
