@@ -17,11 +17,15 @@ mod history;
 mod opening;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "sqlite")]
-mod rot;
+#[cfg(feature = "redis")]
+mod redis_faults;
+#[cfg(feature = "redis")]
+mod redis_many;
 #[cfg(feature = "redis")]
 #[path = "../house/redis.rs"]
-mod server;
+mod redis_server;
+#[cfg(feature = "sqlite")]
+mod rot;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

@@ -243,11 +243,9 @@ async fn dial(address: &Address) -> Result<MultiplexedConnection, CannotOpen> {
 
 fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {
     let why = error.to_string();
-    let wrong_password = error.kind() == ErrorKind::AuthenticationFailed || why.contains("WRONGPASS");
-    if wrong_password || why.contains("NOAUTH") {
-        let what =
-            if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
-        return CannotOpen::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"));
+    let refused = ["WRONGPASS", "NOAUTH"].iter().any(|code| why.contains(code));
+    if refused || error.kind() == ErrorKind::AuthenticationFailed {
+        return check::wrong_password(address);
     }
     if error.kind() == ErrorKind::InvalidClientConfig {
         return CannotOpen::Ever(format!("{address}: {why}"));

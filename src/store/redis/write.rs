@@ -37,7 +37,42 @@ struct Command {
 
 /// A command of these words.
 macro_rules! command {
-    ($($word:expr),+) => { vec![$(AsRef::<[u8]>::as_ref(&$word).to_vec()),+] };
+    ($($word:expr),+) => { vec![$(Word::word($word)),+] };
+}
+
+/// What can be a word: bytes that are ours already are not copied.
+trait Word {
+    fn word(self) -> Vec<u8>;
+}
+
+impl Word for Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self
+    }
+}
+
+impl Word for &[u8] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> Word for [u8; N] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl Word for &str {
+    fn word(self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+impl Word for &Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self.clone()
+    }
 }
 
 impl Part {
@@ -181,9 +216,9 @@ impl<'n> Words<'n> {
     pub(super) fn recipes(&mut self, recipes: &[Recipe]) {
         let mut part = Part::default();
         let scopes = self.names.scopes();
-        part.call(command!("DEL", scopes));
+        part.call(command!("DEL", &scopes));
         for Recipe { scope, once } in recipes {
-            part.call(command!("HSET", scopes, scope, once));
+            part.call(command!("HSET", &scopes, scope.as_str(), once.as_str()));
         }
         self.add(part);
     }
@@ -192,30 +227,29 @@ impl<'n> Words<'n> {
     pub(super) fn probe(&mut self) {
         let mut part = Part::default();
         let probe = self.names.probe();
-        part.call(command!("DEL", probe));
-        part.call(command!("SET", probe, "1"));
-        part.call(command!("APPEND", probe, "1"));
+        part.call(command!("DEL", &probe));
+        part.call(command!("SET", &probe, "1"));
+        part.call(command!("APPEND", &probe, "1"));
         for words in [
-            command!("ZADD", probe, "1", "1"),
-            command!("SADD", probe, "1"),
-            command!("RPUSH", probe, "1"),
-            command!("HSET", probe, "1", "1"),
+            command!("ZADD", &probe, "1", "1"),
+            command!("SADD", &probe, "1"),
+            command!("RPUSH", &probe, "1"),
+            command!("HSET", &probe, "1", "1"),
         ] {
-            part.call(command!("DEL", probe));
+            part.call(command!("DEL", &probe));
             part.call(words);
         }
-        part.call(command!("DEL", probe));
-        part.call(command!("ZADD", probe, "1", "1"));
-        part.call(command!("ZREM", probe, "1"));
+        part.call(command!("DEL", &probe));
+        part.call(command!("ZADD", &probe, "1", "1"));
+        part.call(command!("ZREM", &probe, "1"));
         self.add(part);
     }
 
-    /// Takes events off lists on which they have no place.
-    pub(super) fn strike(&mut self, list: &[u8], ids: &[EventId]) {
+    /// Takes an event off a list on which it has no place, if it is still as it was seen.
+    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: Seen) {
         let mut part = Part::default();
-        for id in ids {
-            part.call(command!("ZREM", list, id.0));
-        }
+        part.seen.extend(self.seen(&Cell::Event(id), seen));
+        part.call(command!("ZREM", list, id.0));
         self.add(part);
     }
 }
@@ -301,7 +335,7 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
         }
     }
     if keep_from.is_some() || ended.is_some() {
-        part.call(command!("SADD", names.sources(), *event.source));
+        part.call(command!("SADD", names.sources(), &*event.source));
     }
     if matches!(event.state, State::Dead { cause: Cause::Damaged, .. }) {
         // What it was before cannot be told from its row.
