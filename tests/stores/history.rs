@@ -106,14 +106,12 @@ impl All {
     }
 
     /// Asks every store but memory the same, and compares what they answer.
-    async fn ask_all<T: PartialEq + std::fmt::Debug>(
+    async fn ask_all<T: Clone + PartialEq + std::fmt::Debug>(
         &self,
         ours: T,
         ask: impl AsyncFn(&dyn Store) -> T,
         plain: impl Fn(T, Turns) -> T,
-    ) where
-        T: Clone,
-    {
+    ) {
         let theirs = ask(self.sqlite()).await;
         let turns = if self.reopens == Reopens::Sometimes { Turns::InOrder } else { Turns::Same };
         assert_eq!(plain(ours.clone(), turns), plain(theirs, turns), "SQLite");

@@ -116,8 +116,8 @@ async fn live(store: &Shared<Redis>, dice: &mut Dice, event: Event, seen: &mut S
     }
 }
 
-async fn task(store: Arc<Shared<Redis>>, seed: u64, keys: usize, size: usize, total: usize) -> Seen {
-    let (mut dice, mut seen) = (Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)), Seen::default());
+async fn task(store: Arc<Shared<Redis>>, number: u64, keys: usize, size: usize, total: usize) -> Seen {
+    let (mut dice, mut seen) = (Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), Seen::default());
     let mut open: Vec<Event> = Vec::new();
     for round in 0..total / size {
         open.extend(claims(&store, &mut dice, keys, size, &mut seen).await);
@@ -178,7 +178,7 @@ async fn whatever_is_done_at_once_every_key_has_one_event_and_every_event_its_ke
         let server = Server::start();
         let nodes = [open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap()].map(Arc::new);
         let tasks: Vec<_> =
-            (1..=8).map(|n| tokio::spawn(task(nodes[n as usize % 2].clone(), n, keys, size, total))).collect();
+            (1..=8).map(|n| tokio::spawn(task(nodes[usize::from(n % 2 == 0)].clone(), n, keys, size, total))).collect();
         let (mut new, mut duplicates, mut again, mut unsure) = (HashMap::new(), Vec::new(), 0, 0);
         for task in tasks {
             let seen = task.await.unwrap();
@@ -195,8 +195,8 @@ async fn whatever_is_done_at_once_every_key_has_one_event_and_every_event_its_ke
             }
         }
         for Duplicate { of, keys, changes, instead } in &duplicates {
-            let shares = keys.iter().any(|key| shared[of].contains(key));
-            assert!(shares || *changes || *instead, "a duplicate of an event that has none of its keys");
+            let match_by_key = keys.iter().any(|key| shared[of].contains(key));
+            assert!(match_by_key || *changes || *instead, "a duplicate of an event that has none of its keys");
         }
         let (keys_left, events_left) = audit(&server, &new);
         println!(

@@ -276,7 +276,9 @@ impl Core {
         }
         if !strays.is_empty() && self.may_write() {
             let mut words = Words::new(&self.names);
-            strays.into_iter().for_each(|(id, seen)| words.strike(name, id, seen));
+            for (id, seen) in strays {
+                words.strike(name, id, seen);
+            }
             self.send(words).await?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// What the script is told: each swap as it checks and does it.
 pub(super) struct Words<'n> {
     names: &'n Names,
-    words: Vec<Vec<u8>>,
+    told: Vec<Vec<u8>>,
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
@@ -91,7 +91,7 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> Words<'n> {
     pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, words: Vec::new(), swaps: 0, turn: 0 }
+        Self { names, told: Vec::new(), swaps: 0, turn: 0 }
     }
 
     /// The names the script is given.
@@ -102,21 +102,21 @@ impl<'n> Words<'n> {
     /// All words, for a store of this epoch that has counted so far.
     pub(super) fn all(mut self, epoch: &[u8], count: u64) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
-        all.append(&mut self.words);
+        all.append(&mut self.told);
         all
     }
 
     fn add(&mut self, part: Part) {
         self.swaps += 1;
-        self.words.push(number(part.seen.len()));
-        self.words.extend(part.seen.into_iter().flatten());
-        self.words.push(number(part.hints.len()));
-        self.words.extend(part.hints);
-        self.words.push(number(part.commands.len()));
+        self.told.push(number(part.seen.len()));
+        self.told.extend(part.seen.into_iter().flatten());
+        self.told.push(number(part.hints.len()));
+        self.told.extend(part.hints);
+        self.told.push(number(part.commands.len()));
         for command in part.commands {
-            self.words.push(command.needs);
-            self.words.push(number(command.words.len()));
-            self.words.extend(command.words);
+            self.told.push(command.needs);
+            self.told.push(number(command.words.len()));
+            self.told.extend(command.words);
         }
     }
 
