@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const STEPS: usize = 300;
-const SEEDS: u64 = 40;
+pub(crate) const SEEDS: u64 = 40;
 
 /// Xorshift: the same numbers from the same seed, everywhere.
 struct Dice(u64);
@@ -370,7 +370,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
 }
 
 /// Lives through these histories, each in stores that are new, and says how often each answer came.
-async fn live_all(
+pub(crate) async fn live_all(
     seeds: std::ops::RangeInclusive<u64>,
     shared: impl AsyncFn(Clock) -> Vec<Box<dyn Store>>,
 ) -> BTreeMap<&'static str, u32> {

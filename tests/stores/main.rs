@@ -27,6 +27,10 @@ mod postgres_server;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
+mod redis_faults;
+#[cfg(feature = "redis")]
+mod redis_many;
+#[cfg(feature = "redis")]
 #[path = "../house/redis.rs"]
 mod redis_server;
 #[cfg(feature = "postgres")]

@@ -87,6 +87,7 @@ impl Refusal {
     pub(super) fn at_opening(&self, address: &Address) -> CannotOpen {
         let why = format!("{address}: {self}");
         match &*self.code {
+            "NOAUTH" => wrong_password(address),
             "NOPERM" => CannotOpen::Ever(format!(
                 "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
                  +@write +@scripting +@connection +@pubsub +info +time +config|get`",
@@ -117,6 +118,13 @@ impl std::fmt::Display for Refusal {
             _ => write!(f, "{} {}", self.code, self.text),
         }
     }
+}
+
+/// The server lets nobody in without a password, or not with this one.
+pub(super) fn wrong_password(address: &Address) -> CannotOpen {
+    let what =
+        if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
+    CannotOpen::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"))
 }
 
 /// One answer, where the server gives one.

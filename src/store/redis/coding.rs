@@ -126,6 +126,7 @@ impl<'b> In<'b> {
     }
 
     /// An empty cell, or this.
+    #[expect(clippy::option_option, reason = "a cell that is empty is not one that has rotted")]
     fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if self.0.first() == Some(&NULL) {
             self.0 = &self.0[1..];

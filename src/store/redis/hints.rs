@@ -59,13 +59,13 @@ impl Hint {
 pub(super) async fn listen(link: Arc<Link>, names: Names, to: broadcast::Sender<Hint>) {
     loop {
         let connected = timeout(LISTEN_TIME, async {
-            let mut line = link.address.client().ok()?.get_async_pubsub().await.ok()?;
-            line.subscribe(names.hints()).await.ok()?;
-            Some(line)
+            let mut heard = link.address.client().ok()?.get_async_pubsub().await.ok()?;
+            heard.subscribe(names.hints()).await.ok()?;
+            Some(heard)
         });
-        if let Ok(Some(line)) = connected.await {
+        if let Ok(Some(heard)) = connected.await {
             let _ = to.send(Hint::Much);
-            let mut messages = line.into_on_message();
+            let mut messages = heard.into_on_message();
             while let Some(message) = messages.next().await {
                 let _ = Hint::parse(message.get_payload_bytes()).map(|hint| to.send(hint));
             }

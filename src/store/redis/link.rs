@@ -28,11 +28,11 @@ pub(super) struct Link {
     pub(super) address: Address,
     names: Names,
     access: Access,
-    line: Mutex<Line>,
+    wire: Mutex<Wire>,
 }
 
 #[derive(Default)]
-struct Line {
+struct Wire {
     live: Option<Live>,
     made: u64,
     failed: Option<(Instant, CannotOpen)>,
@@ -58,7 +58,7 @@ enum NoAnswer {
 
 impl Link {
     pub(super) fn new(address: Address, names: Names, access: Access) -> Self {
-        Self { address, names, access, line: Mutex::default() }
+        Self { address, names, access, wire: Mutex::default() }
     }
 
     /// Makes the connection now, if there is none.
@@ -156,19 +156,19 @@ impl Link {
     }
 
     async fn leave(&self, live: &Live) {
-        let mut line = self.line.lock().await;
-        if line.live.as_ref().is_some_and(|now| now.number == live.number) {
-            line.live = None;
+        let mut wire = self.wire.lock().await;
+        if wire.live.as_ref().is_some_and(|now| now.number == live.number) {
+            wire.live = None;
         }
     }
 
     /// The connection. Whoever comes first makes it; the others wait for that.
     async fn live(&self) -> Result<Live, CannotOpen> {
-        let mut line = self.line.lock().await;
-        if let Some(live) = &line.live {
+        let mut wire = self.wire.lock().await;
+        if let Some(live) = &wire.live {
             return Ok(live.clone());
         }
-        if let Some((at, why)) = &line.failed
+        if let Some((at, why)) = &wire.failed
             && at.elapsed() < CONNECT_PAUSE
         {
             return Err(why.clone());
@@ -178,20 +178,20 @@ impl Link {
         });
         match made {
             Ok((to, warnings)) => {
-                if warnings != line.warned {
+                if warnings != wire.warned {
                     for why in &warnings {
                         telemetry::say(Level::Warn, "store", &[("why", why)]);
                     }
-                    line.warned = warnings;
+                    wire.warned = warnings;
                 }
-                line.made += 1;
-                line.failed = None;
-                let live = Live { number: line.made, to };
-                line.live = Some(live.clone());
+                wire.made += 1;
+                wire.failed = None;
+                let live = Live { number: wire.made, to };
+                wire.live = Some(live.clone());
                 Ok(live)
             }
             Err(why) => {
-                line.failed = Some((Instant::now(), why.clone()));
+                wire.failed = Some((Instant::now(), why.clone()));
                 Err(why)
             }
         }
@@ -243,11 +243,9 @@ async fn dial(address: &Address) -> Result<MultiplexedConnection, CannotOpen> {
 
 fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {
     let why = error.to_string();
-    let wrong_password = error.kind() == ErrorKind::AuthenticationFailed || why.contains("WRONGPASS");
-    if wrong_password || why.contains("NOAUTH") {
-        let what =
-            if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
-        return CannotOpen::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"));
+    let refused = ["WRONGPASS", "NOAUTH"].iter().any(|code| why.contains(code));
+    if refused || error.kind() == ErrorKind::AuthenticationFailed {
+        return check::wrong_password(address);
     }
     if error.kind() == ErrorKind::InvalidClientConfig {
         return CannotOpen::Ever(format!("{address}: {why}"));

@@ -345,7 +345,9 @@ impl Shelf for Redis {
         Box::pin(async move {
             let many = swaps.len();
             let mut words = Words::new(&self.core.names);
-            swaps.into_iter().for_each(|swap| words.swap(swap));
+            for swap in swaps {
+                words.swap(swap);
+            }
             let notes = std::mem::take(&mut *self.core.notes());
             if !notes.is_empty() {
                 words.notes(&notes);

@@ -12,7 +12,7 @@ use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::cells;
 use crate::store::ledger::{Of, Row};
-use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot};
+use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Seen, Slot, Version};
 use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
 use ::redis::{Pipeline, Value};
 
@@ -20,6 +20,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// Ids looked at together where only some are wanted.
 const PAGE: usize = 500;
+/// Entries of one list read at once, whatever was asked for.
+const LOOK_MAX: usize = 10_000;
 
 /// A string's bytes; `None` where there is none.
 pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
@@ -109,8 +111,8 @@ impl Core {
         Ok(Reading { cells: read, turn: marks.turn, now: marks.now })
     }
 
-    /// These events, as far as they are there.
-    async fn events(&self, ids: &[EventId]) -> Result<Vec<cells::Found>> {
+    /// The rows of these events, and their versions.
+    async fn rows(&self, ids: &[EventId]) -> Result<Vec<(EventId, Option<(cells::Found, Version)>)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -118,7 +120,13 @@ impl Core {
         questions.cmd("MGET").arg(ids.iter().map(|id| self.names.event(Kind::Event, *id)).collect::<Vec<_>>());
         let (answers, _) = self.ask(questions).await?;
         let rows = answers.first().map_or(&[][..], list);
-        Ok(ids.iter().zip(rows).filter_map(|(id, row)| Some(coding::read_row(*id, bytes(row)?).0)).collect())
+        Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| coding::read_row(*id, row)))).collect())
+    }
+
+    /// These events, as far as they are there.
+    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        let rows = self.rows(ids).await?.into_iter();
+        Ok(rows.filter_map(|(_, row)| row.map(|(found, _)| found.event())).collect())
     }
 
     async fn ids(&self, questions: Pipeline) -> Result<Vec<EventId>> {
@@ -170,8 +178,7 @@ impl Core {
     async fn without_order(&self, ids: Vec<EventId>) -> Result<Vec<EventId>> {
         let mut free = Vec::new();
         let mut ordered = Vec::new();
-        for found in self.events(&ids).await? {
-            let event = found.event();
+        for event in self.events(&ids).await? {
             match event.change {
                 Some(change) if change.order.is_some() => ordered.push((event.id, change)),
                 _ => free.push(event.id),
@@ -246,32 +253,32 @@ impl Core {
     async fn gather(&self, name: &[u8], look: &Look, limit: usize, due: &mut Due) -> Result<()> {
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(name).arg("-inf").arg("+inf").arg("BYSCORE");
-        questions.arg("LIMIT").arg(0).arg(limit.saturating_add(1)).arg("WITHSCORES");
+        questions.arg("LIMIT").arg(0).arg(limit.min(LOOK_MAX) + 1).arg("WITHSCORES");
         let (answers, marks) = self.ask(questions).await?;
         let entries = answers.first().map(scored).unwrap_or_default();
         let mut ids = Vec::new();
         for (id, at) in entries {
-            if Timestamp(at) > marks.now || ids.len() == limit {
+            if Timestamp(at) > marks.now || ids.len() == limit.min(LOOK_MAX) {
                 due.next = Some(due.next.map_or(Timestamp(at), |next| next.min(Timestamp(at))));
                 break;
             }
             ids.push(id);
         }
-        let found = self.events(&ids).await?;
-        let mut gone: Vec<EventId> = Vec::new();
-        for found in found {
-            match found {
-                cells::Found::Whole(Row { event, .. }) if look.finds(&event) => due.events.push(event),
-                cells::Found::Whole(_) => {} // it went on since the list was read
-                cells::Found::Damaged(row, _) => {
-                    gone.push(row.event.id);
-                    due.events.push(row.event);
-                }
+        let mut strays = Vec::new();
+        for (id, row) in self.rows(&ids).await? {
+            match row {
+                Some((cells::Found::Whole(Row { event, .. }), _)) if look.finds(&event) => due.events.push(event),
+                Some((cells::Found::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
+                // It went on since the list was read; or it has no place on it, and was left there by a damaged row.
+                Some((_, version)) => strays.push((id, Seen::Version(version))),
+                None => strays.push((id, Seen::Absent)),
             }
         }
-        if !gone.is_empty() && self.may_write() {
+        if !strays.is_empty() && self.may_write() {
             let mut words = Words::new(&self.names);
-            words.strike(name, &gone);
+            for (id, seen) in strays {
+                words.strike(name, id, seen);
+            }
             self.send(words).await?;
         }
         Ok(())
@@ -294,7 +301,7 @@ impl Core {
             let ids = self.before(&name, before, PAGE.min(listing.limit.max(16))).await?;
             let Some(last) = ids.last() else { break };
             before = Some(*last);
-            events.extend(self.events(&ids).await?.into_iter().map(cells::Found::event).filter(wanted));
+            events.extend(self.events(&ids).await?.into_iter().filter(wanted));
         }
         events.truncate(listing.limit);
         Ok(events)
@@ -323,7 +330,7 @@ impl Core {
                 ids.push(id);
             }
         }
-        let mut found: Vec<_> = self.events(&ids).await?.into_iter().map(cells::Found::event).collect();
+        let mut found = self.events(&ids).await?;
         found.sort_by_key(|event| std::cmp::Reverse(event.id));
         found.truncate(limit);
         Ok(found)

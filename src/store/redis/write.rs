@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// What the script is told: each swap as it checks and does it.
 pub(super) struct Words<'n> {
     names: &'n Names,
-    words: Vec<Vec<u8>>,
+    told: Vec<Vec<u8>>,
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
@@ -37,7 +37,42 @@ struct Command {
 
 /// A command of these words.
 macro_rules! command {
-    ($($word:expr),+) => { vec![$(AsRef::<[u8]>::as_ref(&$word).to_vec()),+] };
+    ($($word:expr),+) => { vec![$(Word::word($word)),+] };
+}
+
+/// What can be a word: bytes that are ours already are not copied.
+trait Word {
+    fn word(self) -> Vec<u8>;
+}
+
+impl Word for Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self
+    }
+}
+
+impl Word for &[u8] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> Word for [u8; N] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl Word for &str {
+    fn word(self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+impl Word for &Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self.clone()
+    }
 }
 
 impl Part {
@@ -56,7 +91,7 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> Words<'n> {
     pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, words: Vec::new(), swaps: 0, turn: 0 }
+        Self { names, told: Vec::new(), swaps: 0, turn: 0 }
     }
 
     /// The names the script is given.
@@ -67,21 +102,21 @@ impl<'n> Words<'n> {
     /// All words, for a store of this epoch that has counted so far.
     pub(super) fn all(mut self, epoch: &[u8], count: u64) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
-        all.append(&mut self.words);
+        all.append(&mut self.told);
         all
     }
 
     fn add(&mut self, part: Part) {
         self.swaps += 1;
-        self.words.push(number(part.seen.len()));
-        self.words.extend(part.seen.into_iter().flatten());
-        self.words.push(number(part.hints.len()));
-        self.words.extend(part.hints);
-        self.words.push(number(part.commands.len()));
+        self.told.push(number(part.seen.len()));
+        self.told.extend(part.seen.into_iter().flatten());
+        self.told.push(number(part.hints.len()));
+        self.told.extend(part.hints);
+        self.told.push(number(part.commands.len()));
         for command in part.commands {
-            self.words.push(command.needs);
-            self.words.push(number(command.words.len()));
-            self.words.extend(command.words);
+            self.told.push(command.needs);
+            self.told.push(number(command.words.len()));
+            self.told.extend(command.words);
         }
     }
 
@@ -158,9 +193,9 @@ impl<'n> Words<'n> {
             }
             Op::SetSightings(id, count, seen) => {
                 let name = names.event(Kind::Sightings, id);
-                part.call(command!("HSET", name, "count", count.to_string()));
+                part.call(command!("HSET", name.clone(), "count", &*count.to_string()));
                 for (n, sighting) in seen.iter().enumerate() {
-                    part.call(command!("HSET", name, n.to_string(), coding::sighting(sighting)));
+                    part.call(command!("HSET", name.clone(), &*n.to_string(), coding::sighting(sighting)));
                 }
             }
             Op::RemoveBody(row) => {
@@ -188,9 +223,9 @@ impl<'n> Words<'n> {
     pub(super) fn recipes(&mut self, recipes: &[Recipe]) {
         let mut part = Part::default();
         let scopes = self.names.scopes();
-        part.call(command!("DEL", scopes));
+        part.call(command!("DEL", &scopes));
         for Recipe { scope, once } in recipes {
-            part.call(command!("HSET", scopes, scope, once));
+            part.call(command!("HSET", &scopes, scope.as_str(), once.as_str()));
         }
         self.add(part);
     }
@@ -199,30 +234,29 @@ impl<'n> Words<'n> {
     pub(super) fn probe(&mut self) {
         let mut part = Part::default();
         let probe = self.names.probe();
-        part.call(command!("DEL", probe));
-        part.call(command!("SET", probe, "1"));
-        part.call(command!("APPEND", probe, "1"));
+        part.call(command!("DEL", &probe));
+        part.call(command!("SET", &probe, "1"));
+        part.call(command!("APPEND", &probe, "1"));
         for words in [
-            command!("ZADD", probe, "1", "1"),
-            command!("SADD", probe, "1"),
-            command!("RPUSH", probe, "1"),
-            command!("HSET", probe, "1", "1"),
+            command!("ZADD", &probe, "1", "1"),
+            command!("SADD", &probe, "1"),
+            command!("RPUSH", &probe, "1"),
+            command!("HSET", &probe, "1", "1"),
         ] {
-            part.call(command!("DEL", probe));
+            part.call(command!("DEL", &probe));
             part.call(words);
         }
-        part.call(command!("DEL", probe));
-        part.call(command!("ZADD", probe, "1", "1"));
-        part.call(command!("ZREM", probe, "1"));
+        part.call(command!("DEL", &probe));
+        part.call(command!("ZADD", &probe, "1", "1"));
+        part.call(command!("ZREM", &probe, "1"));
         self.add(part);
     }
 
-    /// Takes events off lists on which they have no place.
-    pub(super) fn strike(&mut self, list: &[u8], ids: &[EventId]) {
+    /// Takes an event off a list on which it has no place, if it is still as it was seen.
+    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: Seen) {
         let mut part = Part::default();
-        for id in ids {
-            part.call(command!("ZREM", list, id.0));
-        }
+        part.seen.extend(self.seen(&Cell::Event(id), seen));
+        part.call(command!("ZREM", list, id.0));
         self.add(part);
     }
 }
@@ -308,7 +342,7 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
         }
     }
     if keep_from.is_some() || ended.is_some() {
-        part.call(command!("SADD", names.sources(), *event.source));
+        part.call(command!("SADD", names.sources(), &*event.source));
     }
     if matches!(event.state, State::Dead { cause: Cause::Damaged, .. }) {
         // What it was before cannot be told from its row.
