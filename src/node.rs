@@ -1,5 +1,6 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+use crate::action::resolve::Resolver;
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::{Config, StoreAddress};
 use crate::decide::limits;
@@ -154,7 +155,8 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
 }
 
 fn lanes(config: &Config, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
-    let environment = Environment { variables: Variables::own(&config.secret_env_names), guard };
+    let environment =
+        Environment { variables: Variables::own(&config.secret_env_names), guard, resolver: Resolver::default() };
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {
