@@ -7,13 +7,13 @@ use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.
-const TIMEOUT: Duration = Duration::from_millis(1500);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn forward(url: &str) -> Arc<dyn Action> {
     to(Receiver::new(url.into(), TIMEOUT))
 }
 
-fn to(receiver: Receiver) -> Arc<dyn Action> {
+pub(super) fn to(receiver: Receiver) -> Arc<dyn Action> {
     action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
 }
 

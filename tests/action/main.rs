@@ -5,7 +5,9 @@ mod command;
 mod forward;
 mod guard;
 mod lifetime;
+mod reach;
 mod receiver;
+mod sending;
 
 use bytes::Bytes;
 use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, Piece, Template};

@@ -10,10 +10,9 @@ use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
-use crate::store::packed::Packed;
 use crate::store::{Note, Sighting};
 use crate::telemetry::{self, Level};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
 
@@ -30,11 +29,11 @@ pub(super) struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         self.db.prepare_cached(sql)?.execute(params)
     }
 
-    fn find<T>(
+    pub(super) fn find<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -356,15 +355,7 @@ impl Ledger for Rows<'_> {
     }
 
     fn shed(&mut self, id: EventId) -> Result<()> {
-        let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
-            Ok(cells::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
-        });
-        match cell {
-            Ok(Some(Some(headers))) => self.write_headers(id, &headers),
-            // A body on a page that cannot be read must not keep its event from ending.
-            Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseCorrupt) => Err(error),
-            _ => Ok(()),
-        }
+        self.shed_headers(id)
     }
 
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
@@ -410,30 +401,5 @@ impl Swept for Rows<'_> {
             }
         }
         Ok(removed as u64)
-    }
-}
-
-impl Rows<'_> {
-    /// Writes zeros over what was there before.
-    fn write_headers(&self, id: EventId, headers: &str) -> Result<()> {
-        let overwrite = |on: bool| self.db.pragma_update_and_check(None, "secure_delete", on, |_| Ok(()));
-        overwrite(true)?;
-        let written = self.execute(
-            "update payloads set headers = ?2, headers_digest = ?3 where event = ?1",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0],
-        );
-        overwrite(false)?;
-        written.map(drop)
-    }
-
-    fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
-        let headers = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
-        self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
-             values (?1, ?2, ?3, ?4, ?5)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
-        )?;
-        Ok(())
     }
 }
