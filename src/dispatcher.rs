@@ -238,13 +238,16 @@ impl Dispatcher {
             let heard = async {
                 while let Ok(event) = news.recv().await {
                     if event.id == id && event.state.ended().is_some() {
-                        return;
+                        return Some(event);
                     }
                 }
+                None
             };
             // Another node may be the one that ends it: that is no news here.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
-            tokio::time::timeout_at(until.min(look), heard).await.unwrap_or_default();
+            if let Ok(Some(event)) = tokio::time::timeout_at(until.min(look), heard).await {
+                return Ok(Some(event));
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::fields::Names;
 use super::keys::Part;
-use super::raw::{Entry, Node, Span, Value};
+use super::raw::{Entry, Node, Span};
 use super::resolve::Resolver;
 use super::run::references;
 use super::section::Section;
@@ -95,10 +95,7 @@ impl Resolver<'_> {
         let open = self.open("url", node)?;
         // A value that stands elsewhere is taken as it is: it is a secret, and may have braces in it.
         let written = open.shown.is_none();
-        let template = match written {
-            true => Template(self.pieces(node, names)),
-            false => Template::from(&*open.text),
-        };
+        let template = if written { Template(self.pieces(node, names)) } else { Template::from(&*open.text) };
         let sample: String =
             template.0.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "x" }).collect();
         let wrong = match reqwest::Url::parse(&sample) {
@@ -234,32 +231,27 @@ impl Resolver<'_> {
     }
 
     fn header_text(&mut self, entry: &Entry, name: &str, names: &Names<'_>) -> Option<HeaderText> {
-        let Value::Text(text) = &entry.node.value else {
-            let open = self.open(name, &entry.node)?;
-            if open.text.chars().any(char::is_control) {
-                self.found
-                    .error(format!("`{name}` cannot be a header's value"))
-                    .at(entry.node.at, "it has a line break or another control character in it");
-                return None;
-            }
-            return Some(HeaderText::Secret(open.text));
-        };
-        if text.chars().any(char::is_control) {
+        let node = &entry.node;
+        let open = self.open(name, node)?;
+        if open.text.chars().any(char::is_control) {
             self.found
                 .error(format!("`{name}` cannot be a header's value"))
-                .at(entry.node.at, "it has a line break or another control character in it");
+                .at(node.at, "it has a line break or another control character in it");
             return None;
         }
-        let pieces = self.pieces(&entry.node, names);
-        if SECRET_HEADERS.contains(&name) && !pieces.iter().any(|piece| matches!(piece, Piece::Field(_))) {
-            self.found.conceal(entry.node.at);
+        if open.shown.is_some() {
+            return Some(HeaderText::Secret(open.text));
+        }
+        let template = Template(self.pieces(node, names));
+        if SECRET_HEADERS.contains(&name) && template.fields().next().is_none() {
+            self.found.conceal(node.at);
             self.found
                 .error(format!("`{name}` stands in the file"))
-                .at(entry.node.at, "a secret is never written into the config")
+                .at(node.at, "a secret is never written into the config")
                 .hint(format!("put it into the environment and write {name} = {{ env = \"NAME\" }}"));
             return None;
         }
-        Some(HeaderText::Template(Template(pieces)))
+        Some(HeaderText::Template(template))
     }
 
     fn receipt_headers(&mut self, section: &Section<'_>) -> Vec<String> {
