@@ -84,7 +84,7 @@ async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
     let mut waits = Vec::with_capacity(calls);
     for number in from..from + calls {
         let body = format!("{{\"n\":{number},\"x\":\"{}\"}}", "x".repeat(BODY_BYTES - 20));
-        let mut request = "POST /in HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n".to_owned();
+        let mut request = "POST /in HTTP/1.1\r\nHost: a\r\n".to_owned();
         for (name, value) in scheme.sign(&format!("delivery-{number}"), Timestamp(0), body.as_bytes()) {
             request += &format!("{name}: {value}\r\n");
         }

@@ -114,7 +114,7 @@ const CLOSED_V4: [(Range, &str); 17] = [
     (Range::v4(240, 0, 0, 0, 4), "reserved"),
 ];
 
-/// The same of IPv6. What is in none of them is open only within 2000::/3.
+/// The same of IPv6. What is in none of them is open only within `2000::/3`.
 const CLOSED_V6: [(Range, &str); 15] = [
     (Range::v6(0, 0, 0, 0, 96), "loopback, or an address of IPv4"),
     (Range::v6(0, 0, 0, 0, 64), "an address of IPv4"),

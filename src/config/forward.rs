@@ -306,14 +306,12 @@ impl Resolver<'_> {
     }
 
     fn header_name(&mut self, text: &str, at: Span) -> Option<String> {
-        match reqwest::header::HeaderName::try_from(text) {
-            Ok(name) => Some(name.as_str().to_owned()),
-            Err(_) => {
-                self.found
-                    .error(format!("`{text}` cannot be the name of a header"))
-                    .at(at, "letters, digits and -, such as \"x-github-event\"");
-                None
-            }
+        let name = reqwest::header::HeaderName::try_from(text).ok();
+        if name.is_none() {
+            self.found
+                .error(format!("`{text}` cannot be the name of a header"))
+                .at(at, "letters, digits and -, such as \"x-github-event\"");
         }
+        name.map(|name| name.as_str().to_owned())
     }
 }

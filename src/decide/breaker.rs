@@ -70,7 +70,9 @@ impl Breaker {
     pub fn ready(&mut self, now: Duration, lasts: Duration) -> Ready {
         match self.state {
             State::Closed => Ready::Now,
-            State::Open { until, .. } | State::Trying { until, .. } if now < until => Ready::In(until - now),
+            State::Open { until, .. } | State::Trying { until, .. } if now < until => {
+                Ready::In(until.saturating_sub(now))
+            }
             State::Open { wait, .. } | State::Trying { wait, .. } => {
                 self.state = State::Trying { until: now + lasts, wait };
                 Ready::Once
@@ -146,7 +148,7 @@ mod tests {
     fn while_it_is_open_nobody_calls_and_then_one_does() {
         let mut breaker = opened();
         let first = BREAKER_WAIT_FIRST.as_secs();
-        assert_eq!(breaker.ready(at(1), LASTS), Ready::In(BREAKER_WAIT_FIRST - Duration::from_secs(1)));
+        assert_eq!(breaker.ready(at(1), LASTS), Ready::In(BREAKER_WAIT_FIRST.saturating_sub(Duration::from_secs(1))));
         assert_eq!(breaker.heard(Heard::Ill, at(1)), None, "one that was under way");
         assert_eq!(breaker.ready(at(first), LASTS), Ready::Once);
         assert_eq!(breaker.ready(at(first), LASTS), Ready::In(LASTS));
