@@ -8,10 +8,10 @@
 //!
 //! One backend, one kind of client, the same body. A few calls through one are followed by a few through the next, over
 //! and over: what the machine does beside it hits all alike. Only ratios of one run are worth comparing.
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{Scheme, Secrets};
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -86,9 +86,10 @@ async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
         let body = format!("{{\"n\":{number},\"x\":\"{}\"}}", "x".repeat(BODY_BYTES - 20));
         let mut request = "POST /in HTTP/1.1\r\nHost: a\r\n".to_owned();
         for (name, value) in scheme.sign(&format!("delivery-{number}"), Timestamp(0), body.as_bytes()) {
-            request += &format!("{name}: {value}\r\n");
+            // Writing to a string cannot fail.
+            let _ = write!(request, "{name}: {value}\r\n");
         }
-        request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+        let _ = write!(request, "Content-Length: {}\r\n\r\n{body}", body.len());
         let sent = Instant::now();
         stream.write_all(request.as_bytes()).await.expect("it reads");
         let answer = message(&mut stream).await.expect("it answers");
