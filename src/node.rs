@@ -1,5 +1,6 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+use crate::action::resolve::Resolver;
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::Config;
 use crate::decide::answer;
@@ -184,7 +185,8 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
 }
 
 fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
-    let environment = Environment { variables: Variables::own(&config.secret_env_names), guard };
+    let environment =
+        Environment { variables: Variables::own(&config.secret_env_names), guard, resolver: Resolver::default() };
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {

@@ -8,6 +8,7 @@
 mod addresses;
 mod elsewhere;
 mod fields;
+mod forward;
 pub mod keys;
 mod nearest;
 mod once;

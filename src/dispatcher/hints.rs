@@ -12,10 +12,10 @@ impl Dispatcher {
         while let Some(hint) = self.0.stopping.run_until_cancelled(hints.recv()).await {
             match hint {
                 Ok(Hint::Due { source, route }) => {
-                    self.lane(&source, &route).into_iter().for_each(|lane| lane.wake.notify_one());
+                    self.lane(&source, &route).into_iter().for_each(|lane| lane.wake_all());
                 }
                 Ok(Hint::Ended(_)) => {}
-                Ok(Hint::Much) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake.notify_one()),
+                Ok(Hint::Much) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
                 Err(RecvError::Closed) => return,
             }
         }

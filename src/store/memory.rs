@@ -362,6 +362,13 @@ impl Ledger for Books {
         Ok(())
     }
 
+    fn shed(&mut self, id: EventId) -> Result<(), Infallible> {
+        if let Some(payload) = self.payloads.get_mut(&id) {
+            payload.shed();
+        }
+        Ok(())
+    }
+
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Infallible> {
         self.tried.entry(id).or_default().push(tried.clone());
         Ok(())

@@ -38,6 +38,7 @@ use crate::decide::time::Timestamp;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
@@ -211,6 +212,8 @@ pub enum Stored<T> {
 pub enum Look {
     /// Among the waiting events of this source and route.
     Route(Arc<str>, Arc<str>),
+    /// The same, but only what is for these of the route's receivers: one that is down does not hide the others'.
+    Receiver(Arc<str>, Arc<str>, RangeInclusive<u16>),
     /// Among the running ones, for leases that have ended.
     Leases,
     /// Among the waiting ones of any other source and route than these.
@@ -223,6 +226,9 @@ impl Look {
         let waits = matches!(event.state, State::Waiting { .. });
         match self {
             Self::Route(source, route) => waits && event.source == *source && event.route == *route,
+            Self::Receiver(source, route, parts) => {
+                waits && event.source == *source && event.route == *route && parts.contains(&event.part)
+            }
             Self::Leases => matches!(event.state, State::Running { .. }),
             Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
         }

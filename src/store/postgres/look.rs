@@ -34,6 +34,7 @@ macro_rules! due {
 }
 
 const DUE_ON_ROUTE: &str = due!("state = $2 and source = $3 and route = $4");
+const DUE_AT_RECEIVER: &str = due!("state = 'waiting' and source = $2 and route = $3 and part between $4 and $5");
 const DUE_LEASES: &str = due!("state = 'running'");
 /// One route after another out of the index, without reading what lies between.
 const ROUTES_IN_USE: &str = "with recursive used (state, source, route) as (\
@@ -47,6 +48,10 @@ pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Cloc
     let room = limit_cell(limit.saturating_add(1));
     let first = match look {
         Look::Route(source, route) => ask!(DUE_ON_ROUTE, room, "waiting", &**source, &**route),
+        Look::Receiver(source, route, parts) => {
+            let [from, to] = [*parts.start(), *parts.end()].map(i32::from);
+            ask!(DUE_AT_RECEIVER, room, &**source, &**route, from, to)
+        }
         Look::Leases => ask!(DUE_LEASES, room),
         Look::Strays(_) => ask!(ROUTES_IN_USE),
     };

@@ -68,6 +68,8 @@ pub(super) struct Fate<'s> {
     pub(super) receipt: Kept<'s>,
     /// Attempts that ended.
     pub(super) tried: Vec<&'s Tried>,
+    /// Headers that were only kept to be passed on go.
+    pub(super) shed: bool,
     /// How many duplicates there were, and the first few.
     pub(super) seen: Option<(u64, &'s [Sighting])>,
 }
@@ -157,6 +159,7 @@ impl<'s> Effect<'s> {
                 (fate.fixed, fate.payload, fate.bare) = (Some(&**event), Some(payload), false);
             }
             Op::SetReceipt(id, receipt) => self.fate(*id).receipt = receipt.as_ref().map_or(Kept::Gone, Kept::As),
+            Op::Shed(id) => self.fate(*id).shed = true,
             Op::SetTried(id, tried) => self.fate(*id).tried.push(tried),
             Op::SetSightings(id, count, seen) => self.fate(*id).seen = Some((*count, seen)),
             Op::RemoveBody(row) => {

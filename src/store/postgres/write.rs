@@ -84,6 +84,11 @@ const PUT_ATTEMPTS: &str = "with t as materialized (\
      overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
      insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
      where bytes <> ''";
+/// Names of headers that are only passed on begin with `>`.
+const SHED: &str = "update payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
+     select q.event, coalesce((select json_agg(h.value order by h.ordinality)::text \
+     from json_array_elements(q.headers::json) with ordinality h where left(h.value ->> 0, 1) <> '>'), '[]') as kept \
+     from payloads q where q.event = any($1) and q.headers like '%\">%') s where p.event = s.event";
 const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
      on conflict (event) do update set count = excluded.count";
 const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
@@ -355,6 +360,10 @@ fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     if effect.events.values().any(|fate| fate.payload.is_some()) {
         let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
         asks.push(rows::put_payloads(payloads));
+    }
+    let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| Id(*id)).collect();
+    if !shed.is_empty() {
+        asks.push(ask!(SHED, shed));
     }
     let unanswered = of(|fate| fate.receipt == Kept::Gone && !fate.bare);
     if !unanswered.is_empty() {

@@ -254,6 +254,23 @@ pub(super) fn payload(payload: &Payload) -> Vec<u8> {
     out.0
 }
 
+/// Headers by themselves.
+pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
+    let headers = cells::headers_cell(headers);
+    let mut out = Out(Vec::with_capacity(headers.len() + 64));
+    out.bytes(&Digest::of(headers.as_bytes()).0);
+    out.text(&headers);
+    out.0
+}
+
+/// Headers by themselves, if they are still as they were.
+pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
+    let mut cells = In(bytes);
+    let (digest, text) = (cells.bytes()?, cells.text()?);
+    let whole = Digest::of(text.as_bytes()).0 == *digest && cells.0.is_empty();
+    cells::headers(text).filter(|_| whole)
+}
+
 /// The payload, if it is still the one of this digest.
 pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> Stored<Payload> {
     let mut cells = In(bytes);

@@ -3,6 +3,7 @@
 //! All of a store lies under one hash tag, so that it is in one slot of a cluster: a group or a queue may span sources,
 //! and a script may only touch one slot.
 
+use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId, Key};
 
 /// The names of one store.
@@ -26,6 +27,8 @@ pub(super) enum Kind {
     Event = b'e' as isize,
     /// Its keys, one after another.
     KeysOf = b'm' as isize,
+    /// Its headers, while some of them are there only to be passed on.
+    Passed = b'h' as isize,
     /// Its headers and body.
     Payload = b'b' as isize,
     /// Its kept answer.
@@ -36,7 +39,7 @@ pub(super) enum Kind {
     Output = b'o' as isize,
     /// Duplicates of it.
     Sightings = b'n' as isize,
-    /// What waits on one route, by its time.
+    /// What waits on one route for one receiver, by its time.
     Due = b'w' as isize,
     /// What of one source may be forgotten, by since when.
     Keep = b'f' as isize,
@@ -101,7 +104,7 @@ impl Names {
         self.one("imported")
     }
 
-    /// Every route that something ever waited on.
+    /// Every receiver's queue that something ever waited in.
     pub(super) fn routes(&self) -> Vec<u8> {
         self.one("routes")
     }
@@ -158,6 +161,17 @@ pub(super) fn parse_route(bytes: &[u8]) -> Option<(&str, &str)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (source, route) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
     Some((std::str::from_utf8(source).ok()?, std::str::from_utf8(route).ok()?))
+}
+
+/// One receiver's queue of a route as bytes.
+pub(super) fn queue(event: &Event) -> Vec<u8> {
+    [&event.part.to_be_bytes()[..], &route(&event.source, &event.route)].concat()
+}
+
+/// The receiver and the route that these bytes stand for.
+pub(super) fn parse_queue(bytes: &[u8]) -> Option<(u16, &str, &str)> {
+    let (part, rest) = bytes.split_first_chunk::<2>()?;
+    parse_route(rest).map(|(source, route)| (u16::from_be_bytes(*part), source, route))
 }
 
 /// What the entries of one delivery id begin with: of one length, so that no id is the beginning of another.

@@ -208,11 +208,17 @@ impl Core {
 
     pub(super) async fn payload_of(&self, id: EventId) -> Result<Stored<Payload>> {
         let mut questions = Pipeline::new();
-        questions.cmd("MGET").arg(&[self.names.event(Kind::Event, id), self.names.event(Kind::Payload, id)]);
+        let kinds = [Kind::Event, Kind::Payload, Kind::Passed];
+        questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
         let (answers, _) = self.ask(questions).await?;
-        let [row, payload] = answers.first().map_or(&[][..], list) else { return Ok(Stored::Forgotten) };
+        let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(Stored::Forgotten) };
         let digest = bytes(row).map(|row| coding::read_row(id, row).0.event().body_digest);
-        Ok(bytes(payload).map_or(Stored::Forgotten, |payload| coding::read_payload(payload, digest)))
+        let Some(payload) = bytes(payload) else { return Ok(Stored::Forgotten) };
+        Ok(match (coding::read_payload(payload, digest), bytes(passed).map(coding::read_headers)) {
+            (Stored::Whole(payload), Some(Some(headers))) => Stored::Whole(Payload { headers, ..payload }),
+            (Stored::Whole(_), Some(None)) => Stored::Damaged,
+            (stored, _) => stored,
+        })
     }
 
     pub(super) async fn receipt_of(&self, id: EventId) -> Result<Option<Receipt>> {
@@ -223,19 +229,23 @@ impl Core {
     }
 
     pub(super) async fn due_at(&self, look: Look, limit: usize) -> Result<Due> {
-        let lists = match &look {
-            Look::Route(source, route) => vec![self.names.of(Kind::Due, &names::route(source, route))],
-            Look::Leases => vec![self.names.leases()],
-            Look::Strays(known) => {
-                let mut questions = Pipeline::new();
-                questions.cmd("SMEMBERS").arg(self.names.routes());
-                let (answers, _) = self.ask(questions).await?;
-                let routes = answers.first().map_or(&[][..], list).iter().filter_map(bytes);
-                let strays = routes.filter(|route| {
-                    names::parse_route(route).is_none_or(|(s, r)| !known.iter().any(|(a, b)| **a == *s && **b == *r))
-                });
-                strays.map(|route| self.names.of(Kind::Due, route)).collect()
-            }
+        let lists = if let Look::Leases = look {
+            vec![self.names.leases()]
+        } else {
+            let mut questions = Pipeline::new();
+            questions.cmd("SMEMBERS").arg(self.names.routes());
+            let (answers, _) = self.ask(questions).await?;
+            let queues = answers.first().map_or(&[][..], list).iter().filter_map(bytes);
+            let wanted = queues.filter(|queue| match (&look, names::parse_queue(queue)) {
+                (Look::Route(source, route), Some((_, s, r))) => **source == *s && **route == *r,
+                (Look::Receiver(source, route, parts), Some((part, s, r))) => {
+                    **source == *s && **route == *r && parts.contains(&part)
+                }
+                (Look::Strays(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
+                (Look::Strays(_), None) => true,
+                (Look::Leases | Look::Route(..) | Look::Receiver(..), _) => false,
+            });
+            wanted.map(|queue| self.names.of(Kind::Due, queue)).collect()
         };
         let mut due = Due::default();
         for name in lists {

@@ -2,6 +2,7 @@
 
 use super::coding;
 use super::names::{self, Kind, Names};
+use crate::decide::claim::{Payload, goes_at_the_end};
 use crate::decide::event::{Cause, Event, State};
 use crate::decide::id::EventId;
 use crate::decide::limits;
@@ -150,7 +151,7 @@ impl<'n> Words<'n> {
                 let id = row.event.id;
                 part.call(command!("SET", names.event(Kind::Event, id), coding::row(&row, version)));
                 if let Some(payload) = payload {
-                    part.call(command!("SET", names.event(Kind::Payload, id), coding::payload(&payload)));
+                    put_payload(names, part, id, payload);
                 }
                 places(names, part, was.as_deref(), Some(&row));
                 part.hints.extend(Hint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
@@ -178,8 +179,9 @@ impl<'n> Words<'n> {
             }
             Op::FreeSlot(group) => part.call(command!("DEL", names.key(Kind::Slot, &group))),
             Op::SetPayload(event, payload) => {
-                part.call(command!("SET", names.event(Kind::Payload, event.id), coding::payload(&payload)));
+                put_payload(names, part, event.id, payload);
             }
+            Op::Shed(id) => part.call(command!("DEL", names.event(Kind::Passed, id))),
             Op::SetReceipt(id, Some(receipt)) => {
                 part.call(command!("SET", names.event(Kind::Receipt, id), coding::receipt(&receipt)));
             }
@@ -200,9 +202,9 @@ impl<'n> Words<'n> {
             }
             Op::RemoveBody(row) => {
                 let Event { id, source, .. } = &row.event;
-                let kinds = [Kind::Payload, Kind::Receipt, Kind::Output];
-                let [payload, receipt, output] = kinds.map(|kind| names.event(kind, *id));
-                part.call(command!("DEL", payload, receipt, output));
+                let kinds = [Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Output];
+                let [payload, passed, receipt, output] = kinds.map(|kind| names.event(kind, *id));
+                part.call(command!("DEL", payload, passed, receipt, output));
                 part.call(command!("ZREM", names.of(Kind::Bodies, source.as_bytes()), id.0));
             }
         }
@@ -275,10 +277,22 @@ impl Names {
 
     /// All that is kept of an event beside its keys.
     fn all_of(&self, id: EventId) -> Vec<Vec<u8>> {
-        [Kind::Event, Kind::Payload, Kind::Receipt, Kind::Attempts, Kind::Output, Kind::Sightings]
+        [Kind::Event, Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Attempts, Kind::Output, Kind::Sightings]
             .map(|kind| self.event(kind, id))
             .into()
     }
+}
+
+/// A body with the headers that stay; all of them beside it, while some are only to be passed on.
+fn put_payload(names: &Names, part: &mut Part, id: EventId, mut payload: Payload) {
+    let passed = names.event(Kind::Passed, id);
+    if payload.headers.iter().any(|(name, _)| goes_at_the_end(name)) {
+        part.call(command!("SET", passed, coding::headers(&payload.headers)));
+        payload.shed();
+    } else {
+        part.call(command!("DEL", passed));
+    }
+    part.call(command!("SET", names.event(Kind::Payload, id), coding::payload(&payload)));
 }
 
 /// The sorted lists on which an event stands: their names, as what, and where.
@@ -294,7 +308,7 @@ fn lists(names: &Names, row: &Row) -> BTreeMap<[Vec<u8>; 2], i64> {
     }
     match event.state {
         State::Waiting { due: Some(at) } => {
-            lists.insert([names.of(Kind::Due, &names::route(&event.source, &event.route)), id.clone()], at.0);
+            lists.insert([names.of(Kind::Due, &names::queue(event)), id.clone()], at.0);
         }
         State::Running { until, .. } => {
             lists.insert([names.leases(), id.clone()], until.0);
@@ -328,7 +342,7 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
     let Some(Row { event, keep_from }) = now else { return };
     let was = was.map(|row| &row.event);
     if event.state.wake_at().is_some() && was.and_then(|was| was.state.wake_at()).is_none() {
-        part.call(command!("SADD", names.routes(), names::route(&event.source, &event.route)));
+        part.call(command!("SADD", names.routes(), names::queue(event)));
     }
     let ended = event.state.ended();
     if ended != was.and_then(|was| was.state.ended()) {
@@ -348,7 +362,7 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
         // What it was before cannot be told from its row.
         part.call(command!("ZREM", names.leases(), event.id.0));
         part.call(command!("ZREM", names.open(), event.id.0));
-        part.call(command!("ZREM", names.of(Kind::Due, &names::route(&event.source, &event.route)), event.id.0));
+        part.call(command!("ZREM", names.of(Kind::Due, &names::queue(event)), event.id.0));
         if let Some(group) = event.group {
             part.call(command!("ZREM", names.key(Kind::Parked, &group), event.id.0));
         }

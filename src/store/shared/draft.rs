@@ -285,6 +285,11 @@ impl Ledger for Draft<'_> {
         Ok(())
     }
 
+    fn shed(&mut self, id: EventId) -> Drawn<()> {
+        self.ops.push(Op::Shed(id));
+        Ok(())
+    }
+
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Drawn<()> {
         self.ops.push(Op::SetTried(id, tried.clone()));
         Ok(())

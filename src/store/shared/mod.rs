@@ -150,6 +150,9 @@ pub enum Op {
     SetPayload(Box<Event>, Payload),
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     SetReceipt(EventId, Option<Receipt>),
+    /// Removes the headers that were only kept to be passed on: those whose kept name says so
+    /// ([`goes_at_the_end`](crate::decide::claim::goes_at_the_end)). The body may be gone.
+    Shed(EventId),
     /// Keeps what an attempt came to.
     SetTried(EventId, Tried),
     /// Removes an event's body, receipt and output.

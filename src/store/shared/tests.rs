@@ -78,6 +78,7 @@ impl Board {
             Op::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
             Op::SetTried(id, tried) => books.set_tried(id, &tried),
             Op::RemoveBody(row) => books.remove_body(row.event.id),
+            Op::Shed(id) => books.shed(id),
             Op::SetSightings(id, count, seen) => books.set_sightings(id, count, seen),
         };
         written.unwrap_or_else(|never| match never {});

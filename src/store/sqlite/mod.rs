@@ -9,6 +9,7 @@
 //! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
+mod body;
 mod declare;
 mod export;
 mod foresee;

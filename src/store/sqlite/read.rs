@@ -88,6 +88,8 @@ macro_rules! due {
 }
 
 pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
+pub(super) const DUE_AT_RECEIVER: &str =
+    due!("state = 'waiting' and source = ?2 and route = ?3 and part between ?4 and ?5");
 pub(super) const DUE_LEASES: &str = due!("state = 'running'");
 pub(super) const ROUTES_IN_USE: &str =
     "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
@@ -100,6 +102,10 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
         Look::Route(source, route) => {
             let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
             gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
+        }
+        Look::Receiver(source, route, parts) => {
+            let rows = &mut db.prepare_cached(DUE_AT_RECEIVER)?;
+            gather(rows.query(params![room, source, route, parts.start(), parts.end()])?, limit, now, &mut looked)?;
         }
         Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
         Look::Strays(known) => {

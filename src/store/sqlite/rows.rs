@@ -9,7 +9,6 @@ use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
-use crate::store::packed::Packed;
 use crate::store::{Note, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
@@ -29,11 +28,11 @@ pub(super) struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         self.db.prepare_cached(sql)?.execute(params)
     }
 
-    fn find<T>(
+    pub(super) fn find<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -344,6 +343,10 @@ impl Ledger for Rows<'_> {
         Ok(())
     }
 
+    fn shed(&mut self, id: EventId) -> Result<()> {
+        self.shed_headers(id)
+    }
+
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
         let Tried { life, attempt, started_at, ended_at, outcome, why, output } = tried;
         self.execute(
@@ -387,18 +390,5 @@ impl Swept for Rows<'_> {
             }
         }
         Ok(removed as u64)
-    }
-}
-
-impl Rows<'_> {
-    fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
-        let headers = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
-        self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
-             values (?1, ?2, ?3, ?4, ?5)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
-        )?;
-        Ok(())
     }
 }
