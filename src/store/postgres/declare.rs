@@ -5,7 +5,7 @@ use super::pool::{Failed, Link};
 use crate::decide::id::Digest;
 use crate::store::Declared;
 use crate::store::cells::columns;
-use crate::store::schema::postgres::{LOCK, UNLOCK};
+use crate::store::schema::postgres::{LOCK, TAKE_TIME, UNLOCK};
 use crate::telemetry::{self, Level};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -68,7 +68,10 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
             let index = quoted(&name("events_field_", field));
             // A hash: a value may be longer than what a tree takes.
             let sql = format!("create index if not exists {index} on events using hash (({}))", value(field));
-            link.client.batch_execute(&sql).await?;
+            let tx = link.client.transaction().await?;
+            tx.batch_execute(TAKE_TIME).await?;
+            tx.batch_execute(&sql).await?;
+            tx.commit().await?;
         }
     }
     Ok(())

@@ -292,7 +292,9 @@ fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
 fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) {
     let stays = |key: &Key, by: &EventId| effect.keys.get(key).is_some_and(|held| held.event == *by);
     let refused: Vec<_> = locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| Name(key.0)).collect();
-    let there = |key: &Key, held: &Held| locked.keys.get(key) == Some(&held.event);
+    // What an event held tentatively went with it, where it was removed and made again.
+    let lasts = |id: &EventId| effect.events.get(id).is_none_or(|fate| !fate.gone);
+    let there = |key: &Key, held: &Held| locked.keys.get(key) == Some(&held.event) && lasts(&held.event);
     let missing: Vec<_> =
         effect.keys.iter().filter(|(key, held)| !there(key, held)).map(|(key, held)| (*key, *held)).collect();
     let gone = |tried: &BTreeSet<Key>, set: &dyn Fn(&Key) -> bool, freed: Vec<Key>| -> Vec<Name> {

@@ -46,6 +46,9 @@ pub(in crate::store) const LOCK: &str = "select pg_advisory_lock(752547685328144
 /// Gives it back.
 pub(in crate::store) const UNLOCK: &str = "select pg_advisory_unlock(7525476853281449829)";
 
+/// Large tables take longer than a question may.
+pub(in crate::store) const TAKE_TIME: &str = "set local statement_timeout = 0";
+
 /// Why the schema is as it was before the call.
 #[derive(Debug)]
 pub enum Problem {
@@ -118,6 +121,7 @@ async fn up_alone(db: &mut Client, to: Option<u32>) -> Result<Vec<&'static Migra
     let way = super::way_up(MIGRATIONS, &applied(db).await?, to)?;
     for migration in &way {
         let tx = db.transaction().await?;
+        tx.batch_execute(TAKE_TIME).await?;
         tx.batch_execute(MAKE_LOG).await?;
         tx.batch_execute(migration.up).await?;
         tx.execute(
@@ -143,6 +147,7 @@ async fn down_alone(db: &mut Client, to: u32) -> Result<Vec<&'static Migration>,
     let way = super::way_down(MIGRATIONS, &applied(db).await?, to)?;
     for migration in &way {
         let tx = db.transaction().await?;
+        tx.batch_execute(TAKE_TIME).await?;
         tx.batch_execute(migration.down).await?;
         tx.execute("delete from schema_migrations where version = $1", &[&migration.version.cast_signed()]).await?;
         tx.commit().await?;
