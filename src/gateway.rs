@@ -141,7 +141,7 @@ impl Gateway {
     async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
         let mut new = new.clone();
         let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt == InDoubt::Retry;
-        let permit = if at_once { self.dispatcher.permit(lane) } else { None };
+        let permit = if at_once { self.dispatcher.permit(lane, new.event.part) } else { None };
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }

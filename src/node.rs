@@ -1,22 +1,23 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+use crate::action::resolve::Resolver;
 use crate::action::{Environment, GuardProgram, Variables, action};
-use crate::config::{Config, StoreAddress};
+use crate::config::Config;
+use crate::decide::answer;
 use crate::decide::limits;
 use crate::decide::recipe;
 use crate::decide::source::{Identity, Source, Sources};
 use crate::decide::time::Duration;
-use crate::decide::time::Timestamp;
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::gateway::Gateway;
 use crate::http::accept::{self, Limits};
 use crate::http::admin::{self, Desk};
 use crate::http::body::BodiesInFlight;
-use crate::http::ingest::{Health, Ingest};
+use crate::http::ingest::{self, Health, Ingest};
+use crate::http::reply;
 use crate::store::batch::Batcher;
-use crate::store::clock::Clock;
-use crate::store::memory::Memory;
-use crate::store::{Store, StoreError};
+use crate::store::open::Use;
+use crate::store::{self, CannotOpen, Declared, Store, StoreError};
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,8 +31,8 @@ use tower::ServiceExt;
 
 /// A node that runs.
 pub struct Node {
-    /// Where webhooks arrive.
-    pub ingest: SocketAddr,
+    /// Where webhooks arrive, unless it only acts.
+    pub ingest: Option<SocketAddr>,
     /// The port for people.
     pub admin: SocketAddr,
     /// Who acts.
@@ -41,6 +42,17 @@ pub struct Node {
     failed: watch::Receiver<Option<String>>,
     draining: CancellationToken,
     ports: Vec<JoinHandle<()>>,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Does {
+    /// It receives and acts.
+    Both,
+    /// It only receives: what it claims waits for a node that acts.
+    Ingest,
+    /// It only acts.
+    Work,
 }
 
 /// Why a node could not start, in a sentence.
@@ -58,11 +70,27 @@ impl std::error::Error for CannotStart {}
 impl Node {
     /// Starts a node. Both ports are taken and the store is open when this returns.
     pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, CannotStart> {
-        let listener = bind(config.listen, "listen").await?;
+        Self::start_as(config, Does::Both, guard).await
+    }
+
+    /// Starts a node that does all of it, or only half.
+    pub async fn start_as(config: &Config, does: Does, guard: GuardProgram) -> Result<Self, CannotStart> {
+        if does != Does::Both && !config.store.is_shared() {
+            return Err(CannotStart(format!(
+                "a node that does only half needs another for the rest, and {} cannot be shared\n\
+                 hint: leave out --only, or keep events in PostgreSQL or Redis",
+                config.store
+            )));
+        }
+        let listener = match does {
+            Does::Both | Does::Ingest => Some(bind(config.listen, "listen").await?),
+            Does::Work => None,
+        };
         let admin_listener = bind(config.admin.listen, "admin.listen").await?;
-        let (ingest, admin) = (address(&listener)?, address(&admin_listener)?);
-        let lanes = lanes(config, guard)?;
-        let (store, failed) = open(config).await?;
+        let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
+        let lanes = lanes(config, does, guard)?;
+        let store = open(config, listener.iter().chain([&admin_listener])).await?;
+        let failed = store.failed();
         notice(&*store, config).await?;
         let batch = Batcher::start(store.clone());
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
@@ -85,11 +113,14 @@ impl Node {
         if accept::allow_files(limits::CONNECTIONS_MAX).is_none_or(|files| files < limits::CONNECTIONS_MAX as u64) {
             telemetry::say(Level::Warn, "files", &[("why", "this process may open fewer files than connections")]);
         }
-        dispatcher.run();
-        let ports = vec![
-            tokio::spawn(accept::serve(listener, move |r| port.clone().answer(r), Limits::default(), draining.clone())),
-            tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone())),
-        ];
+        if does != Does::Ingest {
+            dispatcher.run();
+        }
+        let mut ports = vec![tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone()))];
+        if let Some(listener) = listener {
+            let answer = move |request| port.clone().answer(request);
+            ports.push(tokio::spawn(accept::serve(listener, answer, Limits::default(), draining.clone())));
+        }
         Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports })
     }
 
@@ -153,11 +184,16 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
     listener.local_addr().map_err(|error| CannotStart(format!("a port has no address: {error}")))
 }
 
-fn lanes(config: &Config, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
-    let environment = Environment { variables: Variables::own(&config.secret_env_names), guard };
+fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
+    let environment =
+        Environment { variables: Variables::own(&config.secret_env_names), guard, resolver: Resolver::default() };
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {
+            if does == Does::Ingest {
+                lanes.push(Lane::closed(source.clone(), route.clone()));
+                continue;
+            }
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
             let action = plan.map(|plan| action(plan.clone(), &environment)).transpose();
             let action = action.map_err(|cannot| {
@@ -180,50 +216,83 @@ async fn notice(store: &dyn Store, config: &Config) -> Result<(), CannotStart> {
     if before == recipes { Ok(()) } else { store.remember(recipes).await.map_err(cannot) }
 }
 
-type Opened = (Arc<dyn Store>, watch::Receiver<Option<String>>);
-
-async fn open(config: &Config) -> Result<Opened, CannotStart> {
-    match &config.store {
-        StoreAddress::Memory => {
-            let never = watch::Sender::new(None).subscribe();
-            Ok((Arc::new(Memory::new(Clock::wall(Timestamp::default()))), never))
-        }
-        #[cfg(feature = "sqlite")]
-        StoreAddress::Sqlite(path) => {
-            use crate::store::sqlite::{Access, Sqlite};
-            let store = Sqlite::open(path, Access::Node).map_err(|error| CannotStart(error.to_string()))?;
-            let taken = store.declare(&columns(&config.sources)).await;
-            let taken = taken.map_err(|error| CannotStart(format!("{}: {error}", path.display())))?;
-            for name in taken {
-                let why = format!("the field {name} is no column of its own: `events` has one of that name");
-                telemetry::say(Level::Warn, "columns", &[("why", &why)]);
+/// Opens the store; one that does not answer yet is waited for, and said to be, also to those who send meanwhile.
+async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Result<Arc<dyn Store>, CannotStart> {
+    let mut wait = STORE_WAIT;
+    let ports: Vec<_> = ports.collect();
+    let mut closed = None;
+    let store = loop {
+        match store::open::open_for(&config.store, Use::Node(config.migrate)).await {
+            Ok(store) => break store,
+            Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
+            Err(CannotOpen::Yet(why)) => {
+                if closed.is_none() {
+                    closed = Some(Closed::at(&ports)?);
+                }
+                let again = format!("{}ms", wait.as_millis());
+                telemetry::say(Level::Warn, "store", &[("why", &why), ("again_in", &again)]);
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(STORE_WAIT_MAX);
             }
-            let failed = store.failed();
-            Ok((Arc::new(store), failed))
         }
-        #[cfg(not(feature = "sqlite"))]
-        StoreAddress::Sqlite(_) => Err(CannotStart("this hookonce was built without SQLite".into())),
+    };
+    if let Some(closed) = closed {
+        closed.open().await;
+    }
+    let taken = store.declare(declared(&config.sources)).await;
+    for name in taken.map_err(|error| CannotStart(format!("{}: {error}", config.store)))? {
+        let why = format!("the field {name} is no column of its own: `events` has one of that name");
+        telemetry::say(Level::Warn, "columns", &[("why", &why)]);
+    }
+    Ok(store)
+}
+
+/// Ports of a node that cannot take anything yet: everybody is asked to come again.
+struct Closed {
+    until: CancellationToken,
+    ports: Vec<JoinHandle<()>>,
+}
+
+impl Closed {
+    fn at(ports: &[&TcpListener]) -> Result<Self, CannotStart> {
+        let until = CancellationToken::new();
+        let answer = |request: http::Request<hyper::body::Incoming>| async move {
+            let alive = request.uri().path() == "/healthz";
+            reply::response(if alive { answer::fine() } else { ingest::closing(answer::unavailable()) })
+        };
+        let serve = |port: &&TcpListener| {
+            let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);
+            let port = again.and_then(TcpListener::from_std);
+            let port = port.map_err(|error| CannotStart(format!("a port cannot be shared: {error}")))?;
+            Ok(tokio::spawn(accept::serve(port, answer, Limits::default(), until.clone())))
+        };
+        let ports = ports.iter().map(serve).collect::<Result<_, CannotStart>>()?;
+        Ok(Self { until, ports })
+    }
+
+    /// Leaves the ports to whoever serves them from now on.
+    async fn open(self) {
+        self.until.cancel();
+        for port in self.ports {
+            port.await.unwrap_or_default();
+        }
     }
 }
 
-/// The declared fields of all sources, and whether an identity uses them.
-#[cfg(feature = "sqlite")]
-fn columns(sources: &[Arc<Source>]) -> Vec<(String, bool)> {
-    let mut columns: Vec<(String, bool)> = Vec::new();
-    for source in sources {
+/// The wait before a store that did not answer is asked again; it doubles.
+const STORE_WAIT: Duration = Duration::from_millis(100);
+/// The longest.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The declared fields of each source, and whether an identity uses them.
+fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
+    let fields = |source: &Source| {
         let identity = identity_fields(source);
-        for field in source.fields.iter() {
-            let identifies = identity.contains(&*field.name);
-            match columns.iter_mut().find(|(name, _)| **name == *field.name) {
-                Some(known) => known.1 |= identifies,
-                None => columns.push((field.name.to_string(), identifies)),
-            }
-        }
-    }
-    columns
+        source.fields.iter().map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()
+    };
+    sources.iter().map(|source| Declared { source: source.name.clone(), fields: fields(source) }).collect()
 }
 
-#[cfg(feature = "sqlite")]
 fn identity_fields(source: &Source) -> BTreeSet<&str> {
     let named = source.once.per.iter().flat_map(|identity| match identity {
         Identity::Named(fields) => fields.as_slice(),

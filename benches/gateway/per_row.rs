@@ -82,6 +82,10 @@ impl Store for PerRow {
         self.0.remember(recipes)
     }
 
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        self.0.foresee(new)
+    }
+
     fn now(&self) -> Timestamp {
         self.0.now()
     }

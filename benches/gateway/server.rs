@@ -214,7 +214,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<Arc<dyn Store>>) {
         Kind::PerRow => per_row(&config).await,
         Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent | Kind::Ignored | Kind::AgainMemory | Kind::Again => {
             let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
-            let (address, store) = (node.ingest, node.store.clone());
+            let (address, store) = (node.ingest.expect("a whole node receives"), node.store.clone());
             std::mem::forget(node); // it ends with the process
             (address, Some(store))
         }

@@ -3,7 +3,7 @@
 mod json;
 pub mod live;
 
-use crate::action::plan::{ActionPlan, Block, EnvEntry};
+use crate::action::plan::{ActionPlan, Block, EnvEntry, Http2, Receiver};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
@@ -164,8 +164,7 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
             }
         }
         Some(ActionPlan::Forward(receivers)) => {
-            let texts: Vec<_> =
-                receivers.iter().map(|r| format!("{}, within {}", r.shown, duration_text(r.timeout))).collect();
+            let texts: Vec<_> = receivers.iter().map(receiver_text).collect();
             lines(out, "    ", "forwards", &texts)?;
         }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
@@ -181,6 +180,28 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
     line(out, "    ", "at once", &route.at_once.to_string())
 }
 
+fn receiver_text(receiver: &Receiver) -> String {
+    let mut text = format!("{}, within {}", receiver.shown, duration_text(receiver.timeout));
+    // Writing to a string cannot fail.
+    if !receiver.pass.is_empty() {
+        let _ = write!(text, ", passing {}", receiver.pass.join(", "));
+    }
+    if !receiver.set.is_empty() {
+        let names: Vec<_> = receiver.set.iter().map(|(name, _)| &**name).collect();
+        let _ = write!(text, ", setting {}", names.join(", "));
+    }
+    if receiver.sign.is_some() {
+        text += ", signed";
+    }
+    if receiver.http2 == Http2::Prior {
+        text += ", by HTTP/2";
+    }
+    if let Some(at_once) = receiver.at_once {
+        let _ = write!(text, ", {at_once} at once");
+    }
+    text
+}
+
 fn may_words(may: May) -> &'static str {
     match may {
         May::Read => "read",
@@ -192,7 +213,7 @@ fn may_words(may: May) -> &'static str {
 fn store_text(store: &StoreAddress) -> String {
     match store {
         StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
-        StoreAddress::Sqlite(path) => format!("sqlite:{}", path.display()),
+        other => other.to_string(),
     }
 }
 

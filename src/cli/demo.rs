@@ -77,7 +77,7 @@ async fn play(folder: &Path, ink: Ink, out: &mut impl Write) -> io::Result<u8> {
     let stage = Stage {
         dispatcher: node.dispatcher.clone(),
         client: reqwest::Client::new(),
-        url: format!("http://{}/in/ghcr", node.ingest),
+        url: format!("http://{}/in/ghcr", node.ingest.expect("a whole node receives")),
         ink,
     };
     let mut tally = Tally::default();

@@ -14,13 +14,13 @@ use crate::config::{self, Config, Env, Secrets, StoreAddress};
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
+use crate::store::Stored;
 use crate::store::clock::Clock;
-use crate::store::sqlite::{Access, Sqlite};
-use crate::store::{Store as _, Stored};
+use crate::store::open::{Use, open_for};
 use saved::Saved;
 use stands::{Known, Would};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use told::Told;
 
@@ -38,7 +38,7 @@ pub struct Ask {
     headers: Vec<String>,
     /// The database to look for repeats in, instead of the one in the config
     #[arg(long, value_name = "PATH")]
-    store: Option<PathBuf>,
+    store: Option<String>,
     /// For programs: one object for each delivery
     #[arg(long)]
     json: bool,
@@ -106,8 +106,9 @@ fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Wo
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
     let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| unread(&problems))?;
     let given = ask.headers.iter().map(|header| saved::header(header)).collect::<Result<Vec<_>, _>>()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
-    let store = open(ask, &config)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let store = runtime.block_on(open(ask, &config))?;
     let is_file = ask.what == "-" || Path::new(&ask.what).exists();
     let mut deliveries =
         if is_file { saved::read(&ask.what)? } else { vec![runtime.block_on(stored(&ask.what, &store, &config))?] };
@@ -129,22 +130,24 @@ fn unread(problems: &Problems) -> String {
 }
 
 /// What is known of the past.
-fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
-    let read = |path: &Path| Sqlite::open(path, Access::Read).map_err(|error| Cannot::from(error.to_string()));
+async fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
     let wall = || Clock::wall(Timestamp::default()).now();
-    match (&ask.store, &config.store) {
-        (Some(path), _) => {
-            let path = path.to_str().and_then(|path| path.strip_prefix("sqlite:")).map_or(path.as_path(), Path::new);
-            Ok(Known::Store(Box::new(read(path)?), path.to_owned()))
-        }
-        (None, StoreAddress::Sqlite(path)) if path.exists() => Ok(Known::Store(Box::new(read(path)?), path.clone())),
-        (None, StoreAddress::Sqlite(path)) => {
-            Ok(Known::Nothing(format!("there is no store yet at {}", path.display()), wall()))
+    let address = match (&ask.store, &config.store) {
+        (Some(store), _) => StoreAddress::parse(store, Path::new("")).unwrap_or(StoreAddress::Sqlite(store.into())),
+        (None, StoreAddress::Sqlite(path)) if !path.exists() => {
+            return Ok(Known::Nothing(format!("there is no store yet at {}", path.display()), wall()));
         }
         (None, StoreAddress::Memory) => {
-            Ok(Known::Nothing("what a node keeps in memory cannot be seen from here".into(), wall()))
+            return Ok(Known::Nothing("what a node keeps in memory cannot be seen from here".into(), wall()));
         }
-    }
+        (None, address) => address.clone(),
+    };
+    let shown = match &address {
+        StoreAddress::Sqlite(path) => path.display().to_string(),
+        other => other.to_string(),
+    };
+    let store = open_for(&address, Use::Look).await.map_err(|error| Cannot::from(error.to_string()))?;
+    Ok(Known::Store(store, shown))
 }
 
 /// The delivery that made an event, put together again from what is kept of it.
@@ -158,7 +161,7 @@ async fn stored(name: &str, known: &Known, config: &Config) -> Result<Saved, Can
     let events = store.named(name.to_owned(), 2).await.map_err(|error| error.to_string())?;
     let event = match events.as_slice() {
         [event] => event,
-        [] => return Err(format!("there is no file {name}, and no event of that name in {}", path.display()).into()),
+        [] => return Err(format!("there is no file {name}, and no event of that name in {path}").into()),
         [one, other, ..] => {
             let several =
                 format!("{name} names more than one event, such as {} and {}; write one of them", one.id, other.id);

@@ -12,8 +12,8 @@ use crate::config::{self, Config, Env, StoreAddress};
 use crate::decide::id::Key;
 use crate::decide::key;
 use crate::decide::source::Source;
-use crate::store::sqlite::{Access, Sqlite};
-use crate::store::{Imported, Store as _};
+use crate::store::Imported;
+use crate::store::open::{Use, open_for};
 use events::{Events, Shape};
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -95,7 +95,7 @@ struct Plan {
     text: String,
     there: There,
     config: Config,
-    store: Option<PathBuf>,
+    store: Option<StoreAddress>,
     events: Option<(PathBuf, Events)>,
     keys: Vec<Key>,
 }
@@ -134,8 +134,9 @@ fn prepare(order: &Order, env: Env<'_>) -> Result<Plan, Cannot> {
     };
     let config = understand(&counts, &order.out, env)?;
     let store = match (&order.store, &config.store) {
-        (Some(path), _) | (None, StoreAddress::Sqlite(path)) => Some(path.clone()),
+        (Some(path), _) => Some(StoreAddress::Sqlite(path.clone())),
         (None, StoreAddress::Memory) => None,
+        (None, address) => Some(address.clone()),
     };
     let events = match database(order, env) {
         Some(path) => Some((path.clone(), events::read(&path).map_err(|unread| Cannot(unread.to_string()))?)),
@@ -212,6 +213,14 @@ fn database(order: &Order, env: Env<'_>) -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(DATABASE)).filter(|path| path.exists()))
 }
 
+/// A file by its path alone, as people name it.
+fn shown(store: &StoreAddress) -> String {
+    match store {
+        StoreAddress::Sqlite(path) => path.display().to_string(),
+        other => other.to_string(),
+    }
+}
+
 /// What was done by this plan.
 struct Done {
     imported: Imported,
@@ -248,8 +257,8 @@ impl Plan {
         if order.may == May::Nothing {
             return Ok(done);
         }
-        if let Some(path) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
-            done.imported = self.import(path)?;
+        if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
+            done.imported = self.import(store)?;
         }
         done.config = match (self.there, order.may) {
             (There::Nothing, _) => {
@@ -270,11 +279,13 @@ impl Plan {
         Ok(done)
     }
 
-    fn import(&self, path: &Path) -> Result<Imported, Cannot> {
-        let store = Sqlite::open(path, Access::Tool).map_err(|error| Cannot(error.to_string()))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.map_err(|error| Cannot::from((path, error)))?;
-        runtime.block_on(store.import(self.keys.clone())).map_err(|error| Cannot::from((path, error)))
+    fn import(&self, address: &StoreAddress) -> Result<Imported, Cannot> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Cannot(error.to_string()))?;
+        runtime.block_on(async {
+            let store = open_for(address, Use::Tool).await.map_err(|error| Cannot(error.to_string()))?;
+            store.import(self.keys.clone()).await.map_err(|error| Cannot(format!("{}: {error}", shown(address))))
+        })
     }
 
     /// Says what was read, what was written, what is left, and what to do next.
@@ -301,8 +312,8 @@ impl Plan {
                 There::Same => writeln!(out, "would leave {to} as it is: it says the same")?,
                 There::Other => writeln!(out, "would leave {to} as it is; --force would write:\n\n{}", self.text)?,
             }
-            if let Some(store) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
-                writeln!(out, "would write {}: {}", store.display(), counted(self.keys.len(), "key"))?;
+            if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
+                writeln!(out, "would write {}: {}", shown(store), counted(self.keys.len(), "key"))?;
             }
         } else {
             self.tell_written(order, done, out)?;
@@ -332,8 +343,8 @@ impl Plan {
 
     fn tell_written(&self, order: &Order, done: &Done, out: &mut impl Write) -> io::Result<()> {
         let to = order.out.display();
-        if let Some(store) = self.store.as_deref().filter(|_| !self.keys.is_empty()) {
-            let (store, Imported { new, known }) = (store.display(), done.imported);
+        if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
+            let (store, Imported { new, known }) = (shown(store), done.imported);
             match (new, known) {
                 (0, known) => writeln!(out, "left {store} as it is: {} there already", counted(known, "key"))?,
                 (new, 0) => writeln!(out, "wrote {store}: {}", counted(new, "key"))?,

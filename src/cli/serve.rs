@@ -4,9 +4,10 @@ use crate::action::GuardProgram;
 use crate::config::problem::Ink;
 use crate::config::{self, Config, Env};
 use crate::decide::source::{Makes, Source};
-use crate::node::Node;
+use crate::node::{Does, Node};
 use crate::telemetry::{self, Format, Level, Log};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +22,14 @@ pub enum End {
 }
 
 /// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
-pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+pub fn serve(
+    explicit: Option<&Path>,
+    does: Does,
+    format: Format,
+    ink: Ink,
+    env: Env<'_>,
+    out: &mut impl Write,
+) -> io::Result<End> {
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) => {
@@ -43,7 +51,7 @@ pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, ou
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         tokio::select! {
-            end = run(&config, out) => end,
+            end = run(&config, does, out) => end,
             never = watch(&path) => match never {},
         }
     });
@@ -53,9 +61,9 @@ pub fn serve(explicit: Option<&Path>, format: Format, ink: Ink, env: Env<'_>, ou
     end
 }
 
-async fn run(config: &Config, out: &mut impl Write) -> io::Result<End> {
+async fn run(config: &Config, does: Does, out: &mut impl Write) -> io::Result<End> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let node = match Node::start(config, GuardProgram::default()).await {
+    let node = match Node::start_as(config, does, GuardProgram::default()).await {
         Ok(node) => node,
         Err(cannot) => {
             eprintln!("error: {cannot}");
@@ -106,14 +114,15 @@ async fn watch(path: &Path) -> std::convert::Infallible {
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.
 fn greet(config: &Config, node: &Node, out: &mut impl Write) -> io::Result<()> {
-    for source in &config.sources {
-        writeln!(out, "{}", line(source, node))?;
+    match node.ingest {
+        Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
+        None => writeln!(out, "only acts: deliveries arrive on other nodes")?,
     }
     writeln!(out, "admin on http://{}, node {}", node.admin, node.dispatcher.node())?;
     out.flush()
 }
 
-fn line(source: &Source, node: &Node) -> String {
+fn line(source: &Source, at: SocketAddr) -> String {
     let routes: Vec<_> = source
         .routes
         .iter()
@@ -125,11 +134,5 @@ fn line(source: &Source, node: &Node) -> String {
         .collect();
     let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
     let signed = source.verify.words();
-    format!(
-        "{}: http://{}{}, signed by {signed}{when}, routes: {}",
-        source.name,
-        node.ingest,
-        source.path,
-        routes.join("; ")
-    )
+    format!("{}: http://{}{}, signed by {signed}{when}, routes: {}", source.name, at, source.path, routes.join("; "))
 }

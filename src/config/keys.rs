@@ -30,6 +30,8 @@ pub enum Part {
     Block,
     /// `forward = { … }`
     Forward,
+    /// `sign = { … }`
+    Sign,
     /// `retry = { … }`
     Retry,
     /// `{ env = "…" }` or `{ file = "…" }`
@@ -77,6 +79,8 @@ pub enum Takes {
     Steps,
     /// A list of names to pass, or a table of names and values to set.
     Env,
+    /// A table of names and values, each a text, `{ env }` or `{ file }`.
+    Headers,
     /// A table with the keys of this part.
     Table(Part),
     /// One such table, or a list of them.
@@ -134,10 +138,25 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 
 /// The table.
 pub const KEYS: &[Key] = {
-    use Part::{Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Source, Token, Top, Verify};
+    use Part::{
+        Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Sign, Source, Token, Top, Verify,
+    };
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
-        key(Top, "store", Takes::Open, "sqlite:hookonce.db", "Where events are kept: memory: or sqlite:PATH."),
+        key(
+            Top,
+            "store",
+            Takes::Open,
+            "sqlite:hookonce.db",
+            "Where events are kept: memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST.",
+        ),
+        key(
+            Top,
+            "migrate",
+            Takes::Word(&["auto", "manual"]),
+            "auto",
+            "Who brings an older schema up to date: a node that starts, or a person.",
+        ),
         key(Top, "admin", Takes::Table(Admin), "loopback, no token", "The port for people: API, metrics, dashboard."),
         key(Top, "source", Takes::Named(Source), "required", "The senders we believe, each under a name."),
         key(Admin, "listen", Takes::Address, "127.0.0.1:3143", "Where the admin port listens."),
@@ -287,8 +306,46 @@ pub const KEYS: &[Key] = {
         key(Block, "timeout", Takes::Duration, "10m", "How long the block may take."),
         key(Block, "env", Takes::Env, "nothing more", "Environment: names to pass, or names and values."),
         key(Block, "shell", Takes::Texts, "[\"sh\", \"-c\"]", "What runs a step that is a text."),
-        key(Forward, "url", Takes::Open, "required", "The receiver."),
+        key(
+            Forward,
+            "url",
+            Takes::Open,
+            "required",
+            "The receiver. {field} may be a label of the host, or stand in the path or in a value of the query.",
+        ),
         key(Forward, "timeout", Takes::Duration, "30s; 8s with respond = \"done\"", "How long the receiver may take."),
+        key(
+            Forward,
+            "headers",
+            Takes::Texts,
+            "none",
+            "Headers of the sender that are passed on; they are kept until the event ends.",
+        ),
+        key(Forward, "set", Takes::Headers, "none", "Headers that are set; {field} may stand in them."),
+        key(Forward, "sign", Takes::Table(Sign), "none", "Signs what is sent, as Standard Webhooks does."),
+        key(
+            Forward,
+            "allow",
+            Takes::Texts,
+            "none",
+            "Where a url with {field} in it may lead beside the open internet, such as [\"10.0.0.0/8\"].",
+        ),
+        key(
+            Forward,
+            "http2",
+            Takes::Word(&["auto", "prior"]),
+            "auto",
+            "\"auto\": where TLS agrees on it; \"prior\": always, also without TLS.",
+        ),
+        key(Forward, "at_once", Takes::Count, "the route's", "Attempts at this receiver at once on one node."),
+        key(
+            Forward,
+            "receipt_headers",
+            Takes::Texts,
+            "none",
+            "Headers of the answer that are kept beside its type, language, location and ids.",
+        ),
+        key(Sign, "secret", Takes::Secret, "required", "The secret, whsec_ and base64."),
         key(
             Retry,
             "attempts",
@@ -349,6 +406,7 @@ impl Takes {
             Self::Texts => "a list of strings".to_owned(),
             Self::Steps => "a list of steps, each a string or a list of strings".to_owned(),
             Self::Env => "a list of names, or a table of names and values".to_owned(),
+            Self::Headers => "a table of names and values".to_owned(),
             Self::Table(_) => "a table".to_owned(),
             Self::Tables(_) => "a table, or a list of tables".to_owned(),
             Self::Named(_) => "tables, each under a name".to_owned(),
@@ -397,7 +455,7 @@ impl Takes {
             (Self::Tables(_), Value::List(list)) => list.iter().all(|item| item.table().is_some()),
             (Self::Env, Value::Table(table)) => table.entries.iter().all(|entry| entry.node.text().is_some()),
             (Self::Named(_), Value::Table(table)) => table.entries.iter().all(|entry| entry.node.table().is_some()),
-            (Self::Places(_), Value::Table(table)) => {
+            (Self::Places(_) | Self::Headers, Value::Table(table)) => {
                 table.entries.iter().all(|entry| matches!(entry.node.value, Value::Text(_) | Value::Table(_)))
             }
             _ => false,

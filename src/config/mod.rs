@@ -9,6 +9,7 @@ mod addresses;
 mod callers;
 mod elsewhere;
 mod fields;
+mod forward;
 pub mod keys;
 mod nearest;
 mod once;
@@ -58,6 +59,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where events are kept.
     pub store: StoreAddress,
+    /// Who brings its schema up to date.
+    pub migrate: Migrate,
     /// The port for people.
     pub admin: Admin,
     /// The senders we believe, in the order of the file.
@@ -83,14 +86,8 @@ impl Config {
     }
 }
 
-/// Where events are kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreAddress {
-    /// In memory: forgotten when the node ends.
-    Memory,
-    /// In this file.
-    Sqlite(PathBuf),
-}
+pub use crate::store::address::Address as StoreAddress;
+pub use crate::store::open::Migrate;
 
 /// The port for people.
 #[derive(Clone, Debug)]

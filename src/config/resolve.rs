@@ -4,7 +4,7 @@ use super::keys::Part;
 use super::problem::{Complaints, Nature, Problems};
 use super::raw::{self, Node, Origin, Span, Table};
 use super::section::Section;
-use super::{Admin, Config, Elsewhere, Env, May, Secret, Secrets, StoreAddress, Token, presets, shape};
+use super::{Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StoreAddress, Token, presets, shape};
 use crate::decide::source::Source;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -93,6 +93,7 @@ impl<'a> Resolver<'a> {
         let mut config = Config {
             listen,
             store,
+            migrate: if top.text("migrate") == Some("manual") { Migrate::Manual } else { Migrate::Auto },
             admin,
             sources: Vec::new(),
             actions: HashMap::new(),
@@ -159,25 +160,21 @@ impl<'a> Resolver<'a> {
         let Some(node) = top.node("store") else { return default() };
         let default = default();
         let Some(open) = self.open("store", node) else { return default };
-        let address = open.text.as_str();
-        match address.split_once(':') {
-            Some(("memory", "")) => return StoreAddress::Memory,
-            Some(("sqlite", path)) if !path.is_empty() && !path.starts_with("//") && !path.contains('\0') => {
-                return StoreAddress::Sqlite(self.base.join(path));
-            }
-            Some((kind @ ("postgres" | "postgresql" | "redis" | "rediss" | "valkey" | "nats"), _)) => {
+        let stands_here = open.shown.is_none();
+        match StoreAddress::parse(&open.text, &self.base) {
+            Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
                 self.found
-                    .error(format!("a store of kind `{kind}:` is not in this version yet"))
-                    .at(open.at, "")
-                    .hint("sqlite:PATH is durable on one machine");
+                    .error("the password of `store` stands in the file")
+                    .at(open.at, "a secret is never written into the config")
+                    .hint("put the whole URL into the environment and write store = { env = \"DATABASE_URL\" }");
+                default
             }
-            _ => {
-                self.found
-                    .error("`store` cannot be read")
-                    .at(open.at, "expected memory: or sqlite:PATH, such as \"sqlite:hookonce.db\"");
+            Ok(address) => address,
+            Err(no_address) => {
+                self.found.error("`store` cannot be read").at(open.at, no_address.to_string());
+                default
             }
         }
-        default
     }
 
     fn admin(&mut self, top: &Section<'_>, listen: SocketAddr) -> Admin {

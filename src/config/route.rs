@@ -49,6 +49,7 @@ impl Resolver<'_> {
             at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             makes,
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
+            passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
         };
         (route, plan)
     }

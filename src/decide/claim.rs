@@ -96,10 +96,47 @@ impl Same {
 /// Headers that fields use or a route passes on, and the body as it came.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// Names in lower case.
+    /// Names in lower case. One that is only passed on, and goes when the event ends, stands under `>name`, which no
+    /// header can be called.
     pub headers: Vec<(String, String)>,
     /// The bytes that were verified.
     pub body: Bytes,
+}
+
+/// Stands before the name of a header that is only passed on.
+const PASSED: char = '>';
+
+/// Is this the name of a kept header that goes when its event ends?
+pub fn goes_at_the_end(name: &str) -> bool {
+    name.starts_with(PASSED)
+}
+
+impl Payload {
+    /// Keeps a header only to pass it on.
+    pub fn pass(&mut self, name: &str, value: String) {
+        self.headers.push((format!("{PASSED}{name}"), value));
+    }
+
+    /// The values of this header, whatever it is kept for.
+    pub fn all<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
+        let named = move |kept: &str| kept.strip_prefix(PASSED).unwrap_or(kept) == name;
+        self.headers.iter().filter(move |(kept, _)| named(kept)).map(|(_, value)| &**value)
+    }
+
+    /// The first of them.
+    pub fn header<'p>(&'p self, name: &'p str) -> Option<&'p str> {
+        self.all(name).next()
+    }
+
+    /// The names of those that are only passed on. What they say is nobody's business.
+    pub fn passed(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter_map(|(name, _)| name.strip_prefix(PASSED))
+    }
+
+    /// The event has ended: what was only to be passed on goes.
+    pub fn shed(&mut self) {
+        self.headers.retain(|(name, _)| !goes_at_the_end(name));
+    }
 }
 
 impl std::fmt::Debug for Payload {

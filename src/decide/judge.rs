@@ -14,6 +14,7 @@ use super::limits;
 use super::refusal::Refusal;
 use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
 use super::time::Timestamp;
+use super::trace::{self, Trace};
 use super::verify::{Credential, Verified};
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ impl Made<'_> {
         let delivery = self.verified.delivery();
         let digest = Digest::of(delivery.body);
         let delivery_id = self.delivery_id()?;
-        let payload = Payload { headers: self.kept_headers(), body: delivery.body.clone() };
+        let payload = self.payload();
         let (count, state) = match self.route.makes {
             Makes::Record => (1, State::Done { how: How::Recorded, at: delivery.at }),
             Makes::Actions(count) => (count, State::Waiting { due: Some(delivery.at) }),
@@ -294,13 +295,36 @@ impl Made<'_> {
         Ok(Some(id))
     }
 
-    /// What a receiver needs to read the body, and what fields were read from.
-    fn kept_headers(&self) -> Vec<(String, String)> {
+    /// The body, with the headers that are needed to read it, that fields were read from, and that the route passes on.
+    fn payload(&self) -> Payload {
         let used = |name: &str| {
             name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
         };
         let delivery = self.verified.delivery();
-        let kept = delivery.headers.iter().filter(|(name, _)| used(name));
-        kept.filter_map(|(name, value)| Some((name.clone(), String::from_utf8(value.clone()).ok()?))).collect()
+        let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
+        for (name, value) in delivery.headers {
+            let passed = self.route.passes.contains(name);
+            let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
+            match String::from_utf8(value.clone()) {
+                Ok(value) if used(name) => payload.headers.push((name.clone(), value)),
+                Ok(value) => payload.pass(name, value),
+                Err(_) => {}
+            }
+        }
+        payload
+    }
+
+    /// The trace it is part of, for who acts on it.
+    fn traced(&self) -> Vec<(String, String)> {
+        let delivery = self.verified.delivery();
+        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.makes != Makes::Record) else {
+            return Vec::new();
+        };
+        let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);
+        let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
+        let state = states.unwrap_or_default().join(",");
+        let Some(found) = Trace::parse(parent, Some(&state)) else { return Vec::new() };
+        let state = found.state().map(|state| (trace::STATE.to_owned(), state.to_owned()));
+        [(trace::PARENT.to_owned(), parent.to_owned())].into_iter().chain(state).collect()
     }
 }

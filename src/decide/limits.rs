@@ -78,6 +78,16 @@ pub const NOTED_EVENTS_MAX: usize = 16 << 10;
 pub const BLOCKS_MAX: usize = 64;
 /// How long a receiver's `Retry-After` is believed.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
+/// Failures in a row after which a receiver is left alone.
+pub const BREAKER_FAILURES: u32 = 5;
+/// How long it is then left alone; it doubles with each try that fails.
+pub const BREAKER_WAIT_FIRST: Duration = Duration::from_secs(5);
+/// The longest it is left alone.
+pub const BREAKER_WAIT_LONGEST: Duration = Duration::from_mins(1);
+/// A sender's `tracestate`; a longer one is left out.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
+/// Headers that one receiver is passed, and headers that are set for it.
+pub const FORWARDED_HEADERS_MAX: usize = 64;
 /// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
 pub const DOUBTS_MIN: u32 = 3;
 /// The earliest a redelivery under the same id re-arms a dead event.

@@ -11,6 +11,7 @@
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
 
 pub mod answer;
+pub mod breaker;
 pub mod change;
 pub mod claim;
 mod decimal;
@@ -33,4 +34,5 @@ pub mod refusal;
 pub mod retry;
 pub mod source;
 pub mod time;
+pub mod trace;
 pub mod verify;

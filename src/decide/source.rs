@@ -199,6 +199,8 @@ pub struct Route {
     pub makes: Makes,
     /// Fields its action uses as parameters.
     pub needs: Vec<FieldIx>,
+    /// Headers of the sender that its action passes on, in lower case.
+    pub passes: Vec<String>,
 }
 
 /// How many events one delivery makes on a route.
@@ -256,6 +258,7 @@ impl Default for Route {
             at_once: 64,
             makes: Makes::Record,
             needs: Vec::new(),
+            passes: Vec::new(),
         }
     }
 }

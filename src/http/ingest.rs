@@ -103,7 +103,7 @@ impl Ingest {
 }
 
 /// What is not read must not be taken for the next request.
-fn closing(mut reply: Reply) -> Reply {
+pub(crate) fn closing(mut reply: Reply) -> Reply {
     reply.headers.push(("connection".into(), "close".into()));
     reply
 }

@@ -11,7 +11,7 @@ use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// What happens to a new event once it is committed.
 pub type HandOver = Box<dyn FnOnce(Event) + Send>;
@@ -34,6 +34,9 @@ struct Job<In, Out> {
     reply: oneshot::Sender<Result<Out, StoreError>>,
 }
 
+/// What is to be done, for whichever feeder is free.
+type Jobs<In, Out> = Arc<Mutex<mpsc::Receiver<Job<In, Out>>>>;
+
 /// Who acts on a new event, and who waits for the answer.
 type Waiting = (Option<HandOver>, oneshot::Sender<Result<Claim, StoreError>>);
 
@@ -42,8 +45,11 @@ impl Batcher {
     pub fn start(store: Arc<dyn Store>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
-        tokio::spawn(feed_claims(store.clone(), claim_jobs));
-        tokio::spawn(feed_advances(store, advance_jobs));
+        let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
+        for _ in 0..store.batches_at_once() {
+            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone()));
+            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone()));
+        }
         Self { claims, advances }
     }
 
@@ -69,9 +75,8 @@ fn gone() -> StoreError {
     StoreError::Down("the node is stopping".into())
 }
 
-async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Claim>>) {
-    while let Some(first) = jobs.recv().await {
-        let batch = gather(first, &mut jobs, |new| new.payload.body.len());
+async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>) {
+    while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
         let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
         while !inputs.is_empty() {
@@ -81,16 +86,16 @@ async fn feed_claims(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<New, Cl
     }
 }
 
-async fn feed_advances(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<Change, Advance>>) {
-    while let Some(first) = jobs.recv().await {
-        let batch = gather(first, &mut jobs, |change| {
-            let receipt = match &change.receipt {
-                Answered::Now(Some(receipt)) => receipt.body.len(),
-                Answered::Now(None) | Answered::Before => 0,
-            };
-            let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
-            receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
-        });
+async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>) {
+    let size = |change: &Change| {
+        let receipt = match &change.receipt {
+            Answered::Now(Some(receipt)) => receipt.body.len(),
+            Answered::Now(None) | Answered::Before => 0,
+        };
+        let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
+        receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
+    };
+    while let Some(batch) = gather(&jobs, size).await {
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         match store.advance(inputs).await {
             Ok(answers) => {
@@ -107,12 +112,10 @@ async fn feed_advances(store: Arc<dyn Store>, mut jobs: mpsc::Receiver<Job<Chang
     }
 }
 
-/// What is there, up to the limits.
-fn gather<In, Out>(
-    first: Job<In, Out>,
-    jobs: &mut mpsc::Receiver<Job<In, Out>>,
-    size: impl Fn(&In) -> usize,
-) -> Vec<Job<In, Out>> {
+/// Waits for a job, and takes what else is there, up to the limits. `None`: nobody will bring any more.
+async fn gather<In, Out>(jobs: &Jobs<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<Job<In, Out>>> {
+    let mut jobs = jobs.lock().await;
+    let first = jobs.recv().await?;
     let mut bytes = size(&first.input);
     let mut batch = vec![first];
     while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
@@ -120,7 +123,7 @@ fn gather<In, Out>(
         bytes += size(&job.input);
         batch.push(job);
     }
-    batch
+    Some(batch)
 }
 
 /// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them.

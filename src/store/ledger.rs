@@ -8,11 +8,11 @@
 //! that depends on it.
 
 use super::{Advance, Forgotten, Imported, Keeps, Removal};
-use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
+use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
@@ -87,6 +87,9 @@ pub trait Ledger {
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
+    /// Removes the headers of an event that were only kept to be passed on ([`Payload::shed`]), so that they cannot be
+    /// read again.
+    fn shed(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
 }
@@ -258,6 +261,7 @@ fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp)
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.replaced(by, now) {
         write(ledger, &row, event, now)?;
+        ledger.shed(old)?;
     } else if row.event.state.ended().is_some() {
         row.keep_from = Some(now);
         ledger.update(&row)?;
@@ -308,6 +312,9 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
+    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == PassedOn::Goes {
+        ledger.shed(event.id)?;
+    }
     Ok(Advance::Written { event: Box::new(event), now })
 }
 
@@ -438,7 +445,7 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Times
 pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
+    for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(keeps), kept))) {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
         let Keep::For(length) = kept.keys else { continue };

@@ -25,8 +25,8 @@ pub struct Memory {
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
-struct Books {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
     rows: BTreeMap<EventId, Row>,
     keys: HashMap<Key, Held>,
     keys_of: HashMap<EventId, Vec<Key>>,
@@ -49,7 +49,7 @@ impl Memory {
         Self { books: Arc::default(), clock }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,6 +194,13 @@ impl Store for Memory {
         answer(self.with(|books, _| ledger::import(books, &keys)))
     }
 
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let books = self.books().clone();
+        let now = self.clock.now();
+        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, now));
+        answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -217,6 +224,37 @@ impl Books {
         if let Some(place) = parking(event) {
             self.parked.remove(&place);
         }
+    }
+
+    /// Who is parked in this group, in the order of their turns.
+    #[cfg(test)]
+    pub(super) fn queue(&self, group: &Key) -> Vec<(Turn, EventId)> {
+        let of_group = self.parked.iter().filter(|(of, ..)| of == group);
+        of_group.map(|(_, turn, id)| (*turn, *id)).collect()
+    }
+
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    #[cfg(test)]
+    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) -> Result<(), Infallible> {
+        self.sightings.insert(id, (count, seen));
+        Ok(())
+    }
+
+    /// Events that ended before then and still have their body.
+    pub(super) fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Vec<EventId> {
+        self.of(of, limit, |books, row| {
+            row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
+        })
+    }
+
+    /// Removes an event's body, receipt and output.
+    pub(super) fn remove_body(&mut self, id: EventId) -> Result<(), Infallible> {
+        self.payloads.remove(&id);
+        self.receipts.remove(&id);
+        for tried in self.tried.get_mut(&id).into_iter().flatten() {
+            tried.output.clear();
+        }
+        Ok(())
     }
 
     fn of(&self, of: Of<'_>, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
@@ -335,6 +373,13 @@ impl Ledger for Books {
         Ok(())
     }
 
+    fn shed(&mut self, id: EventId) -> Result<(), Infallible> {
+        if let Some(payload) = self.payloads.get_mut(&id) {
+            payload.shed();
+        }
+        Ok(())
+    }
+
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Infallible> {
         self.tried.entry(id).or_default().push(tried.clone());
         Ok(())
@@ -353,15 +398,9 @@ impl Swept for Books {
     }
 
     fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
-        let old = self.of(of, limit, |books, row| {
-            row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
-        });
+        let old = self.old_bodies(of, before, limit);
         for id in &old {
-            self.payloads.remove(id);
-            self.receipts.remove(id);
-            for tried in self.tried.get_mut(id).into_iter().flatten() {
-                tried.output.clear();
-            }
+            self.remove_body(*id)?;
         }
         Ok(old.len() as u64)
     }

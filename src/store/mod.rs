@@ -4,20 +4,29 @@
 //! A new store begins by making [`contract`] green. One that decides one event after another, such as memory and
 //! SQLite, only has to be a [`ledger::Ledger`]; one that many nodes write at once, only a [`shared::Shelf`].
 
+pub mod address;
 pub mod batch;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod cells;
 pub mod clock;
 pub mod contract;
+pub mod copy;
 pub mod ledger;
 pub mod memory;
+pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
+
+pub use open::open;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
@@ -29,8 +38,10 @@ use crate::decide::time::Timestamp;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::{broadcast, watch};
 
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -90,8 +101,49 @@ pub trait Store: Send + Sync + 'static {
     /// Remembers for ever that these were done before there was this store. Doing it again changes nothing.
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported>;
 
+    /// What each of these would come to if it were claimed now, alone. Writes nothing.
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
+
+    /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
+    /// cannot be.
+    fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// How many batches of claims, and as many of changes, it takes at once. One that writes one after another
+    /// anyway takes one: the next forms meanwhile.
+    fn batches_at_once(&self) -> usize {
+        1
+    }
+
+    /// Holds a sentence once the store has stopped for good. Most never do.
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        watch::Sender::new(None).subscribe()
+    }
+
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
+
+    /// What other nodes write, where the store can tell. Who hears nothing still looks: that is the truth.
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
+}
+
+/// Something that another node has written. It may come late, twice or not at all.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hint {
+    /// An event of this source waits on this route.
+    Due {
+        /// The source.
+        source: Arc<str>,
+        /// The route.
+        route: Arc<str>,
+    },
+    /// This event is over.
+    Ended(EventId),
+    /// More than fits into a hint.
+    Much,
 }
 
 /// What came of a change.
@@ -179,6 +231,8 @@ pub struct Recalled {
 pub enum Look {
     /// Among the waiting events of this source and route.
     Route(Arc<str>, Arc<str>),
+    /// The same, but only what is for these of the route's receivers: one that is down does not hide the others'.
+    Receiver(Arc<str>, Arc<str>, RangeInclusive<u16>),
     /// Among the running ones, for leases that have ended.
     Leases,
     /// Among the waiting ones of any other source and route than these.
@@ -191,6 +245,9 @@ impl Look {
         let waits = matches!(event.state, State::Waiting { .. });
         match self {
             Self::Route(source, route) => waits && event.source == *source && event.route == *route,
+            Self::Receiver(source, route, parts) => {
+                waits && event.source == *source && event.route == *route && parts.contains(&event.part)
+            }
             Self::Leases => matches!(event.state, State::Running { .. }),
             Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
         }
@@ -263,10 +320,18 @@ pub struct Note {
 }
 
 /// How long each source's events are kept, as configured now.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Keeps {
     /// By the source's name.
     pub sources: HashMap<Arc<str>, Kept>,
+    /// Those of any other source; with none, they are left to whoever knows them.
+    pub others: Option<Kept>,
+}
+
+impl Default for Keeps {
+    fn default() -> Self {
+        Self { sources: HashMap::new(), others: Some(Kept::default()) }
+    }
 }
 
 impl Keeps {
@@ -274,6 +339,15 @@ impl Keeps {
     pub fn of(&self, source: &str) -> Kept {
         self.sources.get(source).copied().unwrap_or_default()
     }
+}
+
+/// The fields of one source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// Its fields, and whether an identity is made of them.
+    pub fields: Vec<(String, bool)>,
 }
 
 /// How much was imported.

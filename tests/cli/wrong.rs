@@ -18,7 +18,7 @@ async fn what_cannot_be_asked_is_told_in_a_sentence() {
         ("folder", "folder is a folder; give the path of the database in it"),
         ("binary", "binary is not an SQLite database"),
         ("foreign.db", "another program's database"),
-        ("postgres://x", "not in this version yet"),
+        ("mysql://x", "expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST"),
         ("memory:", "memory belongs to its node"),
         ("", "it is empty"),
     ] {

@@ -92,19 +92,19 @@ hint: what it will do: publishes to a NATS subject
 "#,
     );
     check(
-        r#"store = "postgres://localhost/x"
+        r#"store = "postgres://u:s3cret@localhost/x"
 [source.s]
 verify = "none"
 [[source.s.route]]
 "#,
         r#"
-error: a store of kind `postgres:` is not in this version yet
+error: the password of `store` stands in the file
  --> hookonce.toml:1:9
   |
-1 | store = "postgres://localhost/x"
-  |         ^^^^^^^^^^^^^^^^^^^^^^^^
+1 | store = "postgres://u:s3cret@localhost/x"
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret is never written into the config
   |
-hint: sqlite:PATH is durable on one machine
+hint: put the whole URL into the environment and write store = { env = "DATABASE_URL" }
 
 1 error in hookonce.toml; nothing was started
 "#,

@@ -354,7 +354,7 @@ error: `store` cannot be read
  --> hookonce.toml:1:9
   |
 1 | store = "memory"
-  |         ^^^^^^^^ expected memory: or sqlite:PATH, such as "sqlite:hookonce.db"
+  |         ^^^^^^^^ expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST
 
 1 error in hookonce.toml; nothing was started
 "#,

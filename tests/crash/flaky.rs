@@ -179,6 +179,10 @@ impl Store for Flaky {
         self.memory.import(keys)
     }
 
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        self.memory.foresee(new)
+    }
+
     fn now(&self) -> Timestamp {
         self.memory.now()
     }
@@ -311,7 +315,7 @@ impl Desk {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
-            InDoubt::Retry => self.dispatcher.permit(lane),
+            InDoubt::Retry => self.dispatcher.permit(lane, 0),
             InDoubt::Hold => None,
         };
         if permit.is_some() {

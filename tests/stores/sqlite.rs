@@ -11,7 +11,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, making};
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Listing, Note, Sighting, Store, StoreError, Stored};
+use hookonce::store::{Declared, Listing, Note, Sighting, Store, StoreError, Stored};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +46,10 @@ pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
         Claim::Stale { .. } => "stale",
         Claim::Again => "again",
     }
+}
+
+fn of_source(fields: &[(String, bool)]) -> Vec<Declared> {
+    vec![Declared { source: "source".into(), fields: fields.to_vec() }]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,8 +177,8 @@ async fn declared_fields_are_columns_by_their_name() {
         [("tag", true), ("size", false), ("draft", false), ("state", true), ("Tag", false), ("o'n\"e", false)]
             .map(|(name, identity)| (name.to_owned(), identity))
             .into();
-    assert_eq!(store.declare(&fields).await.unwrap(), ["state", "Tag", "o'n\"e"]);
-    assert_eq!(store.declare(&fields[..3]).await.unwrap(), [""; 0]);
+    assert_eq!(store.declare(of_source(&fields)).await.unwrap(), ["state", "Tag", "o'n\"e"]);
+    assert_eq!(store.declare(of_source(&fields[..3])).await.unwrap(), [""; 0]);
     let db = Connection::open(&path).unwrap();
     let row = db.query_row("select delivery_id, tag, size, draft, state from events", [], |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
@@ -204,7 +208,7 @@ async fn up_down_and_up_again_leaves_the_same_schema_even_with_declared_fields()
     let plain = schema();
     for to in [2, 1, 0] {
         let store = node(&path);
-        store.declare(&[("tag".into(), true), ("size".into(), false)]).await.unwrap();
+        store.declare(of_source(&[("tag".into(), true), ("size".into(), false)])).await.unwrap();
         let event = new(&store, making().delivery("d1").carrying("body")).await;
         start(&store, &event).await;
         drop(store);

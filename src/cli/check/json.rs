@@ -2,7 +2,7 @@
 
 use super::live::Tried;
 use super::{env_name, in_doubt_word, store_text};
-use crate::action::plan::{ActionPlan, Block, CommandLine};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, Receiver};
 use crate::config::problem::{Level, Problem, Problems};
 use crate::config::{Config, May, Whence, duration_text};
 use crate::decide::field::FieldIx;
@@ -114,6 +114,20 @@ fn source(config: &Config, source: &Source) -> Value {
     })
 }
 
+fn receiver(receiver: &Receiver) -> Value {
+    json!({
+        "url": receiver.shown,
+        "timeout": duration_text(receiver.timeout),
+        "headers": receiver.pass,
+        "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "signed": receiver.sign.is_some(),
+        "allow": receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "http2": match receiver.http2 { Http2::Negotiated => "auto", Http2::Prior => "prior" },
+        "at_once": receiver.at_once,
+        "receipt_headers": receiver.receipt_headers,
+    })
+}
+
 fn route(config: &Config, source: &Source, route: &Route) -> Value {
     let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
         None => json!({ "record": true }),
@@ -121,7 +135,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         Some(ActionPlan::Forward(receivers)) => json!({
             "forward": receivers
                 .iter()
-                .map(|r| json!({ "url": r.shown, "timeout": duration_text(r.timeout) }))
+                .map(receiver)
                 .collect::<Vec<_>>(),
         }),
     };

@@ -6,6 +6,7 @@ mod receiver;
 use super::{Form, Verdict, describe, found, problems_told, warned};
 use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece};
 use crate::config::{Config, Env, Secrets, StoreAddress};
+use crate::store::open::{Use, open_for};
 use rustix::fs::{Access, access};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -119,6 +120,21 @@ fn store(address: &StoreAddress) -> Tried {
     match address {
         StoreAddress::Memory => Tried::new("store", "memory:", Ok("forgotten when the node ends".into())),
         StoreAddress::Sqlite(path) => Tried::new("store", path.display().to_string(), sqlite(path)),
+        StoreAddress::Postgres(_) | StoreAddress::Redis(_) => Tried::new("store", address.to_string(), server(address)),
+    }
+}
+
+/// Opens it to look, as a command beside a node does.
+fn server(address: &StoreAddress) -> Result<String, (String, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
+    match runtime.block_on(open_for(address, Use::Look)) {
+        Ok(_) => Ok("answers".into()),
+        Err(cannot) => {
+            let why = cannot.to_string();
+            let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
+            wrong(why, hint)
+        }
     }
 }
 

@@ -3,10 +3,14 @@
 use super::{Cabinet, Desk, Port};
 use crate::cli::trouble::Trouble;
 use crate::config::{self, Addresses, Env, StoreAddress};
+use crate::store::address::NoAddress;
+use crate::store::open::{Use, open_for};
+use crate::store::{Keeps, Store};
 use clap::Args;
 use reqwest::StatusCode;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The variable with the token of the admin port.
 const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
@@ -17,7 +21,7 @@ pub struct Where {
     /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Ask this store: `sqlite:PATH`, or only the path
+    /// Ask this store: `sqlite:PATH`, or only the path; `postgres://…`, `redis://…`
     #[arg(long, value_name = "STORE", conflicts_with = "admin")]
     pub store: Option<String>,
     /// Ask the node whose admin port this is: `http://127.0.0.1:3143`
@@ -46,7 +50,7 @@ impl Where {
             return Port::new(address, self.token(env)?.as_deref()).map(Desk::Admin);
         }
         if let Some(store) = &self.store {
-            return self.cabinet(&named_store(store)?, purpose, env, "").map(Desk::Store);
+            return self.cabinet(&named_store(store)?, purpose, env, "").await.map(Desk::Store);
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
         let admin = reachable(addresses.admin);
@@ -57,8 +61,8 @@ impl Where {
             StoreAddress::Memory => {
                 Err(Trouble::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
             }
-            StoreAddress::Sqlite(path) => {
-                self.cabinet(path, purpose, env, &format!(", and none answers at {admin}")).map(Desk::Store)
+            address => {
+                self.cabinet(address, purpose, env, &format!(", and none answers at {admin}")).await.map(Desk::Store)
             }
         }
     }
@@ -113,58 +117,68 @@ impl Where {
         }
     }
 
-    #[cfg(feature = "sqlite")]
-    fn cabinet(&self, path: &Path, purpose: Purpose, env: Env<'_>, no_node: &str) -> Result<Cabinet, Trouble> {
-        use crate::store::Keeps;
-        use crate::store::sqlite::{Access, OpenError, Sqlite};
-        use std::sync::Arc;
-        let cannot = |error: OpenError| {
-            let running = format!(
-                "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
-                path.display()
-            );
-            Trouble::unknown(if error.is_in_use() { running } else { error.to_string() })
-        };
-        let keeps = if purpose == Purpose::Sweep { self.keeps(env)? } else { Keeps::default() };
-        // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
-        let reading = Sqlite::open(path, Access::Read).map_err(cannot)?;
-        let store = match purpose {
-            Purpose::Read => reading,
-            Purpose::Write | Purpose::Sweep => {
-                drop(reading);
-                Sqlite::open(path, Access::Tool).map_err(cannot)?
+    async fn cabinet(
+        &self,
+        address: &StoreAddress,
+        purpose: Purpose,
+        env: Env<'_>,
+        no_node: &str,
+    ) -> Result<Cabinet, Trouble> {
+        let keeps = Arc::new(if purpose == Purpose::Sweep { self.keeps(env)? } else { Keeps::default() });
+        let store = match address {
+            #[cfg(feature = "sqlite")]
+            StoreAddress::Sqlite(path) => file(path, purpose, no_node)?,
+            _ => {
+                let to = if purpose == Purpose::Read { Use::Look } else { Use::Tool };
+                open_for(address, to).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))?
             }
         };
-        Ok(Cabinet { store: Arc::new(store), keeps: Arc::new(keeps) })
-    }
-
-    #[cfg(not(feature = "sqlite"))]
-    fn cabinet(&self, _: &Path, _: Purpose, _: Env<'_>, _: &str) -> Result<Cabinet, Trouble> {
-        Err(Trouble::unknown("this hookonce was built without SQLite; ask a running node with --admin"))
+        Ok(Cabinet { store, keeps })
     }
 
     /// How long each source's events are kept stands in the config, and nowhere else.
-    #[cfg(feature = "sqlite")]
-    fn keeps(&self, env: Env<'_>) -> Result<crate::store::Keeps, Trouble> {
+    fn keeps(&self, env: Env<'_>) -> Result<Keeps, Trouble> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
-        Ok(crate::store::Keeps {
+        Ok(Keeps {
             sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
+            ..Default::default()
         })
     }
 }
 
-/// The path that is meant by `sqlite:PATH`, or by a path alone.
-fn named_store(store: &str) -> Result<PathBuf, Trouble> {
-    let cannot = |why: &str| Err(Trouble::unknown(format!("`{store}` cannot be asked: {why}")));
-    match store.split_once(':') {
-        _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
-        Some(("sqlite", "")) => cannot("the path is missing; expected sqlite:PATH"),
-        Some(("sqlite", path)) => Ok(path.into()),
-        Some(("memory", "")) => cannot("memory belongs to its node; name that with --admin"),
-        Some(("postgres" | "postgresql" | "redis" | "rediss" | "valkey" | "nats", _)) => {
-            cannot("this kind of store is not in this version yet")
+/// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
+#[cfg(feature = "sqlite")]
+fn file(path: &std::path::Path, purpose: Purpose, no_node: &str) -> Result<Arc<dyn Store>, Trouble> {
+    use crate::store::sqlite::{Access, OpenError, Sqlite};
+    let cannot = |error: OpenError| {
+        let running = format!(
+            "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
+            path.display()
+        );
+        Trouble::unknown(if error.is_in_use() { running } else { error.to_string() })
+    };
+    // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
+    let reading = Sqlite::open(path, Access::Read).map_err(cannot)?;
+    let store = match purpose {
+        Purpose::Read => reading,
+        Purpose::Write | Purpose::Sweep => {
+            drop(reading);
+            Sqlite::open(path, Access::Tool).map_err(cannot)?
         }
-        _ => Ok(store.into()),
+    };
+    Ok(Arc::new(store))
+}
+
+/// The store of this address, or the file at this path.
+fn named_store(store: &str) -> Result<StoreAddress, Trouble> {
+    let cannot = |why: &str| Err(Trouble::unknown(format!("`{store}` cannot be asked: {why}")));
+    match (StoreAddress::parse(store, Path::new("")), store.split_once(':')) {
+        (Ok(StoreAddress::Memory), _) => cannot("memory belongs to its node; name that with --admin"),
+        (Ok(address), _) => Ok(address),
+        _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
+        (_, Some(("sqlite", ""))) => cannot("the path is missing; expected sqlite:PATH"),
+        (_, Some((_, rest))) if rest.starts_with("//") => cannot(&NoAddress.to_string()),
+        _ => Ok(StoreAddress::Sqlite(store.into())),
     }
 }
 
@@ -185,9 +199,10 @@ mod tests {
     #[test]
     fn a_store_is_named_by_its_url_or_by_its_path_alone() {
         for (text, path) in [("sqlite:a.db", "a.db"), ("a.db", "a.db"), ("/a/b.db", "/a/b.db"), ("a:b.db", "a:b.db")] {
-            assert_eq!(named_store(text).unwrap(), PathBuf::from(path));
+            assert_eq!(named_store(text).unwrap(), StoreAddress::Sqlite(path.into()));
         }
-        for text in ["", "sqlite:", "memory:", "postgres://x", "redis://x"] {
+        assert_eq!(named_store("postgres://u:p@h/d").unwrap().to_string(), "postgres://u@h/d");
+        for text in ["", "sqlite:", "memory:", "postgres://", "mysql://h/d"] {
             assert!(matches!(named_store(text), Err(Trouble::Unknown(_))), "{text}");
         }
     }

@@ -92,7 +92,7 @@ fn ends(would: &Would) -> Value {
         Would::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
         Would::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
         Would::Be(all, looked) => json!({
-            "store": looked.as_ref().ok().map(|path| path.display().to_string()),
+            "store": looked.as_ref().ok(),
             "unasked": looked.as_ref().err(),
             "events": all.iter().map(came).collect::<Vec<_>>(),
         }),

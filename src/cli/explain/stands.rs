@@ -8,14 +8,13 @@ use crate::decide::id::EventId;
 use crate::decide::judge::Verdict;
 use crate::decide::source::Makes;
 use crate::decide::time::Timestamp;
-use crate::store::sqlite::Sqlite;
 use crate::store::{Store, StoreError};
-use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What is known of the past.
 pub(super) enum Known {
-    /// All of it: the store at this path.
-    Store(Box<Sqlite>, PathBuf),
+    /// All of it: this store, and how it is named.
+    Store(Arc<dyn Store>, String),
     /// Nothing, because of this; and the time.
     Nothing(String, Timestamp),
 }
@@ -37,7 +36,7 @@ pub(super) enum Would {
     /// It is not for us, because of this.
     BeIgnored(String),
     /// Each of its events, one for each receiver; looked up in this store, or not looked up because of this.
-    Be(Vec<Came>, Result<PathBuf, String>),
+    Be(Vec<Came>, Result<String, String>),
 }
 
 /// What would come of one event.

@@ -138,7 +138,7 @@ fn ends(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
         Would::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
         Would::Be(all, looked) => {
             match looked {
-                Ok(path) => line(out, "", "store", &format!("looked into {}", path.display()))?,
+                Ok(store) => line(out, "", "store", &format!("looked into {store}"))?,
                 Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
             }
             for came in all {

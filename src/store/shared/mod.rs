@@ -13,21 +13,26 @@
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
 
 pub mod draft;
+#[cfg(test)]
+mod tests;
 
-use super::ledger::{self, Held, Of, Register, Row};
+use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::sync::{broadcast, watch};
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,6 +80,9 @@ pub struct Slot {
     /// Whether there are more.
     pub more: bool,
 }
+
+/// Batches in flight: while one waits for its commit, another is drafted.
+const BATCHES_AT_ONCE: usize = 4;
 
 /// How many of a group's parked events are read with its slot.
 pub const PARKED_READ: usize = 8;
@@ -142,10 +150,15 @@ pub enum Op {
     SetPayload(Box<Event>, Payload),
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     SetReceipt(EventId, Option<Receipt>),
+    /// Removes the headers that were only kept to be passed on: those whose kept name says so
+    /// ([`goes_at_the_end`](crate::decide::claim::goes_at_the_end)). The body may be gone.
+    Shed(EventId),
     /// Keeps what an attempt came to.
     SetTried(EventId, Tried),
     /// Removes an event's body, receipt and output.
     RemoveBody(Box<Row>),
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    SetSightings(EventId, u64, Vec<Sighting>),
 }
 
 /// What was read.
@@ -178,7 +191,7 @@ pub trait Shelf: Send + Sync + 'static {
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
     /// See [`Store::receipt`].
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
-    /// See [`Store::due`].
+    /// See [`Store::due`]. What cannot be read is among it, as dead of `damaged`.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -192,8 +205,20 @@ pub trait Shelf: Send + Sync + 'static {
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
     /// See [`Store::remember`].
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    /// See [`Store::declare`].
+    fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+    /// See [`Store::failed`].
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        watch::Sender::new(None).subscribe()
+    }
     /// See [`Store::now`].
     fn now(&self) -> Timestamp;
+    /// See [`Store::hints`].
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
 }
 
 /// The store made of a shelf.
@@ -322,15 +347,17 @@ fn cells_of(event: &Event) -> Vec<Cell> {
     [Cell::Event(event.id)].into_iter().chain(register).chain(event.group.map(Cell::Slot)).collect()
 }
 
+fn cells_to_claim(new: &New) -> Vec<Cell> {
+    let keys = new.keys.iter().map(|identity| Cell::Key(identity.key));
+    let imported = new.imported.iter().map(|imported| Cell::Imported(imported.key));
+    cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
+}
+
 impl<S: Shelf> Store for Shared<S> {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        let begins_with = |one: &New| {
-            let keys = one.keys.iter().map(|identity| Cell::Key(identity.key));
-            let imported = one.imported.iter().map(|imported| Cell::Imported(imported.key));
-            cells_of(&one.event).into_iter().chain(keys).chain(imported).collect()
-        };
         Box::pin(async move {
-            let claims = self.run(&new, begins_with, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
+            let claims =
+                self.run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
         })
     }
@@ -362,8 +389,21 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.receipt(id)
     }
 
+    /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        self.0.due(look, limit)
+        Box::pin(async move {
+            let mut due = self.0.due(look, limit).await?;
+            let is_over = |event: &mut Event| event.state.ended().is_some();
+            for Event { id, .. } in due.events.extract_if(.., is_over) {
+                telemetry::say(Level::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                let bury = |draft: &mut Draft<'_>, now| match draft.row(id)? {
+                    Some(row) => ledger::bury(draft, row, now).map(drop),
+                    None => Ok(()),
+                };
+                self.run_one(vec![Cell::Event(id)], bury).await?;
+            }
+            Ok(due)
+        })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
@@ -387,7 +427,7 @@ impl<S: Shelf> Store for Shared<S> {
             let mut forgotten = Forgotten::default();
             let now = self.0.now();
             let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-            for (of, kept) in known.chain([(Of::Unknown(&keeps), Kept::default())]) {
+            for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(&keeps), kept))) {
                 let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
                 let old = self.0.with_old_bodies(of, now - kept.body, room).await?;
                 let cells = |id: &EventId| vec![Cell::Event(*id)];
@@ -429,10 +469,42 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        Box::pin(async move {
+            let mut claims = Vec::new();
+            for one in new {
+                let begins_with = |one: &New| cells_to_claim(one);
+                let rule = |draft: &mut Draft<'_>, one: &New, now| ledger::claim(draft, one.clone(), now);
+                let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
+                let drafted = drafts.into_iter().next().flatten();
+                claims.push(drafted.map_or(Claim::Again, |drafted| drafted.answer));
+            }
+            Ok(claims)
+        })
+    }
+
+    fn declare(&self, declared: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        self.0.declare(declared)
+    }
+
+    fn batches_at_once(&self) -> usize {
+        BATCHES_AT_ONCE
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.0.failed()
+    }
+
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        self.0.hints()
+    }
 }
 
+/// What is said of an event whose row is not what was written.
+const CANNOT_BE_READ: &str = "its row cannot be read; it ends dead";
 /// Keys imported in one write.
 const IMPORT_BATCH: usize = 1_000;

@@ -128,6 +128,10 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
+    fn shed(&mut self, _: EventId) -> Result<()> {
+        Ok(())
+    }
+
     fn set_tried(&mut self, _: EventId, _: &Tried) -> Result<()> {
         Ok(())
     }

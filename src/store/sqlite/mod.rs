@@ -9,7 +9,9 @@
 //! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
+mod body;
 mod declare;
+mod export;
 mod foresee;
 mod log;
 mod mark;
@@ -28,8 +30,8 @@ use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -112,27 +114,9 @@ impl Sqlite {
         Ok(Self { writer, readers, clock, failed, commits, notes, _lock: lock })
     }
 
-    /// Says why once the store has stopped writing for good: a node then ends itself.
-    pub fn failed(&self) -> watch::Receiver<Option<String>> {
-        self.failed.subscribe()
-    }
-
     /// How many transactions wrote something since it was opened.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
-    }
-
-    /// Makes declared fields columns of `events`, by name; those of an identity (`true`) get an index. Returns the
-    /// names that a column of our own has already: these are only in `fields`.
-    pub fn declare(&self, fields: &[(String, bool)]) -> Answer<'_, Vec<String>> {
-        let fields = fields.to_vec();
-        self.ask(fields.len(), 0, move |rows| declare::declare(rows.db, &fields))
-    }
-
-    /// What a claim of each of these would come to now. Nothing is written, and no lock is needed.
-    pub fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        let now = self.clock.now();
-        self.look(move |db| foresee::foresee(db, new, now))
     }
 
     /// Has the writing thread do this in its next transaction; the answer comes after the commit. It is done even if
@@ -320,6 +304,27 @@ impl Store for Sqlite {
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
         self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
+    }
+
+    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        let now = self.clock.now();
+        self.look(move |db| foresee::foresee(db, new, now))
+    }
+
+    /// Fields of the same name share a column; one that an identity of any source is made of has an index.
+    fn declare(&self, declared: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        let mut columns: Vec<(String, bool)> = Vec::new();
+        for (name, identifies) in declared.into_iter().flat_map(|source| source.fields) {
+            match columns.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => known.1 |= identifies,
+                None => columns.push((name, identifies)),
+            }
+        }
+        self.ask(columns.len(), 0, move |rows| declare::declare(rows.db, &columns))
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.failed.subscribe()
     }
 
     fn now(&self) -> Timestamp {

@@ -6,13 +6,11 @@ use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::Sighting;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
-use crate::store::packed::Packed;
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -31,11 +29,11 @@ pub(super) struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         self.db.prepare_cached(sql)?.execute(params)
     }
 
-    fn find<T>(
+    pub(super) fn find<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -144,16 +142,6 @@ fn limit_cell(limit: usize) -> i64 {
 
 fn counter_cell(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// What a receipt is compared with when it is read.
-pub(super) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
-    key::value(&[
-        Part::bytes("status", &status.to_be_bytes()),
-        Part::bytes("cut", &[u8::from(cut)]),
-        Part::text("headers", headers),
-        Part::bytes("body", body),
-    ])
 }
 
 impl Ledger for Rows<'_> {
@@ -348,13 +336,17 @@ impl Ledger for Rows<'_> {
             return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
         };
         let headers = cells::headers_cell(headers);
-        let digest = receipt_digest(*status, *cut, &headers, body);
+        let digest = cells::receipt_digest(*status, *cut, &headers, body);
         self.execute(
             "insert or replace into receipts (event, status, headers, body, cut, digest) \
              values (?1, ?2, ?3, ?4, ?5, ?6)",
             params![id.0, status, headers, body, cut, digest.0],
         )?;
         Ok(())
+    }
+
+    fn shed(&mut self, id: EventId) -> Result<()> {
+        self.shed_headers(id)
     }
 
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
@@ -400,18 +392,5 @@ impl Swept for Rows<'_> {
             }
         }
         Ok(removed as u64)
-    }
-}
-
-impl Rows<'_> {
-    fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
-        let headers = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
-        self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
-             values (?1, ?2, ?3, ?4, ?5)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
-        )?;
-        Ok(())
     }
 }

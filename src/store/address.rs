@@ -1,0 +1,159 @@
+//! Where a store is: `memory:`, `sqlite:PATH`, `postgres://…`, `redis://…`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where events are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// In memory: forgotten when the node ends.
+    Memory,
+    /// In this file.
+    Sqlite(PathBuf),
+    /// In PostgreSQL.
+    Postgres(ServerUrl),
+    /// In Redis or Valkey.
+    Redis(ServerUrl),
+}
+
+/// What is not an address of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoAddress;
+
+impl fmt::Display for NoAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST")
+    }
+}
+
+impl Address {
+    /// The address that this text is; a path is taken from `base`.
+    pub fn parse(text: &str, base: &Path) -> Result<Self, NoAddress> {
+        let (kind, rest) = text.split_once(':').ok_or(NoAddress)?;
+        let server = || {
+            let host = rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']));
+            if host && !text.contains(['\0', '\n', ' ']) { Ok(ServerUrl(text.to_owned())) } else { Err(NoAddress) }
+        };
+        match kind {
+            "memory" if rest.is_empty() => Ok(Self::Memory),
+            "sqlite" if !rest.is_empty() && !rest.starts_with("//") && !rest.contains('\0') => {
+                Ok(Self::Sqlite(base.join(rest)))
+            }
+            "postgres" | "postgresql" => server().map(Self::Postgres),
+            "redis" | "rediss" | "valkey" | "valkeys" => server().map(Self::Redis),
+            _ => Err(NoAddress),
+        }
+    }
+
+    /// Whether nodes on other machines can share it.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_) | Self::Redis(_))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) | Self::Redis(url) => fmt::Display::fmt(url, f),
+        }
+    }
+}
+
+/// A server's URL. It may hold a password, so it is shown without it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// All of it: for connecting, never for showing.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Scheme, user and the rest up to the query; the password and the query are left out.
+    fn parts(&self) -> (&str, Option<&str>, &str) {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or_default();
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        // A password may hold an `@` of its own: the host begins after the last one.
+        match rest.rsplit_once('@') {
+            Some((who, host)) => (scheme, who.split(':').next(), host),
+            None => (scheme, None, rest),
+        }
+    }
+
+    /// Whether a password stands in it.
+    pub fn has_password(&self) -> bool {
+        let (address, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let who =
+            address.rsplit_once('@').map_or("", |(before, _)| before.split_once("://").map_or("", |(_, who)| who));
+        who.split_once(':').is_some_and(|(_, password)| !password.is_empty())
+            || query.split('&').any(|pair| pair.starts_with("password=") || pair.starts_with("sslpassword="))
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            (scheme, Some(user), host) if !user.is_empty() => write!(f, "{scheme}://{user}@{host}"),
+            (scheme, _, host) => write!(f, "{scheme}://{host}"),
+        }
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Address, NoAddress> {
+        Address::parse(text, Path::new("/base"))
+    }
+
+    #[test]
+    fn every_kind_is_known_and_nothing_else() {
+        assert_eq!(parse("memory:"), Ok(Address::Memory));
+        assert_eq!(parse("sqlite:a.db"), Ok(Address::Sqlite("/base/a.db".into())));
+        assert_eq!(parse("sqlite:/a.db"), Ok(Address::Sqlite("/a.db".into())));
+        for text in ["postgres://h/d", "postgresql://u:p@h:5432/d?sslmode=require", "postgres://%2Frun%2Fpg/d"] {
+            assert!(matches!(parse(text), Ok(Address::Postgres(_))), "{text}");
+        }
+        for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h"] {
+            assert!(matches!(parse(text), Ok(Address::Redis(_))), "{text}");
+        }
+        for text in [
+            "",
+            "memory",
+            "memory:x",
+            "sqlite:",
+            "sqlite://a",
+            "postgres:",
+            "postgres://",
+            "redis:///",
+            "mysql://h",
+            "postgres://a b",
+        ] {
+            assert_eq!(parse(text), Err(NoAddress), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_noticed_and_never_shown() {
+        let shown = |text: &str| {
+            let Ok(Address::Postgres(url) | Address::Redis(url)) = parse(text) else { panic!("{text}") };
+            assert_eq!(format!("{url:?}"), format!("ServerUrl({url})"));
+            (url.to_string(), url.has_password())
+        };
+        assert_eq!(shown("postgres://u:s3cret@h:1/d"), ("postgres://u@h:1/d".into(), true));
+        assert_eq!(shown("postgres://u:s3@cret@h/d?x=1"), ("postgres://u@h/d".into(), true));
+        assert_eq!(shown("postgres://u@h/d?password=s3cret"), ("postgres://u@h/d".into(), true));
+        assert_eq!(shown("redis://:s3cret@h"), ("redis://h".into(), true));
+        assert_eq!(shown("redis://h/2?prefix=a"), ("redis://h/2".into(), false));
+        assert_eq!(shown("postgres://u@h/d"), ("postgres://u@h/d".into(), false));
+    }
+}

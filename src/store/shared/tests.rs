@@ -1,0 +1,375 @@
+//! The draft against the contract, on a shelf in memory; and beside others who write at the worst moment.
+
+use super::{Cell, Found, Op, PARKED_READ, Reading, Seen, Shared, Shelf, Slot, Swap, Version};
+use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::event::{Blocks, Event, Outcome, Receipt, State, Step};
+use crate::decide::id::{EventId, Node};
+use crate::decide::recipe::Recipe;
+use crate::decide::retry::Jitter;
+use crate::decide::source::Route;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::clock::Clock;
+use crate::store::contract::{self, Fresh, making};
+use crate::store::ledger::{Ledger, Of, Swept};
+use crate::store::memory::{Books, Memory};
+use crate::store::{Advance, Answer, Due, Listing, Look, Note, Store, Stored, Story};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The books of a memory store as a shelf.
+struct Board {
+    memory: Memory,
+    versions: Mutex<HashMap<Cell, Version>>,
+    dawdles: usize,
+    fails_after: AtomicUsize,
+}
+
+impl Board {
+    fn new(clock: Clock, dawdles: usize) -> Self {
+        Self {
+            memory: Memory::new(clock),
+            versions: Mutex::default(),
+            dawdles,
+            fails_after: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    fn versions(&self) -> MutexGuard<'_, HashMap<Cell, Version>> {
+        self.versions.lock().expect("nobody panics")
+    }
+
+    fn find(&self, books: &mut Books, cell: Cell) -> Found {
+        let version = self.versions().get(&cell).copied().unwrap_or(Version(0));
+        let found = match cell {
+            Cell::Key(key) => books.held(&key).map(|held| held.map(Found::Key)),
+            Cell::Imported(key) => books.is_imported(&key).map(|is| is.then_some(Found::Imported)),
+            Cell::Register(subject) => books.register(&subject).map(|r| r.map(|r| Found::Register(r, version))),
+            Cell::Slot(group) => books.slot(&group).map(|holder| {
+                let queue = books.queue(&group);
+                let (parked, more) = (queue.iter().take(PARKED_READ).copied().collect(), queue.len() > PARKED_READ);
+                holder.map(|holder| Found::Slot(Slot { holder, parked, more }, version))
+            }),
+            Cell::Event(id) => books.row(id).map(|row| row.map(|row| Found::Event(Box::new(row), version))),
+        };
+        found.unwrap_or_else(|never| match never {}).unwrap_or(Found::Nothing)
+    }
+
+    fn apply(&self, books: &mut Books, op: Op) {
+        let written = match op {
+            Op::Put { was, row, version, payload } => {
+                self.versions().insert(Cell::Event(row.event.id), version);
+                if was.is_some() { books.update(&row) } else { books.insert(&row, payload.as_ref()) }
+            }
+            Op::Remove(id, _) => books.remove(id),
+            Op::Hold(key, held) => books.hold(&key, &held),
+            Op::SetImported(key) => books.set_imported(&key).map(|_| ()),
+            Op::SetRegister(subject, register, version) => {
+                self.versions().insert(Cell::Register(subject), version);
+                books.set_register(&subject, &register)
+            }
+            Op::RemoveRegister(subject) => books.remove_register(&subject),
+            Op::SetSlot(group, holder, version) => {
+                self.versions().insert(Cell::Slot(group), version);
+                books.set_slot(&group, Some(holder))
+            }
+            Op::FreeSlot(group) => books.set_slot(&group, None),
+            Op::SetPayload(event, payload) => books.set_payload(&event, &payload),
+            Op::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
+            Op::SetTried(id, tried) => books.set_tried(id, &tried),
+            Op::RemoveBody(row) => books.remove_body(row.event.id),
+            Op::Shed(id) => books.shed(id),
+            Op::SetSightings(id, count, seen) => books.set_sightings(id, count, seen),
+        };
+        written.unwrap_or_else(|never| match never {});
+    }
+}
+
+impl Shelf for Board {
+    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading> {
+        let mut books = self.memory.books();
+        let cells = cells.into_iter().map(|cell| (cell, self.find(&mut books, cell))).collect();
+        let turn = books.next_turn();
+        (1..turns).for_each(|_| {
+            books.next_turn();
+        });
+        let reading = Reading { cells, turn, now: self.memory.now() };
+        Box::pin(async move {
+            // Others write between what is read here and what is written because of it.
+            for _ in 0..self.dawdles {
+                tokio::task::yield_now().await;
+            }
+            Ok(reading)
+        })
+    }
+
+    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            if self.fails_after.fetch_sub(1, Ordering::Relaxed) == 0 {
+                return Err(crate::store::StoreError::Down("it was told to".into()));
+            }
+            let mut books = self.memory.books();
+            let mut written = Vec::new();
+            for swap in swaps {
+                let holds = swap.seen.iter().all(|(cell, seen)| Seen::of(&self.find(&mut books, *cell)) == *seen);
+                if holds {
+                    swap.ops.into_iter().for_each(|op| self.apply(&mut books, op));
+                }
+                written.push(holds);
+            }
+            Ok(written)
+        })
+    }
+
+    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(async move {
+            let found = self.memory.books().forgettable(of, before, limit);
+            Ok(found.unwrap_or_else(|never| match never {}))
+        })
+    }
+
+    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(async move { Ok(self.memory.books().old_bodies(of, before, limit)) })
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        self.memory.payload(id)
+    }
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        self.memory.receipt(id)
+    }
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        self.memory.due(look, limit)
+    }
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        self.memory.list(listing)
+    }
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        self.memory.story(id)
+    }
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        self.memory.named(name, limit)
+    }
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        self.memory.note(notes)
+    }
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        self.memory.recipes()
+    }
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        self.memory.remember(recipes)
+    }
+    fn now(&self) -> Timestamp {
+        self.memory.now()
+    }
+}
+
+const START: Timestamp = Timestamp(1_750_000_000_000_000);
+
+#[tokio::test]
+async fn a_draft_keeps_the_contract() {
+    contract::run(async || {
+        let clock = Clock::manual(START);
+        Fresh::of(Shared(Board::new(clock.clone(), 0)), move |length| clock.advance(length))
+    })
+    .await;
+}
+
+/// Claims and acts, as one of many nodes: everything collides with everything.
+async fn node(store: Arc<Shared<Board>>, mut seed: u64) -> Vec<(New, Claim)> {
+    let mut roll = |sides: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 33) % sides
+    };
+    let mut claims = Vec::new();
+    for _ in 0..60 {
+        let batch: Vec<New> = (0..=roll(8))
+            .map(|_| {
+                let mut one = making().delivery(&format!("d{}", roll(300))).named(&format!("h{}", roll(300)));
+                if roll(2) == 0 {
+                    let subject = format!("s{}", roll(3));
+                    one = one.change(&subject, &format!("v{}", roll(4)), None).group(&subject);
+                } else if roll(3) == 0 {
+                    one = one.group(&format!("g{}", roll(2)));
+                }
+                one.made(store.now())
+            })
+            .collect();
+        let mut open = batch;
+        while !open.is_empty() {
+            let answers = store.claim(open.clone()).await.expect("it claims");
+            let answered: Vec<_> = open.into_iter().zip(answers).collect();
+            open = answered.iter().filter(|(_, claim)| *claim == Claim::Again).map(|(new, _)| new.clone()).collect();
+            claims.extend(answered.into_iter().filter(|(_, claim)| *claim != Claim::Again));
+        }
+        act(&store).await;
+    }
+    claims
+}
+
+/// One attempt of each that is due, as far as nobody else was faster.
+async fn act(store: &Shared<Board>) {
+    let step = async |event: &Event, step| {
+        let change = event.change(step, &Route::default(), store.now()).expect("it is possible");
+        match store.advance(vec![change]).await.expect("it writes").remove(0) {
+            Advance::Written { event, .. } => Some(*event),
+            Advance::Lost => None,
+        }
+    };
+    let due = store.due(Look::Strays(Arc::new([])), 20).await.expect("it reads").events;
+    for event in due {
+        let lasts = Duration::from_secs(30);
+        let started = step(&event, Step::Start { lasts, by: Node("n".into()) }).await;
+        if let Some(event) = started.filter(|event| matches!(event.state, State::Running { .. })) {
+            let outcome = Outcome::Delivered(None);
+            step(&event, Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) }).await.expect("it holds it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_what_is_there() {
+    for seed in 1..=20_u64 {
+        let store = Arc::new(Shared(Board::new(Clock::manual(START), 1 + usize::try_from(seed % 3).expect("small"))));
+        let nodes = (0..6).map(|n| tokio::spawn(node(store.clone(), seed * 1_000 + n)));
+        let mut claims = Vec::new();
+        for node in nodes.collect::<Vec<_>>() {
+            claims.extend(node.await.expect("no node panics"));
+        }
+        // What is left in the queues runs out by itself: nobody is parked behind a slot that is free.
+        for _ in 0..2_000 {
+            act(&store).await;
+        }
+        let events = store.list(Listing { limit: 100_000, ..Listing::default() }).await.expect("it reads");
+        let left: Vec<_> = events.iter().filter(|event| event.state.ended().is_none()).collect();
+        assert!(left.is_empty(), "seed {seed}: {} still wait: {left:?}", left.len());
+        let ids: HashSet<EventId> = events.iter().map(|event| event.id).collect();
+        let mut holders = HashMap::new();
+        for (new, claim) in &claims {
+            match claim {
+                Claim::New { event, .. } => {
+                    assert!(ids.contains(&event.id));
+                    for identity in &new.keys {
+                        let other = holders.insert(identity.key, event.id);
+                        assert_eq!(other, None, "seed {seed}: two events hold one key");
+                    }
+                }
+                Claim::Duplicate { event, .. } => assert!(ids.contains(&event.id), "seed {seed}: of nobody"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut books = store.0.memory.books();
+        for (key, event) in holders {
+            let held = books.held(&key).unwrap_or_else(|never| match never {});
+            assert_eq!(held.map(|held| held.event), Some(event), "seed {seed}: a key lost its event");
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod moved {
+    use super::*;
+    use crate::decide::claim::Same;
+    use crate::store::copy::{self, CannotCopy, Stage};
+    use crate::store::sqlite::{Access, Sqlite};
+    use crate::store::{Sighting, StoreError};
+
+    /// A store with something of everything in it.
+    async fn filled(path: &std::path::Path) -> Sqlite {
+        let store = Sqlite::open_by(path, Access::Node, Some(Clock::manual(START))).expect("it opens");
+        for n in 0..600 {
+            let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n % 400));
+            if n % 3 == 0 {
+                let subject = format!("s{}", n % 5);
+                one = one.change(&subject, &format!("v{n}"), Some(n as i64)).group(&subject);
+            }
+            store.claim(vec![one.made(store.now())]).await.expect("it claims");
+        }
+        let due = store.due(Look::Strays(Arc::new([])), 50).await.expect("it reads").events;
+        for event in due {
+            let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) };
+            let change = event.change(start, &Route::default(), store.now()).expect("it starts");
+            let Advance::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0) else {
+                panic!("lost")
+            };
+            let receipt = Receipt { status: 201, headers: Vec::new(), body: b"made".to_vec(), cut: false };
+            let settle =
+                Step::Settle { outcome: Outcome::Delivered(Some(receipt)), blocks: Blocks(1), jitter: Jitter(0) };
+            let change = event.change(settle, &Route::default(), store.now()).expect("it settles");
+            store.advance(vec![change]).await.expect("it writes");
+            let sighting = Sighting { at: START, delivery_id: Some("again".into()), same: Same::Delivery };
+            store.note(vec![Note { event: event.id, sighting }; 20]).await.expect("it notes");
+        }
+        store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
+        store.remember(vec![Recipe { scope: "s".into(), once: "o".into() }]).await.expect("it remembers");
+        drop(store);
+        Sqlite::open_by(path, Access::Tool, Some(Clock::manual(START))).expect("it opens again")
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn everything_is_moved_and_compared_and_the_target_is_marked_meanwhile() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let from = filled(&dir.path().join("a.db")).await;
+        let to = Board::new(Clock::manual(START), 0);
+        let mut stages = Vec::new();
+        let copied = copy::copy(&from, "a.db", &to, |progress| {
+            assert!(progress.done <= progress.of);
+            if stages.last() != Some(&progress.stage) {
+                stages.push(progress.stage);
+            }
+        });
+        let copied = copied.await.expect("it is moved");
+        assert_eq!((copied.events, copied.before, copied.others), (600, 0, 5 + 5 + 2), "{copied:?}");
+        assert_eq!(stages, [Stage::Copies, Stage::Compares]);
+        assert!(!copy::is_unfinished(&to).await.expect("it reads"));
+        let to = Shared(to);
+        let all = Listing { limit: 10_000, ..Listing::default() };
+        let (there, here) = (to.list(all.clone()).await.expect("it reads"), from.list(all).await.expect("it reads"));
+        assert_eq!(there, here);
+        assert_eq!(to.recipes().await.expect("it reads"), Store::recipes(&from).await.expect("it reads"));
+        let before = here.iter().map(|event| event.turn).max();
+        let Claim::New { event, .. } =
+            to.claim(vec![making().named("x").made(START)]).await.expect("it claims").remove(0)
+        else {
+            panic!("it is new")
+        };
+        assert!(Some(event.turn) > before, "turns go on where they were");
+        let again = copy::copy(&from, "a.db", &to.0, |_| {}).await;
+        assert!(matches!(again, Err(CannotCopy::NotEmpty)), "{again:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_interrupted_goes_on_and_nobody_elses_copy_does() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let from = filled(&dir.path().join("a.db")).await;
+        let to = Board::new(Clock::manual(START), 0);
+        to.fails_after.store(2, std::sync::atomic::Ordering::Relaxed);
+        let cut = copy::copy(&from, "a.db", &to, |_| {}).await;
+        assert!(matches!(cut, Err(CannotCopy::Store(StoreError::Down(_)))), "{cut:?}");
+        assert!(copy::is_unfinished(&to).await.expect("it reads"));
+        to.fails_after.store(usize::MAX, std::sync::atomic::Ordering::Relaxed);
+        let other = copy::copy(&from, "b.db", &to, |_| {}).await;
+        assert!(matches!(other, Err(CannotCopy::Other)), "{other:?}");
+        let copied = copy::copy(&from, "a.db", &to, |_| {}).await.expect("it goes on");
+        assert_eq!((copied.events, copied.before), (600, 256), "{copied:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_differs_afterwards_is_named_and_the_target_stays_marked() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let from = filled(&dir.path().join("a.db")).await;
+        let to = Board::new(Clock::manual(START), 0);
+        let copied = copy::copy(&from, "a.db", &to, |progress| {
+            if progress.stage == Stage::Copies && progress.done == progress.of {
+                let mut books = to.memory.books();
+                let id = books.old_bodies(Of::Source("source"), START, 1)[0];
+                books.remove_body(id).unwrap_or_else(|never| match never {});
+            }
+        });
+        let differs = copied.await;
+        assert!(matches!(&differs, Err(CannotCopy::Differs(what)) if what.starts_with("event ")), "{differs:?}");
+        assert!(copy::is_unfinished(&to).await.expect("it reads"));
+    }
+}
