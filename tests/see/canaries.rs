@@ -20,6 +20,7 @@ const CANARIES: [&str; 8] =
     [SECRET_NOW, SECRET_NEXT, ADMIN_TOKEN, READ_TOKEN, PEER_TOKEN, AUTHORIZATION, COOKIE, BAD_SIGNATURE];
 
 const CONFIG: &str = r#"
+listen = "127.0.0.1:0"
 [admin]
 listen     = "127.0.0.1:0"
 token      = { env = "ADMIN_TOKEN" }
