@@ -3,7 +3,6 @@
 use crate::house::{House, PATIENCE};
 use crate::{IN, number, numbers};
 use serde_json::{Value, json};
-use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A reader of server-sent events.
@@ -104,12 +103,12 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
     let mut slow = socket.connect(address.parse().unwrap()).await.unwrap();
     slow.write_all(format!("GET /api/live HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await.unwrap();
     let sent = number(&"d".repeat(250), 1, "no");
-    let (start, mut said) = (Instant::now(), String::new());
-    while !said.contains("hookonce_listeners 0") || said.is_empty() {
+    // As much as the kernel may hold for it, in messages of more than 500 bytes, and more than the node holds.
+    let most = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
+    let most: usize = most.split_whitespace().last().unwrap().parse().unwrap();
+    for _ in 0..=(most / 500 + 2_000) / 500 {
         let all = futures_util::future::join_all((0..500).map(|_| house.deliver(IN, &sent))).await;
         assert!(all.iter().all(|answer| answer.status == 200));
-        said = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
-        assert!(start.elapsed() < PATIENCE * 3, "it is still listened to");
     }
     let mut heard = Vec::new();
     slow.read_to_end(&mut heard).await.ok();
