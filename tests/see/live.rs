@@ -101,7 +101,9 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut slow = socket.connect(address.parse().unwrap()).await.unwrap();
-    slow.write_all(format!("GET /api/live HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+    slow.write_all(format!("GET /api/live HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let sent = number(&"d".repeat(250), 1, "no");
     // As much as the kernel may hold for it, in messages of more than 500 bytes, and more than the node holds.
     let most = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
