@@ -79,7 +79,7 @@ async fn a_page_and_an_overview_of_a_million_events_come_quickly() {
         ("a text that is nowhere", Listing { text: of("nowhere"), ..all.clone() }),
         (
             "an hour in the middle",
-            Listing { since: Some(middle), until: Some(middle + Duration::from_secs(3600)), ..all.clone() },
+            Listing { since: Some(middle), until: Some(middle + Duration::from_hours(1)), ..all.clone() },
         ),
         ("before the middle", Listing { until: Some(middle), ..all.clone() }),
     ];
@@ -149,7 +149,7 @@ async fn indexes(store: &Sqlite, path: &std::path::Path) {
     const MAKE: &str = "create index if not exists events_source on events (source); \
                         create index if not exists events_superseded on events (superseded_by) where superseded_by is not null";
     let db = rusqlite::Connection::open(path).unwrap();
-    db.busy_timeout(Duration::from_secs(60)).unwrap();
+    db.busy_timeout(Duration::from_mins(1)).unwrap();
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..10 {
         let with = round % 2;
@@ -163,7 +163,9 @@ async fn indexes(store: &Sqlite, path: &std::path::Path) {
         }
         times[with].push(start.elapsed() / 2_000);
     }
-    times.iter_mut().for_each(|times| times.sort());
+    for times in &mut times {
+        times.sort();
+    }
     println!(
         "a claim, in batches of 100, with a million kept: {:?} with the indexes, {:?} without",
         times[1][2], times[0][2]
