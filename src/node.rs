@@ -18,6 +18,7 @@ use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
 use crate::store::{self, CannotOpen, Declared, Store, StoreError};
+use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -92,19 +93,20 @@ impl Node {
         let store = open(config, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         notice(&*store, config).await?;
-        let batch = Batcher::start(store.clone());
+        let meter = Arc::new(Meter::new(&config.sources));
+        let batch = Batcher::metered(store.clone(), meter);
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
         let health = Health { draining: draining.clone(), store: store.clone() };
+        let flight = Arc::new(BodiesInFlight::default());
         let port = Ingest {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone()),
-            flight: Arc::new(BodiesInFlight::default()),
+            flight: flight.clone(),
             health: health.clone(),
         };
-        let mut configured = config.admin.clone();
-        configured.listen = admin;
-        let desk = Desk { store: store.clone(), dispatcher: dispatcher.clone(), admin: Arc::new(configured), health };
+        let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
+        tokio::spawn(admin::overview::keep_series(desk.clone()));
         let router = admin::router(desk);
         let ask = move |request: http::Request<hyper::body::Incoming>| {
             let router = router.clone();

@@ -8,6 +8,12 @@
 //! Bodies, secrets and signatures are never said. Values from outside are cut and escaped: one event, one line.
 //! Lines go through a thread of their own, so that a slow terminal delays nobody; what does not fit is counted.
 
+pub mod exposition;
+pub mod heard;
+pub mod meter;
+pub mod series;
+pub mod trace;
+
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
 use crate::decide::time::Duration;

@@ -14,8 +14,9 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("action", &["decide", "lease", "action", "telemetry"]),
     ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
     ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
-    ("config", &["decide", "action", "telemetry", "config"]),
-    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http"]),
+    ("config", &["decide", "store", "action", "telemetry", "config"]),
+    ("explain", &["decide", "store", "config", "explain"]),
+    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "explain", "http"]),
     ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),
 ];
 
@@ -98,7 +99,7 @@ fn only_explain_takes_a_delivery_on_trust() {
         .filter(|(_, _, text)| code(text).contains("take_on_trust"))
         .map(|(file, ..)| file)
         .collect();
-    assert_eq!(who, ["cli/explain/told.rs", "decide/verify/mod.rs"]);
+    assert_eq!(who, ["decide/verify/mod.rs", "explain/told.rs"]);
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8
     };
     let limit = usize::from(asked.limit);
     let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
-    let events = desk.list(Listing { source, route, state, before, limit }).await?;
+    let events = desk.list(Listing { source, route, state, before, limit, ..Listing::default() }).await?;
     let next = events.last().filter(|_| events.len() >= limit);
     let paper = Paper::stdout(asked.json);
     match paper.form {

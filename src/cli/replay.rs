@@ -81,7 +81,8 @@ pub async fn replay(asked: &Replay, env: Env<'_>, out: &mut impl Write) -> Resul
 async fn chosen(asked: &Replay, desk: &Desk) -> Result<Vec<Value>, Trouble> {
     if asked.state.is_some() {
         let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
-        let events = desk.list(Listing { source, route, state, before: None, limit: REPLAY_MAX + 1 }).await?;
+        let listing = Listing { source, route, state, limit: REPLAY_MAX + 1, ..Listing::default() };
+        let events = desk.list(listing).await?;
         if events.len() > REPLAY_MAX {
             return Err(Trouble::no(format!(
                 "more than {REPLAY_MAX} events match; choose fewer with --source or --route"

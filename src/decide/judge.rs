@@ -46,8 +46,21 @@ pub enum Step<'w> {
 
 /// Judges one delivery to one source.
 pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
+    judge_seen(source, delivery, ids, |_| {})
+}
+
+/// The same; which secret a delivery was believed by is told to `believed`.
+pub fn judge_seen(
+    source: &Source,
+    delivery: &Delivery<'_>,
+    ids: &mut dyn FnMut() -> EventId,
+    believed: impl FnOnce(usize),
+) -> Verdict {
     match source.verify.verify(delivery) {
-        Ok(verified) => walk(source, &verified, ids, |_| {}),
+        Ok(verified) => {
+            believed(verified.secret());
+            walk(source, &verified, ids, |_| {})
+        }
         Err(refusal) => Verdict::Refused(refusal),
     }
 }

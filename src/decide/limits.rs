@@ -102,3 +102,27 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub const FORGET_BATCH: usize = 500;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
+/// Deliveries of one source that did not become events, and are remembered by one node.
+pub const TURNED_AWAY_MAX: usize = 64;
+/// Characters of a text that is remembered of one.
+pub const TURNED_AWAY_CHARS_MAX: usize = 400;
+/// Who looks on at once.
+pub const LISTENERS_MAX: usize = 64;
+/// Sessions of the admin port at once; one more ends the oldest.
+pub const SESSIONS_MAX: usize = 256;
+/// How long a session lasts.
+pub const SESSION_TIME: Duration = Duration::from_hours(12);
+/// Wrong tokens at the login in a minute; after that nobody logs in until the minute is over.
+pub const LOGINS_FAILED_MAX: u32 = 10;
+/// Events replayed by one call.
+pub const REPLAY_MAX: usize = 1_000;
+/// A request to the admin port, beside a delivery to explain.
+pub const ADMIN_BODY_BYTES_MAX: usize = 16 << 10;
+/// The time in which a peer must answer.
+pub const PEER_TIME: Duration = Duration::from_secs(1);
+/// The longest answer of a peer.
+pub const PEER_BYTES_MAX: usize = 4 << 20;
+/// Nodes asked for what they turned away.
+pub const PEERS_MAX: usize = 64;
+/// Spans that wait to be sent; one more is dropped and counted.
+pub const SPANS_WAITING_MAX: usize = 4096;

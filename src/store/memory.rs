@@ -119,12 +119,7 @@ impl Store for Memory {
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         let books = self.books();
-        let older = books.rows.iter().rev().filter(|(id, _)| listing.before.is_none_or(|before| **id < before));
-        let wanted = older.map(|(_, row)| &row.event).filter(|event| {
-            listing.source.as_deref().is_none_or(|name| *name == *event.source)
-                && listing.route.as_deref().is_none_or(|name| *name == *event.route)
-                && listing.state.as_deref().is_none_or(|word| word == event.state.word())
-        });
+        let wanted = books.rows.values().rev().map(|row| &row.event).filter(|event| listing.finds(event));
         answer(Ok(wanted.take(listing.limit).cloned().collect()))
     }
 

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod contract;
 pub mod copy;
 pub mod ledger;
+pub mod listing;
 pub mod memory;
 pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
@@ -26,6 +27,7 @@ pub mod shared;
 pub mod sqlite;
 pub mod standing;
 
+pub use listing::{Census, Listing, Page};
 pub use open::open;
 
 use crate::decide::change::{Change, Tried};
@@ -75,6 +77,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Events for people, newest first.
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+
+    /// The same, a page at a time, looking through a bounded number of events. Unless a store knows better, it lists
+    /// by what it can and the rest is looked for here.
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        Box::pin(listing.page(self))
+    }
+
+    /// How many events there are.
+    fn census(&self) -> Answer<'_, Census> {
+        Census::listed(self)
+    }
 
     /// All that is known of one event, for people.
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
@@ -261,21 +274,6 @@ pub struct Due {
     pub events: Vec<Event>,
     /// When the next one after these will be, if any.
     pub next: Option<Timestamp>,
-}
-
-/// Which events to list.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Listing {
-    /// Of this source.
-    pub source: Option<String>,
-    /// On this route.
-    pub route: Option<String>,
-    /// In this state, by its word.
-    pub state: Option<String>,
-    /// Older than this one.
-    pub before: Option<EventId>,
-    /// At most so many.
-    pub limit: usize,
 }
 
 /// All that is known of one event, for people.

@@ -297,6 +297,7 @@ impl All {
             before: if self.ids.is_empty() { None } else { Some(self.dice.one(&self.ids)) },
             limit: self.dice.roll(40),
             route: None,
+            ..Listing::default()
         };
         let ours = self.memory.list(listing.clone()).await.unwrap();
         self.ask_all(ours, async |store| store.list(listing.clone()).await.unwrap(), plain_events).await;

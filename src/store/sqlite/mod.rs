@@ -13,6 +13,7 @@ mod body;
 mod declare;
 mod export;
 mod foresee;
+mod listed;
 mod log;
 mod mark;
 mod mend;
@@ -30,8 +31,8 @@ use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Store,
-    StoreError, Stored, Story,
+    Advance, Answer, Census, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Page, Recalled, Removal,
+    Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -260,7 +261,15 @@ impl Store for Sqlite {
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
-        self.look(move |db| read::list(db, &listing))
+        self.look(move |db| listed::list(db, &listing))
+    }
+
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        self.look(move |db| listed::page(db, &listing))
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        self.look(listed::census)
     }
 
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {

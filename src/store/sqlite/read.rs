@@ -10,7 +10,7 @@ use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, Value, columns};
 use crate::store::packed;
-use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
+use crate::store::{Due, Look, Sighting, StoreError, Stored, Story};
 use crate::telemetry::{self, Level};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
@@ -224,34 +224,6 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
     rows.query_map([], |row| Ok(Recipe { scope: row.get(0)?, once: row.get(1)? }))?.collect()
 }
 
-macro_rules! listed {
-    ($state:literal) => {
-        concat!(
-            "select ",
-            columns!(),
-            " from events where id < ?1 and (?2 is null or source = ?2) and (?3 is null or route = ?3) and ",
-            $state,
-            " order by id desc limit ?5"
-        )
-    };
-}
-pub(super) const LIST_OPEN: &str = listed!("ended_at is null and state = ?4");
-pub(super) const LIST_DEAD: &str = listed!("state = 'dead' and ?4 = 'dead'");
-
-/// The newest first. Each state is found through the index that holds few others.
-pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
-    let sql = match listing.state.as_deref() {
-        None => listed!("?4 is null"),
-        Some("waiting" | "running") => LIST_OPEN,
-        Some("dead") => LIST_DEAD,
-        Some(_) => listed!("state = ?4"),
-    };
-    let after_all = [u8::MAX; 17];
-    let before = listing.before.as_ref().map_or(&after_all[..], |id| &id.0[..]);
-    let Listing { source, route, state, limit, .. } = listing;
-    events(db, sql, (before, source, route, state, limit_cell(*limit)))
-}
-
 /// By delivery id, and by the end of an id; only the latter looks at all of them.
 pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
     let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
@@ -345,11 +317,11 @@ fn several<T>(
     Ok(all)
 }
 
-fn events(db: &Connection, sql: &str, params: impl Params) -> Result<Vec<Event>> {
+pub(super) fn events(db: &Connection, sql: &str, params: impl Params) -> Result<Vec<Event>> {
     db.prepare_cached(sql)?.query_map(params, |row| Ok(cells::read(row).event()))?.collect()
 }
 
-fn limit_cell(limit: usize) -> i64 {
+pub(super) fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

@@ -34,8 +34,6 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     check_plan(&db, read::DUE_ON_ROUTE, "events_due");
     check_plan(&db, read::DUE_AT_RECEIVER, "events_due");
     check_plan(&db, read::ROUTES_IN_USE, "events_due");
-    check_plan(&db, read::LIST_DEAD, "events_dead");
-    check_plan(&db, read::LIST_OPEN, "events_ended");
     check_plan(&db, "select max(ended_at) from events", "events_ended");
     check_plan(&db, "update events set wake_at = 1 where state = 'running' and wake_at > 1", "events_due");
     drop(store);

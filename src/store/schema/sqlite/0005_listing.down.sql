@@ -1,0 +1,2 @@
+drop index events_superseded;
+drop index events_source;
