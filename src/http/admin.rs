@@ -59,6 +59,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/healthz", get(|| async { plain(&answer::fine()) }))
         .route("/readyz", get(|State(desk): State<Desk>| async move { plain(&desk.health.ready().await) }))
         .merge(guarded)
+        .merge(super::dashboard::router())
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "unknown_path") })
         .with_state(desk)
 }

@@ -5,6 +5,7 @@
 //! accept.rs   takes connections, drains them        watch.rs   how long a connection may take for what it does
 //! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
 //! body.rs     reads a body, bounded in size, time and memory
+//! dashboard.rs the page for people, inside the binary
 //! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
 //! ```
 
@@ -12,6 +13,7 @@ pub mod accept;
 pub mod admin;
 pub mod bare;
 pub mod body;
+pub mod dashboard;
 pub mod ingest;
 pub mod reply;
 mod watch;
