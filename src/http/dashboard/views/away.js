@@ -23,7 +23,7 @@ export async function away({ page, signal, asked, go }) {
   const body = h("tbody");
   const table = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, ["When", "Verdict", "Source", "Reason", "Answered", "Delivery", "Size"].map((name) => h("th", { scope: "col" }, name)))), body);
   const foot = h("div", { class: "more" });
-  const nodes = h("div", {});
+  const nodes = h("div", { class: "stack" });
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Verdict" }, [["", "Both"], ["refused", "Refused"], ["ignored", "Ignored"]].map(([verdict, label]) =>
     h("button", { type: "button", "aria-pressed": String(verdict === filter.verdict), onclick: () => go(`/turned-away${verdict ? `?verdict=${verdict}` : ""}`) }, label)));
   fill(page,

@@ -49,10 +49,10 @@ class View {
     this.head = h("div", {});
     this.timeline = h("ol", { class: "timeline" });
     this.facts = h("dl", { class: "facts" });
-    this.receipt = h("div", {});
+    this.receipt = h("div", { hidden: true });
     this.body = h("div", {});
     fill(page, this.head, h("div", { class: "grid two" },
-      h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "What happened")), this.timeline)),
+      h("div", {}, h("section", { class: "card", id: "timeline" }, h("div", { class: "card-head" }, h("h2", {}, "What happened")), this.timeline)),
       h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Facts")), h("div", { class: "card-body" }, this.facts)), this.receipt, this.body)));
     signal.addEventListener("abort", () => this.stream?.close());
   }
@@ -120,7 +120,7 @@ class View {
     const { story } = this;
     const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "the first of its kind", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
     for (const seen of story.deliveries) {
-      items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate recognised", seen.at, [h("span", { class: "because" }, sameWords(seen.same), seen.delivery ? [": ", this.deliveryId(seen.delivery)] : null)]) });
+      items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, [], h("span", { class: "because" }, sameWords(seen.same), seen.delivery ? [" · ", this.deliveryId(seen.delivery)] : null)) });
     }
     const left = story.duplicates - story.deliveries.length;
     if (left > 0) items.push({ at: story.deliveries.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
@@ -141,7 +141,7 @@ class View {
   }
 
   deliveryId(id) {
-    return h("span", {}, h("code", {}, id), copier(id, "Copy the delivery id"));
+    return h("span", { class: "delivery-id" }, h("code", {}, id), copier(id, "Copy the delivery id"));
   }
 
   attempt(tried) {
@@ -227,7 +227,8 @@ class View {
     const key = JSON.stringify(receipt ?? null);
     if (key === this.receiptKey) return;
     this.receiptKey = key;
-    if (!receipt || (!receipt.body && !receipt.headers.length)) return void fill(this.receipt);
+    if (!receipt || (!receipt.body && !receipt.headers.length)) return;
+    this.receipt.hidden = false;
     fill(this.receipt, h("section", { class: "card" },
       h("div", { class: "card-head" }, h("h2", {}, "Receipt"), h("span", { class: "chip" }, `answered ${receipt.status}`)),
       receipt.headers.length ? h("dl", { class: "facts card-body" }, receipt.headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])) : null,

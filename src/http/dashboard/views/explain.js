@@ -22,13 +22,13 @@ export async function explain({ page, signal, asked }) {
   const head = h("textarea", { name: "headers", rows: 6, spellcheck: "false", placeholder: "X-GitHub-Event: registry_package\nX-GitHub-Delivery: 72d3162e-…\nX-Hub-Signature-256: sha256=…" });
   const body = h("textarea", { name: "body", rows: 12, spellcheck: "false", placeholder: '{ "action": "published", … }' });
   const button = h("button", { class: "primary", type: "submit" }, "Explain");
-  const result = h("div", { "aria-live": "polite" });
-  const form = h("form", { class: "card card-body grid" },
+  const result = h("div", { class: "stack", "aria-live": "polite" });
+  const form = h("form", { class: "card card-body stack" },
     h("label", {}, "Source", source), h("label", {}, "Headers", head), h("label", {}, "Body", body),
     h("div", { class: "actions" }, button, h("span", { class: "faint small" }, "Nothing is written, and nothing runs.")));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Explain"), h("p", {}, "Paste a delivery as the sender shows it, and see what would come of it, step by step, and why.")),
-    h("div", { class: "grid two" }, h("div", {}, form), result));
+    h("div", { class: "grid halves" }, form, result));
   result.append(h("div", { class: "card empty" }, h("h2", {}, "The walk appears here"), h("p", {}, "Source, signature, fields, filter, route, identities, and whether it would act.")));
 
   const walk = async (delivery) => {
@@ -48,7 +48,7 @@ export async function explain({ page, signal, asked }) {
     walk(delivery);
   });
   if (event) {
-    form.prepend(h("p", { class: "notice" }, "This is the walk of the delivery that made ", eventLink(event), ", taken again now."));
+    form.prepend(h("p", { class: "notice" }, h("span", {}, "This is the walk of the delivery that made ", eventLink(event), ", taken again now.")));
     await walk({ event });
   }
 }
@@ -76,10 +76,10 @@ function drawn(told) {
   for (const route of told.routes) step(route.holds, `Route ${route.name ?? ""}`, route.text ? asked(route) : "takes everything");
   for (const event of told.events) step(true, "Identities", event.identities.map(({ same }) => h("div", {}, sameWords(same))), event.register ? h("div", {}, sameWords("change")) : null);
   const [good, sentence] = ends(told.would);
-  return h("section", { class: "card" },
+  return h("section", { class: "stack" },
     h("div", { class: `notice ${good === true ? "good" : good === false ? "bad" : "warn"}`, id: "would" }, icon(good === true ? "check" : good === false ? "close" : "explain"), h("b", {}, sentence)),
-    told.notes.map((note) => h("p", { class: "card-body soft small" }, note)),
-    h("ol", { class: "walk" }, steps));
+    told.notes.map((note) => h("p", { class: "soft small" }, note)),
+    h("ol", { class: "card walk" }, steps));
 }
 
 function ends(would) {

@@ -62,7 +62,7 @@ function tile(label, extra = "") {
 class Drawn {
   constructor(state) {
     this.state = state;
-    this.needs = h("div", {});
+    this.needs = h("div", { class: "stack" });
     this.start = h("div", {});
     this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
     this.deliveries = new Bars("Deliveries", VERDICTS, { empty: "No deliveries in this time" });
@@ -72,7 +72,7 @@ class Drawn {
     this.store = h("dl", { class: "facts" });
     this.feed = h("ul", { class: "feed", id: "feed" });
     const head = ["Source", "Deliveries", "New", "Duplicates", "Turned away", "Dead", "Last", ""];
-    this.full = h("div", {},
+    this.full = h("div", { class: "stack" },
       h("div", { class: "grid tiles" }, this.tiles.saved.node, this.tiles.deliveries.node, this.tiles.events.node, this.tiles.duplicates.node),
       h("div", { class: "grid charts" },
         h("div", { class: "card" }, this.deliveries.node),
@@ -81,16 +81,16 @@ class Drawn {
       h("div", { class: "grid two" },
         h("div", {},
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "How they are set up")),
-            h("table", { class: "cards" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 6 ? "num" : "" }, name)))), this.sources)),
+            h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources)),
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Store")), h("div", { class: "card-body" }, this.store))),
         h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Just now"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
-    this.node = h("div", {}, this.needs, this.start, this.full);
+    this.node = h("div", { class: "stack" }, this.needs, this.start, this.full);
   }
 
   draw(seen) {
     this.full.hidden = this.isEmpty;
-    if (this.isEmpty) fill(this.start, begin(this.state.sources));
-    else fill(this.start);
+    this.start.hidden = !this.isEmpty;
+    if (this.isEmpty && !this.start.childElementCount) fill(this.start, begin(this.state.sources));
     this.drawNeeds(seen);
     this.drawTiles(seen);
     const { series } = seen;
@@ -108,6 +108,7 @@ class Drawn {
     if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", since ", when(oldest.received_at))));
     const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok]);
     if (key !== this.needsKey) fill(this.needs, notes);
+    this.needs.hidden = !notes.length;
     this.needsKey = key;
   }
 
@@ -223,4 +224,4 @@ class Feed {
   }
 }
 
-const what = (event) => Object.entries(event.fields).slice(0, 3).map(([name, value]) => `${name} ${value}`).join(" · ");
+const what = (event) => Object.entries(event.fields).slice(0, 2).map(([name, value]) => `${name} ${value}`).join(" · ");

@@ -35,7 +35,7 @@ export async function sources({ page, signal }) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
     return h("section", { class: "card" },
       h("div", { class: "card-head" }, h("h2", {}, source.name), source.preset ? h("span", { class: "chip" }, source.preset) : null, h("a", { class: "small", href: `/events?source=${encodeURIComponent(source.name)}` }, "Events")),
-      h("div", { class: "card-body grid" },
+      h("div", { class: "card-body stack" },
         address(source),
         h("dl", { class: "facts" },
           fact("believes", source.signed_by),
@@ -50,6 +50,6 @@ export async function sources({ page, signal }) {
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Who is believed and what is done, as the config was understood when this node started. Events are kept in ", h("code", {}, store), ".")),
     (warnings ?? []).map((text) => h("p", { class: "notice warn" }, text)),
-    h("div", { class: "grid" }, all.map(one)),
+    h("div", { class: "stack" }, all.map(one)),
     all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config names none: ", h("code", {}, "hookonce init"), " writes one.")));
 }
