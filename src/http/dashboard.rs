@@ -45,7 +45,7 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
     let hash = hex::encode(&Digest::of(all.as_bytes()).0[..8]);
     let assets = format!("/assets/{hash}");
     let mut modules = String::new();
-    for (path, _) in FILES.iter().filter(|(path, _)| path.ends_with(".js") && *path != "theme-first.js") {
+    for (path, _) in FILES.iter().filter(|(path, _)| is_script(path) && *path != "theme-first.js") {
         // Writing to a string cannot fail.
         let _ = writeln!(modules, "<link rel=\"modulepreload\" href=\"{assets}/{path}\">");
     }
@@ -62,9 +62,10 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 async fn document(headers: HeaderMap) -> Response {
     let tag = format!("\"{}\"", DOCUMENT.hash);
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = match known {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => kind("text/html; charset=utf-8", DOCUMENT.text.as_str().into_response()),
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        kind("text/html; charset=utf-8", DOCUMENT.text.as_str().into_response())
     };
     let tag = HeaderValue::from_str(&tag).expect("a hash is ASCII");
     response.headers_mut().insert(header::ETAG, tag);
@@ -81,6 +82,10 @@ async fn file(Path((hash, path)): Path<(String, String)>) -> Response {
     let mut response = kind(content_type(name), text.into_response());
     response.headers_mut().insert(header::CACHE_CONTROL, kept);
     strict(response)
+}
+
+fn is_script(path: &str) -> bool {
+    path.rsplit('.').next() == Some("js")
 }
 
 fn content_type(name: &str) -> &'static str {
@@ -124,7 +129,7 @@ mod tests {
             let imported = FILES.iter().any(|(_, text)| text.contains(&format!("/{name}\"")));
             assert!(named(path) || imported, "{path} is used by nobody");
         }
-        for (path, text) in FILES.iter().filter(|(path, _)| path.ends_with(".js")) {
+        for (path, text) in FILES.iter().filter(|(path, _)| is_script(path)) {
             for rest in text.split("\nimport ").skip(1) {
                 let from = rest.split('"').nth(1).expect("an import says from where");
                 let here = path.rsplit_once('/').map_or("", |(folder, _)| folder);
