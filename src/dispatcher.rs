@@ -22,6 +22,7 @@ use crate::decide::source::{InDoubt, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
 use crate::store::{Advance, Keeps, Look, Store, StoreError};
+use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -133,6 +134,11 @@ impl Dispatcher {
         self.0.tasks.spawn(self.clone().sweep());
     }
 
+    /// What is counted.
+    pub fn meter(&self) -> &Meter {
+        self.0.batch.meter()
+    }
+
     /// This node's name.
     pub fn node(&self) -> &Node {
         &self.0.node
@@ -213,8 +219,10 @@ impl Dispatcher {
 
     async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
+        let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;
         if let Advance::Written { event, now } = &advance {
+            outcome.iter().for_each(|outcome| self.meter().attempt(event, outcome));
             let millis = |time: Duration| format!("{}ms", time.as_millis());
             let took = took.map(millis).unwrap_or_default();
             let wait = match event.state {
@@ -231,6 +239,7 @@ impl Dispatcher {
 
     fn tell(&self, event: &Event, details: &[(&str, &str)]) {
         telemetry::state(event, details);
+        self.meter().state(event);
         if self.0.news.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
             self.0.news.send(event.clone()).unwrap_or_default();
@@ -290,7 +299,10 @@ impl Dispatcher {
     async fn start_due(&self, lane: &Lane, first: OwnedSemaphorePermit) -> Duration {
         let look = Look::Route(lane.source.name.clone(), lane.route.name.clone());
         let limit = 1 + lane.permits.available_permits();
-        let due = match self.0.store.due(look, limit).await {
+        let asked = tokio::time::Instant::now();
+        let due = self.0.store.due(look, limit).await;
+        self.meter().asked(Asked::Due, asked.elapsed(), due.is_ok());
+        let due = match due {
             Ok(due) => due,
             Err(error) => return rest(&error),
         };

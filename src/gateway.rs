@@ -6,7 +6,7 @@ use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::delivery::Delivery;
 use crate::decide::event::{Event, How, State};
 use crate::decide::id::EventId;
-use crate::decide::judge::{Verdict, judge};
+use crate::decide::judge::{Verdict, judge_seen};
 use crate::decide::limits;
 use crate::decide::refusal::Refusal;
 use crate::decide::source::{InDoubt, Makes, Respond, Source};
@@ -14,6 +14,9 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
 use crate::store::{Advance, Note, Sighting, Store, StoreError};
+use crate::telemetry::heard::{self, Heard};
+use crate::telemetry::meter::Meter;
+use crate::telemetry::trace::{self, Context, Span};
 use crate::telemetry::{self, Level};
 use std::sync::Arc;
 
@@ -26,7 +29,23 @@ pub struct Gateway {
 }
 
 /// What came of an event of a delivery: its name where it has one, and the answer.
-type Came = (Option<EventId>, Reply);
+struct Came {
+    event: Option<EventId>,
+    reply: Reply,
+    verdict: heard::Verdict,
+    same: Option<Same>,
+    delivery: Option<Arc<str>>,
+}
+
+impl Came {
+    fn new(event: Option<EventId>, reply: Reply, verdict: heard::Verdict) -> Self {
+        Self { event, reply, verdict, same: None, delivery: None }
+    }
+
+    fn by(self, same: &Same) -> Self {
+        Self { same: Some(same.clone()), ..self }
+    }
+}
 
 impl Gateway {
     /// A gateway to this store.
@@ -41,39 +60,94 @@ impl Gateway {
 
     /// Receives one delivery.
     pub async fn receive(&self, source: &Source, delivery: &Delivery<'_>) -> Reply {
-        match judge(source, delivery, &mut new_id) {
+        let mut span = Span::begin("receive", delivery.text(trace::HEADER).and_then(Context::parse));
+        span.tell("source", &source.name);
+        let meter = self.batch.meter();
+        match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
             Verdict::Refused(refusal) => {
-                let reply = answer::refused(&refusal);
-                let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
-                let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
-                details.retain(|(_, value)| !value.is_empty());
-                details.push(("reason", refusal.reason()));
-                details.extend(refusal.detail());
-                let why = if refusal == Refusal::BadSignature { source.verify.doubts(delivery) } else { String::new() };
-                if !why.is_empty() {
-                    details.push(("why", &why));
-                }
-                telemetry::say(Level::Warn, "refused", &details);
-                reply
+                span.failed(refusal.reason());
+                self.refuse(source, delivery, &refusal)
             }
             Verdict::Ignored(why) => {
+                span.tell("verdict", "ignored");
                 let id = delivery_id(source, delivery);
                 telemetry::say(Level::Info, "ignored", &[("source", &source.name), ("delivery", &id), ("why", &why)]);
-                answer::ignored(&why)
+                let reply = answer::ignored(&why);
+                let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Ignored, delivery.at);
+                let (reason, why, delivery_id) = (Some("filtered".into()), Some(why), some(id));
+                let (status, bytes) = (reply.status, delivery.body.len());
+                meter.turned_away(Heard { reason, why, delivery: delivery_id, status, bytes, ..heard });
+                reply
             }
-            Verdict::Events(events) => self.claim_all(source, events).await,
+            Verdict::Events(events) => {
+                let came = self.claim_all(source, events, &mut span).await;
+                span.tell("verdict", came.verdict.word());
+                meter.delivery(&source.name, came.verdict, delivery.at, || Heard {
+                    status: came.reply.status,
+                    event: came.event,
+                    same: came.same.as_ref().map(|same| same.word().to_owned()),
+                    delivery: came.delivery.as_deref().map(str::to_owned),
+                    bytes: delivery.body.len(),
+                    ..Heard::new(Some(source.name.clone()), came.verdict, delivery.at)
+                });
+                came.reply
+            }
         }
     }
 
-    async fn claim_all(&self, source: &Source, events: Vec<New>) -> Reply {
-        let all = futures_util::future::join_all(events.into_iter().map(|new| self.claim_one(source, new))).await;
-        let (ids, replies): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        answer::together(replies, &ids.into_iter().flatten().collect::<Vec<_>>())
+    fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &Refusal) -> Reply {
+        let reply = answer::refused(refusal);
+        let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
+        let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
+        details.retain(|(_, value)| !value.is_empty());
+        details.push(("reason", refusal.reason()));
+        details.extend(refusal.detail());
+        let mut why = if *refusal == Refusal::BadSignature { source.verify.doubts(delivery) } else { String::new() };
+        if !why.is_empty() {
+            details.push(("why", &why));
+        }
+        telemetry::say(Level::Warn, "refused", &details);
+        if let Some((what, detail)) = refusal.detail() {
+            why = if what == "field" { format!("the field `{detail}`") } else { detail.to_owned() };
+        }
+        let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Refused, delivery.at);
+        let (status, bytes, reason) = (reply.status, delivery.body.len(), Some(refusal.reason().into()));
+        let heard = Heard { status, reason, why: some(why), delivery: some(id), bytes, ..heard };
+        self.batch.meter().turned_away(heard);
+        reply
+    }
+
+    /// What is counted.
+    pub fn meter(&self) -> &Meter {
+        self.batch.meter()
+    }
+
+    async fn claim_all(&self, source: &Source, mut events: Vec<New>, span: &mut Span) -> Came {
+        if let Some(context) = span.context() {
+            events.iter_mut().for_each(|new| context.put(&mut new.payload.headers));
+        }
+        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
+        let delivery = events.first().and_then(|new| new.event.delivery_id.clone());
+        if let (Some(id), Some(new), false) = (&delivery, events.first(), signed) {
+            self.meter().delivery_id(&source.name, id, &new.event.body_digest);
+        }
+        let each = events.into_iter().map(|new| self.claim_one(source, new));
+        let mut all = futures_util::future::join_all(each).await;
+        if let [one] = all.as_slice() {
+            span.tell("event", &one.event.map(|id| id.to_string()).unwrap_or_default());
+        }
+        let ids: Vec<_> = all.iter().filter_map(|came| came.event).collect();
+        // What went wrong first, else what is new, else the first: as the answer has it.
+        let told = all.iter().position(|came| came.verdict == heard::Verdict::Unavailable);
+        let told = told.or_else(|| all.iter().position(|came| came.verdict == heard::Verdict::Accepted)).unwrap_or(0);
+        let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, answer::fine())).collect();
+        let reply = answer::together(replies, &ids);
+        Came { reply, delivery, ..all.swap_remove(told) }
     }
 
     async fn claim_one(&self, source: &Source, new: New) -> Came {
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
-            return (None, answer::unavailable());
+            return Came::new(None, answer::unavailable(), heard::Verdict::Unavailable);
         };
         let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
@@ -82,10 +156,11 @@ impl Gateway {
                 Ok(Claim::Stale { of }) => {
                     let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
                     telemetry::say(Level::Info, "stale", &details);
-                    return (Some(of), answer::stale(of));
+                    return Came::new(Some(of), answer::stale(of), heard::Verdict::Stale);
                 }
                 Ok(Claim::Duplicate { event, same, instead, now }) => {
                     if first_look {
+                        self.meter().duplicate(&source.name, &same);
                         self.see(&event, &same, &new, now).await;
                     }
                     first_look = false;
@@ -103,13 +178,14 @@ impl Gateway {
                 Ok(Claim::Imported { same }) => {
                     let details = [("source", &*source.name), ("delivery", id_of(&new)), ("same", same.word())];
                     telemetry::say(Level::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
-                    return (None, answer::imported());
+                    self.meter().duplicate(&source.name, &same);
+                    return Came::new(None, answer::imported(), heard::Verdict::Duplicate).by(&same);
                 }
                 Ok(Claim::Again) => {}
                 Err(error) => return unavailable(&error),
             }
         }
-        (None, answer::unavailable())
+        Came::new(None, answer::unavailable(), heard::Verdict::Unavailable)
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.
@@ -124,6 +200,7 @@ impl Gateway {
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
         let to_run = permit.map(|permit| (permit, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
+        let _span = Span::begin("claim", Context::of(&new.payload.headers));
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
@@ -138,6 +215,9 @@ impl Gateway {
 
     /// Notes a duplicate beside its event, and says so.
     async fn see(&self, event: &Event, same: &Same, new: &New, now: Timestamp) {
+        if *same == Same::Delivery && event.body_digest != new.event.body_digest {
+            self.meter().conflict(&event.source);
+        }
         let delivery_id = new.event.delivery_id.clone();
         let age = format!("{:.1}s", now.since(event.received_at).as_secs_f64());
         let details = [
@@ -161,7 +241,7 @@ impl Gateway {
                 Err(error) => return unavailable(&error),
             },
         };
-        (Some(event.id), reply)
+        Came::new(Some(event.id), reply, heard::Verdict::Accepted)
     }
 
     async fn answer_repeat(&self, source: &Source, event: &Event, same: &Same) -> Came {
@@ -182,7 +262,7 @@ impl Gateway {
                 }
             }
         };
-        (Some(event.id), reply)
+        Came::new(Some(event.id), reply, heard::Verdict::Duplicate).by(same)
     }
 
     /// Waits for an event to end; brings it as it stands, and its receipt if it did.
@@ -205,7 +285,11 @@ impl Gateway {
 
 fn unavailable(error: &StoreError) -> Came {
     telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
-    (None, answer::unavailable())
+    Came::new(None, answer::unavailable(), heard::Verdict::Unavailable)
+}
+
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn new_id() -> EventId {

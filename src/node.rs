@@ -17,6 +17,7 @@ use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
 use crate::store::{self, CannotOpen, Declared, Store, StoreError};
+use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -91,7 +92,8 @@ impl Node {
         let store = open(config, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         notice(&*store, config).await?;
-        let batch = Batcher::start(store.clone());
+        let meter = Arc::new(Meter::new(&config.sources));
+        let batch = Batcher::metered(store.clone(), meter);
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
         let health = Health { draining: draining.clone(), store: store.clone() };

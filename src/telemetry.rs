@@ -12,6 +12,7 @@ pub mod exposition;
 pub mod heard;
 pub mod meter;
 pub mod series;
+pub mod trace;
 
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;

@@ -44,8 +44,21 @@ pub enum Step<'w> {
 
 /// Judges one delivery to one source.
 pub fn judge(source: &Source, delivery: &Delivery<'_>, ids: &mut dyn FnMut() -> EventId) -> Verdict {
+    judge_seen(source, delivery, ids, |_| {})
+}
+
+/// The same; which secret a delivery was believed by is told to `believed`.
+pub fn judge_seen(
+    source: &Source,
+    delivery: &Delivery<'_>,
+    ids: &mut dyn FnMut() -> EventId,
+    believed: impl FnOnce(usize),
+) -> Verdict {
     match source.verify.verify(delivery) {
-        Ok(verified) => walk(source, &verified, ids, |_| {}),
+        Ok(verified) => {
+            believed(verified.secret());
+            walk(source, &verified, ids, |_| {})
+        }
         Err(refusal) => Verdict::Refused(refusal),
     }
 }
@@ -279,10 +292,11 @@ impl Made<'_> {
         Ok(Some(id))
     }
 
-    /// What a receiver needs to read the body, and what fields were read from.
+    /// What a receiver needs to read the body, the trace it belongs to, and what fields were read from.
     fn kept_headers(&self) -> Vec<(String, String)> {
         let used = |name: &str| {
-            name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
+            matches!(name, "content-type" | "traceparent")
+                || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
         };
         let delivery = self.verified.delivery();
         let kept = delivery.headers.iter().filter(|(name, _)| used(name));

@@ -12,6 +12,8 @@ use crate::decide::event::{Event, Outcome, Step};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::{Advance, StoreError, Stored};
+use crate::telemetry::meter::Asked;
+use crate::telemetry::trace::{Context, Span};
 use crate::telemetry::{self, Level};
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -48,7 +50,7 @@ impl Dispatcher {
                 None => return self.finish(&event, Step::HandBack).await,
             },
         };
-        let Stored::Whole(payload) = payload else {
+        let Stored::Whole(mut payload) = payload else {
             return self.finish(&event, Step::Damage).await;
         };
         if event.seal() != event.digest {
@@ -57,12 +59,17 @@ impl Dispatcher {
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
             return self.finish(&event, Step::HandBack).await;
         }
+        let mut span = self.span(&event, &mut payload);
         let started_at = self.0.store.now();
         let output = Output::new(event.id, self.0.output.clone());
         let blocks = BlocksDone::new(event.blocks);
         let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
             return;
         };
+        span.tell("outcome", outcome.word());
+        if !outcome.why().is_empty() {
+            span.failed(outcome.why());
+        }
         let blocks = blocks.blocks();
         let step = match lease.term().call {
             Call::CallOff => Step::Cancel,
@@ -71,11 +78,28 @@ impl Dispatcher {
         self.settle(lane, &event, step, &outcome, started_at, &output).await;
     }
 
+    /// The attempt as a part of its trace; what it hands on belongs to it.
+    fn span(&self, event: &Event, payload: &mut Payload) -> Span {
+        let mut span = Span::begin("attempt", Context::of(&payload.headers));
+        if let Some(context) = span.context() {
+            context.put(&mut payload.headers);
+            span.tell("event", &event.id.to_string());
+            span.tell("source", &event.source);
+            span.tell("route", &event.route);
+            span.tell("attempt", &event.attempt.to_string());
+            span.tell("node", &self.0.node.0);
+        }
+        span
+    }
+
     /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
     /// happened yet.
     async fn fetch(&self, event: &Event, lease: &Lease) -> Option<Stored<Payload>> {
         loop {
-            match self.0.store.payload(event.id).await {
+            let asked = tokio::time::Instant::now();
+            let payload = self.0.store.payload(event.id).await;
+            self.meter().asked(Asked::Payload, asked.elapsed(), payload.is_ok());
+            match payload {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
                     rest(&error);
@@ -124,7 +148,7 @@ impl Dispatcher {
             match renewed {
                 Renewal::Renewed(renewed) => event = *renewed,
                 Renewal::Lost => {
-                    lost(&event);
+                    self.lost(&event);
                     lease.extend(boottime());
                     lease.cancel();
                     if outcome.is_none() {
@@ -221,7 +245,7 @@ impl Dispatcher {
         for tries in 0_u64.. {
             match self.write(change.clone()).await {
                 Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
-                Ok(Advance::Lost) => return lost(event),
+                Ok(Advance::Lost) => return self.lost(event),
                 Err(StoreError::Unsure(_)) => match self.stands(event).await {
                     Some(stands) if stands.revision == event.revision => {}
                     _ => return,
@@ -234,6 +258,15 @@ impl Dispatcher {
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
+    }
+}
+
+impl Dispatcher {
+    /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+    fn lost(&self, event: &Event) {
+        self.meter().lost(event.id);
+        let (id, attempt) = (event.id.short(), event.attempt.to_string());
+        telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
     }
 }
 
@@ -272,10 +305,4 @@ async fn overdue(lease: &Lease) {
 /// When the action must have ended: counted from before the write was sent, never from the answer.
 fn deadline(sent: Boottime, lease: Duration) -> Boottime {
     sent + lease.saturating_sub(margin(lease))
-}
-
-/// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
-fn lost(event: &Event) {
-    let (id, attempt) = (event.id.short(), event.attempt.to_string());
-    telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
 }

@@ -32,7 +32,10 @@ impl Dispatcher {
                 // An attempt of this node that still lives settles itself: it may have a result that the store could
                 // not take when the lease ended.
                 for event in due.events.iter().filter(|event| !self.is_at(event.id)) {
-                    self.step(event, Step::Expire { jitter: jitter() }).await.ok();
+                    let expired = self.step(event, Step::Expire { jitter: jitter() }).await;
+                    if matches!(expired, Ok(Some(Advance::Written { .. }))) {
+                        self.meter().expired();
+                    }
                 }
                 self.until(due.next)
             }

@@ -9,6 +9,7 @@ use crate::decide::source::{Source, Sources};
 use crate::decide::time::Duration;
 use crate::gateway::Gateway;
 use crate::store::Store;
+use crate::telemetry::heard::{Heard, Verdict};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
@@ -68,10 +69,10 @@ impl Ingest {
             (_, Some(source)) => source,
             ("/healthz", None) => return answer::fine(),
             ("/readyz", None) => return self.health.ready().await,
-            (_, None) => return closing(answer::turned_away(404, "unknown_path")),
+            (path, None) => return self.turn_away(None, Some(path), answer::turned_away(404, "unknown_path")),
         };
         if parts.method != Method::POST {
-            let mut reply = closing(answer::turned_away(405, "method"));
+            let mut reply = self.turn_away(Some(source), None, answer::turned_away(405, "method"));
             reply.headers.push(("allow".into(), "POST".into()));
             return reply;
         }
@@ -81,8 +82,19 @@ impl Ingest {
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
             Ok(body) => self.receive(source, &parts, body).await,
-            Err(error) => reply::no_body(error),
+            Err(error) => self.turn_away(Some(source), None, reply::no_body(error)),
         }
+    }
+
+    /// What never came so far as to be judged is visible too.
+    fn turn_away(&self, source: Option<&Source>, path: Option<&str>, reply: Reply) -> Reply {
+        let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
+        let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
+        let verdict = if reply.status == 503 { Verdict::Unavailable } else { Verdict::Refused };
+        let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
+        let (status, path) = (reply.status, path.map(str::to_owned));
+        self.gateway.meter().turned_away(Heard { status, path, reason, ..heard });
+        if reply.headers.iter().any(|(name, _)| name == "connection") { reply } else { closing(reply) }
     }
 
     async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> Reply {

@@ -10,8 +10,10 @@ use crate::decide::claim::{Claim, New};
 use crate::decide::event::Event;
 use crate::decide::limits;
 use crate::decide::time::Duration;
+use crate::telemetry::meter::{Asked, Meter};
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
 
 /// What happens to a new event once it is committed.
 pub type HandOver = Box<dyn FnOnce(Event) + Send>;
@@ -26,6 +28,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 pub struct Batcher {
     claims: mpsc::Sender<Job<New, Claim>>,
     advances: mpsc::Sender<Job<Change, Advance>>,
+    meter: Arc<Meter>,
 }
 
 struct Job<In, Out> {
@@ -43,14 +46,24 @@ type Waiting = (Option<HandOver>, oneshot::Sender<Result<Claim, StoreError>>);
 impl Batcher {
     /// Starts feeding this store. It ends when the last clone is dropped.
     pub fn start(store: Arc<dyn Store>) -> Self {
+        Self::metered(store, Arc::default())
+    }
+
+    /// The same, counted here.
+    pub fn metered(store: Arc<dyn Store>, meter: Arc<Meter>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
         for _ in 0..store.batches_at_once() {
-            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone()));
-            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone()));
+            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone(), meter.clone()));
+            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone()));
         }
-        Self { claims, advances }
+        Self { claims, advances, meter }
+    }
+
+    /// What is counted.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already
@@ -75,18 +88,21 @@ fn gone() -> StoreError {
     StoreError::Down("the node is stopping".into())
 }
 
-async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>) {
+async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<Meter>) {
     while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
         let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
         while !inputs.is_empty() {
+            let (asked, size) = (Instant::now(), inputs.len());
             let answers = ask(|| store.claim(inputs.clone())).await;
+            meter.batch(size);
+            meter.asked(Asked::Claim, asked.elapsed(), answers.is_ok());
             (inputs, waiting) = settle(inputs, waiting, answers);
         }
     }
 }
 
-async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>) {
+async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter: Arc<Meter>) {
     let size = |change: &Change| {
         let receipt = match &change.receipt {
             Answered::Now(Some(receipt)) => receipt.body.len(),
@@ -97,7 +113,10 @@ async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>) {
     };
     while let Some(batch) = gather(&jobs, size).await {
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
-        match store.advance(inputs).await {
+        let asked = Instant::now();
+        let answers = store.advance(inputs).await;
+        meter.asked(Asked::Advance, asked.elapsed(), answers.is_ok());
+        match answers {
             Ok(answers) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     reply.send(Ok(answer)).unwrap_or_default();

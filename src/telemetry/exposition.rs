@@ -1,7 +1,7 @@
 //! What is counted, as Prometheus reads it. The names of all metrics stand here, once.
 
 use super::heard::Verdict;
-use super::meter::{Call, Count, Histogram, Meter, OUTCOMES};
+use super::meter::{Asked, Count, Histogram, Meter, OUTCOMES};
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,12 +36,12 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     page.metric("batch_claims", "histogram", "Claims made together.");
     page.histogram("batch_claims", &[], &meter.batches, |bound| bound.to_string());
     page.metric("store_seconds", "histogram", "How long the store took, by what it was asked.");
-    for call in Call::ALL {
+    for call in Asked::ALL {
         let labels = [("call", call.word())];
         page.histogram("store_seconds", &labels, &meter.calls[call as usize], seconds);
     }
     page.metric("store_errors_total", "counter", "Questions that the store did not answer.");
-    for call in Call::ALL {
+    for call in Asked::ALL {
         page.line(&[("call", call.word())], load(&meter.errors[call as usize]));
     }
     page.one("bodies_in_flight_bytes", "gauge", "Bytes of bodies that the node holds.", gauges.bodies_in_flight);

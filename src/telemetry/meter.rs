@@ -165,7 +165,7 @@ impl<const N: usize> Histogram<N> {
 
 /// What the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum Asked {
     /// To claim a batch.
     Claim,
     /// To write a batch of changes.
@@ -178,7 +178,7 @@ pub enum Call {
     Look,
 }
 
-impl Call {
+impl Asked {
     /// Each of them.
     pub const ALL: [Self; 5] = [Self::Claim, Self::Advance, Self::Due, Self::Payload, Self::Look];
 
@@ -269,7 +269,9 @@ impl Meter {
                 let source = self.source(name);
                 self.count(source, heard.verdict, heard.at);
                 self.tell(|| heard.clone());
-                source.turned_away.push(heard);
+                if matches!(heard.verdict, Verdict::Refused | Verdict::Ignored) {
+                    source.turned_away.push(heard);
+                }
             }
             None => {
                 self.tell(|| heard.clone());
@@ -329,6 +331,11 @@ impl Meter {
         }
     }
 
+    /// A delivery id that the signature covers came with another body than its event has.
+    pub fn conflict(&self, source: &str) {
+        self.source(source).conflicts.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// An event has come to this state.
     pub fn state(&self, event: &Event) {
         match event.state {
@@ -359,7 +366,7 @@ impl Meter {
     }
 
     /// The store was asked, with so many at once, and took so long.
-    pub fn asked(&self, call: Call, took: Duration, answered: bool) {
+    pub fn asked(&self, call: Asked, took: Duration, answered: bool) {
         self.calls[call as usize].add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         if !answered {
             self.errors[call as usize].fetch_add(1, Ordering::Relaxed);
@@ -374,7 +381,7 @@ impl Meter {
     /// Below what time, in milliseconds, this share of the claims was answered.
     pub fn claims_below(&self, share: f64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        self.calls[Call::Claim as usize].share(share).map(|micros| micros as f64 / 1000.0)
+        self.calls[Asked::Claim as usize].share(share).map(|micros| micros as f64 / 1000.0)
     }
 }
 

@@ -1,0 +1,303 @@
+//! Traces: receive, claim, attempt, as spans of one trace; W3C context in from the sender and out to who acts.
+//!
+//! Spans are sent in batches as OTLP/JSON over HTTP, by a task of their own. What does not fit is dropped and counted:
+//! a collector that is slow or gone delays nobody. Without the feature `otel` a span is nothing.
+
+use std::fmt;
+
+/// Where in which trace we are: W3C `traceparent`, version 00.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    trace: u128,
+    span: u64,
+    flags: u8,
+}
+
+/// The header that carries it.
+pub const HEADER: &str = "traceparent";
+
+impl Context {
+    /// Reads it; `None` if it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let hex = |text: &str, len: usize| {
+            text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        let whole = hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2) && version != "ff";
+        if !whole || (version == "00" && parts.next().is_some()) {
+            return None;
+        }
+        let context = Self {
+            trace: u128::from_str_radix(trace, 16).ok()?,
+            span: u64::from_str_radix(span, 16).ok()?,
+            flags: u8::from_str_radix(flags, 16).ok()?,
+        };
+        (context.trace != 0 && context.span != 0).then_some(context)
+    }
+
+    /// Of these headers, names in lower case.
+    pub fn of(headers: &[(String, String)]) -> Option<Self> {
+        headers.iter().find(|(name, _)| name == HEADER).and_then(|(_, value)| Self::parse(value))
+    }
+
+    /// Puts it into these headers, in place of another.
+    pub fn put(self, headers: &mut Vec<(String, String)>) {
+        headers.retain(|(name, _)| name != HEADER);
+        headers.push((HEADER.into(), self.to_string()));
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
+    }
+}
+
+#[cfg(not(feature = "otel"))]
+pub use off::{Span, dropped};
+#[cfg(feature = "otel")]
+pub use on::{Span, dropped, flush, start};
+
+/// Without the feature nothing is traced.
+#[cfg(not(feature = "otel"))]
+mod off {
+    use super::Context;
+
+    /// Nothing.
+    #[derive(Debug)]
+    pub struct Span;
+
+    impl Span {
+        /// Nothing begins.
+        pub fn begin(_: &'static str, _: Option<Context>) -> Self {
+            Self
+        }
+
+        /// Nobody is told.
+        pub fn tell(&mut self, _: &'static str, _: &str) {}
+
+        /// It went wrong, and nobody is told.
+        pub fn failed(&mut self, _: &str) {}
+
+        /// There is none.
+        pub fn context(&self) -> Option<Context> {
+            None
+        }
+    }
+
+    /// None.
+    pub fn dropped() -> u64 {
+        0
+    }
+}
+
+#[cfg(feature = "otel")]
+mod on {
+    use super::Context;
+    use crate::decide::limits;
+    use crate::decide::time::Duration;
+    use serde_json::{Value, json};
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tokio::sync::mpsc::{Receiver, Sender, channel};
+    use tokio::sync::oneshot;
+
+    /// Spans in one request.
+    const BATCH: usize = 512;
+    /// How long spans gather.
+    const GATHER: Duration = Duration::from_millis(200);
+    /// How long a collector may take.
+    const SEND_TIME: Duration = Duration::from_secs(5);
+    /// The longest value that is told.
+    const VALUE_CHARS_MAX: usize = 400;
+
+    enum Message {
+        Span(Value),
+        Flush(oneshot::Sender<()>),
+    }
+
+    static EXPORTER: OnceLock<Sender<Message>> = OnceLock::new();
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+    /// Starts sending spans to a collector, for the whole process: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT` and the usual path. Says where to; `None`: nobody asked for it.
+    pub fn start(env: &dyn Fn(&str) -> Option<String>, node: &str) -> Option<String> {
+        let set = |name: &str| env(name).filter(|value| !value.is_empty());
+        let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT").map(|url| format!("{}/v1/traces", url.trim_end_matches('/')));
+        let url = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(base)?;
+        let service = set("OTEL_SERVICE_NAME").unwrap_or_else(|| "hookonce".into());
+        let (to, from) = channel(limits::SPANS_WAITING_MAX);
+        if EXPORTER.set(to).is_ok() {
+            let resource = json!({ "attributes": [
+                attribute("service.name", &service),
+                attribute("service.instance.id", node),
+                attribute("service.version", env!("CARGO_PKG_VERSION")),
+            ] });
+            tokio::spawn(export(url.clone(), resource, from));
+        }
+        Some(url)
+    }
+
+    /// Waits until what was traced so far is sent, or given up.
+    pub async fn flush() {
+        let (done, wait) = oneshot::channel();
+        if let Some(exporter) = EXPORTER.get()
+            && exporter.send(Message::Flush(done)).await.is_ok()
+        {
+            wait.await.ok();
+        }
+    }
+
+    /// Spans that were dropped.
+    pub fn dropped() -> u64 {
+        DROPPED.load(Ordering::Relaxed)
+    }
+
+    async fn export(url: String, resource: Value, mut from: Receiver<Message>) {
+        let client = reqwest::Client::builder().timeout(SEND_TIME).no_proxy().build().unwrap_or_default();
+        let mut messages = Vec::new();
+        while from.recv_many(&mut messages, BATCH).await > 0 {
+            let (mut spans, mut waiting) = (Vec::new(), Vec::new());
+            for message in messages.drain(..) {
+                match message {
+                    Message::Span(span) => spans.push(span),
+                    Message::Flush(done) => waiting.push(done),
+                }
+            }
+            if !spans.is_empty() {
+                let count = spans.len() as u64;
+                let scope = json!({ "name": "hookonce" });
+                let body = json!({ "resourceSpans": [
+                    { "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }
+                ] });
+                let sent = client.post(&url).header("content-type", "application/json").body(body.to_string());
+                if !sent.send().await.is_ok_and(|answer| answer.status().is_success()) {
+                    DROPPED.fetch_add(count, Ordering::Relaxed);
+                }
+            }
+            if waiting.is_empty() {
+                tokio::time::sleep(GATHER).await;
+            }
+            waiting.into_iter().for_each(|done| done.send(()).unwrap_or_default());
+        }
+    }
+
+    fn attribute(name: &str, value: &str) -> Value {
+        json!({ "key": name, "value": { "stringValue": value.chars().take(VALUE_CHARS_MAX).collect::<String>() } })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a span tells people the wall's time; it decides nothing")]
+    fn nanos() -> String {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.unwrap_or_default().as_nanos().to_string()
+    }
+
+    /// Something that takes time. It ends when it is dropped.
+    #[derive(Debug)]
+    pub struct Span(Option<Box<Open>>);
+
+    #[derive(Debug)]
+    struct Open {
+        name: &'static str,
+        context: Context,
+        parent: Option<u64>,
+        start: String,
+        attributes: Vec<Value>,
+        failed: Option<String>,
+    }
+
+    impl Span {
+        /// Begins one, within this one if there is one. A sender that says it is not sampled is obeyed.
+        pub fn begin(name: &'static str, parent: Option<Context>) -> Self {
+            if EXPORTER.get().is_none() || parent.is_some_and(|parent| parent.flags & 1 == 0) {
+                return Self(None);
+            }
+            let mut random = [0; 24];
+            aws_lc_rs::rand::fill(&mut random).expect("the system has random bytes");
+            let trace = u128::from_be_bytes(random[..16].try_into().expect("sixteen bytes"));
+            let span = u64::from_be_bytes(random[16..].try_into().expect("eight bytes")).max(1);
+            let context = Context { trace: parent.map_or(trace.max(1), |parent| parent.trace), span, flags: 1 };
+            let (start, attributes, parent) = (nanos(), Vec::new(), parent.map(|parent| parent.span));
+            Self(Some(Box::new(Open { name, context, parent, start, attributes, failed: None })))
+        }
+
+        /// Tells something about it.
+        pub fn tell(&mut self, name: &'static str, value: &str) {
+            if let Some(open) = &mut self.0 {
+                open.attributes.push(attribute(&format!("hookonce.{name}"), value));
+            }
+        }
+
+        /// It went wrong.
+        pub fn failed(&mut self, why: &str) {
+            if let Some(open) = &mut self.0 {
+                open.failed = Some(why.chars().take(VALUE_CHARS_MAX).collect());
+            }
+        }
+
+        /// What begins within it has this as its parent.
+        pub fn context(&self) -> Option<Context> {
+            self.0.as_ref().map(|open| open.context)
+        }
+    }
+
+    impl Drop for Span {
+        fn drop(&mut self) {
+            let (Some(open), Some(exporter)) = (self.0.take(), EXPORTER.get()) else { return };
+            let Context { trace, span, .. } = open.context;
+            let kind = if open.name == "receive" { 2 } else { 1 }; // a server's, or internal
+            let mut told = json!({
+                "traceId": format!("{trace:032x}"),
+                "spanId": format!("{span:016x}"),
+                "name": open.name,
+                "kind": kind,
+                "startTimeUnixNano": open.start,
+                "endTimeUnixNano": nanos(),
+                "attributes": open.attributes,
+            });
+            if let Some(parent) = open.parent {
+                told["parentSpanId"] = format!("{parent:016x}").into();
+            }
+            if let Some(why) = open.failed {
+                told["status"] = json!({ "code": 2, "message": why });
+            }
+            if exporter.try_send(Message::Span(told)).is_err() {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_written_as_it_was_read_and_what_is_none_is_none() {
+        let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(Context::parse(text).map(|context| context.to_string()).as_deref(), Some(text));
+        let newer = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-else";
+        assert_eq!(Context::parse(newer), Context::parse(text));
+        for wrong in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+        ] {
+            assert_eq!(Context::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_context_takes_the_place_of_another() {
+        let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let mut headers = vec![(HEADER.to_owned(), "old".to_owned()), ("a".into(), "b".into())];
+        Context::parse(text).unwrap().put(&mut headers);
+        assert_eq!(headers, [("a".to_owned(), "b".to_owned()), (HEADER.to_owned(), text.to_owned())]);
+    }
+}
