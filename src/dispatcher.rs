@@ -222,7 +222,9 @@ impl Dispatcher {
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;
         if let Advance::Written { event, now } = &advance {
-            outcome.iter().for_each(|outcome| self.meter().attempt(event, outcome));
+            if let Some(outcome) = &outcome {
+                self.meter().attempt(event, outcome);
+            }
             let millis = |time: Duration| format!("{}ms", time.as_millis());
             let took = took.map(millis).unwrap_or_default();
             let wait = match event.state {

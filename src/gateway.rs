@@ -124,7 +124,9 @@ impl Gateway {
 
     async fn claim_all(&self, source: &Source, mut events: Vec<New>, span: &mut Span) -> Came {
         if let Some(context) = span.context() {
-            events.iter_mut().for_each(|new| context.put(&mut new.payload.headers));
+            for new in &mut events {
+                context.put(&mut new.payload.headers);
+            }
         }
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
         let delivery = events.first().and_then(|new| new.event.delivery_id.clone());

@@ -38,6 +38,8 @@ pub mod decide;
 #[cfg(feature = "node")]
 pub mod dispatcher;
 #[cfg(feature = "node")]
+pub mod explain;
+#[cfg(feature = "node")]
 pub mod gateway;
 #[cfg(feature = "node")]
 pub mod http;

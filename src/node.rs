@@ -97,15 +97,15 @@ impl Node {
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
         let health = Health { draining: draining.clone(), store: store.clone() };
+        let flight = Arc::new(BodiesInFlight::default());
         let port = Ingest {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone()),
-            flight: Arc::new(BodiesInFlight::default()),
+            flight: flight.clone(),
             health: health.clone(),
         };
-        let mut configured = config.admin.clone();
-        configured.listen = admin;
-        let desk = Desk { store: store.clone(), dispatcher: dispatcher.clone(), admin: Arc::new(configured), health };
+        let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
+        tokio::spawn(admin::overview::keep_series(desk.clone()));
         let router = admin::router(desk);
         let ask = move |request: http::Request<hyper::body::Incoming>| {
             let router = router.clone();

@@ -13,7 +13,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
     ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
     ("config", &["decide", "action", "config"]),
-    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http"]),
+    ("explain", &["decide", "store", "config", "explain"]),
+    ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "explain", "http"]),
     ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),
 ];
 
@@ -96,7 +97,7 @@ fn only_explain_takes_a_delivery_on_trust() {
         .filter(|(_, _, text)| code(text).contains("take_on_trust"))
         .map(|(file, ..)| file)
         .collect();
-    assert_eq!(who, ["cli/explain/told.rs", "decide/verify/mod.rs"]);
+    assert_eq!(who, ["decide/verify/mod.rs", "explain/told.rs"]);
 }
 
 #[test]

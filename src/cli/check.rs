@@ -1,14 +1,15 @@
 //! `hookonce check`: is the config right, and what does it mean? Everything that was left to a default is said.
 
-mod json;
 pub mod live;
 
-use crate::action::plan::{ActionPlan, Block, EnvEntry};
+use crate::action::plan::{ActionPlan, Block};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
-use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
-use crate::decide::field::FieldIx;
+use crate::config::words::{
+    change_text, env_name, group_text, identity_text, in_doubt_word, line, lines, redelivery_text, store_text,
+};
+use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
 use crate::decide::recipe;
-use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
+use crate::decide::source::{Keep, Makes, Respond, Route, Source};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
@@ -63,7 +64,7 @@ pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl W
             };
             writeln!(out, "{file} is fine{warnings}")?;
         }
-        Form::Json => writeln!(out, "{:#}", json::fine(&file, &config))?,
+        Form::Json => writeln!(out, "{:#}", shown::fine(&file, &config))?,
     }
     Ok(Verdict::Fine)
 }
@@ -89,7 +90,7 @@ fn warned(config: &Config, ink: Ink, out: &mut impl Write) -> io::Result<()> {
 fn problems_told(problems: &Problems, form: Form, out: &mut impl Write) -> io::Result<Verdict> {
     match form {
         Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
-        Form::Json => writeln!(out, "{:#}", json::wrong(problems))?,
+        Form::Json => writeln!(out, "{:#}", shown::wrong(problems))?,
     }
     Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
 }
@@ -111,15 +112,6 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
         source_text(config, source, out)?;
     }
     writeln!(out)
-}
-
-pub(super) fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
-    writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
-}
-
-/// A name once, then each text on a line of its own.
-pub(super) fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
-    texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
 }
 
 fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Result<()> {
@@ -187,13 +179,6 @@ fn may_words(may: May) -> &'static str {
     }
 }
 
-fn store_text(store: &StoreAddress) -> String {
-    match store {
-        StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
-        other => other.to_string(),
-    }
-}
-
 fn field_texts(source: &Source) -> Vec<String> {
     let width = source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
     source
@@ -227,31 +212,6 @@ fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
         texts.push(format!("{}{}", change_text(source, change), whence_text(whence)));
     }
     texts
-}
-
-pub(super) fn identity_text(source: &Source, identity: &Identity) -> String {
-    match identity {
-        Identity::Delivery => match &source.delivery {
-            Some(id) if id.signed => format!("the delivery id ({})", id.at),
-            Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
-            None => "the delivery id".to_owned(),
-        },
-        Identity::Body => "the body".to_owned(),
-        Identity::Named(fields) => names(source, fields),
-    }
-}
-
-pub(super) fn change_text(source: &Source, change: &Change) -> String {
-    let order = match change.order {
-        Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
-        None => "in the order of arrival".to_owned(),
-    };
-    format!("a change of {} to {}, {order}", names(source, &change.of), names(source, &change.to))
-}
-
-fn names(source: &Source, fields: &[FieldIx]) -> String {
-    let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
-    names.join(" + ")
 }
 
 fn whence_text(whence: Whence) -> &'static str {
@@ -290,43 +250,10 @@ fn block_texts(block: &Block) -> Vec<String> {
     texts
 }
 
-/// Only the name: a value may be anything.
-fn env_name(entry: &EnvEntry) -> &str {
-    match entry {
-        EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
-    }
-}
-
 fn retry_text(route: &Route) -> String {
     let retry = &route.retry;
     match retry.attempts {
         1 => "one attempt".to_owned(),
         n => format!("{n} attempts, waiting {} to {}", duration_text(retry.first), duration_text(retry.longest)),
-    }
-}
-
-fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
-    match in_doubt {
-        InDoubt::Retry => "retry",
-        InDoubt::Hold => "hold",
-    }
-}
-
-pub(super) fn redelivery_text(redelivery: Redelivery) -> String {
-    match redelivery {
-        Redelivery::Ignore => "ignore".to_owned(),
-        Redelivery::Retry { same_after, other_after } => format!(
-            "retry a dead event: the same delivery after {}, another after {}",
-            duration_text(same_after),
-            duration_text(other_after)
-        ),
-    }
-}
-
-pub(super) fn group_text(source: &Source, route: &Route) -> String {
-    match &route.group {
-        None => "none: events may overlap".to_owned(),
-        Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),
-        Some(Group::Fields(fields)) => format!("one at a time per {}", names(source, fields)),
     }
 }

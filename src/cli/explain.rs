@@ -1,28 +1,17 @@
 //! `hookonce explain`: why did it not run? A delivery is walked step by step, by the same code that judges and claims,
 //! without a server and without secrets. Nothing is believed and nothing is written.
 
-mod json;
-mod rebuilt;
-mod saved;
-mod stands;
-mod text;
-mod told;
-
 use super::check::Form;
 use crate::config::problem::Problems;
 use crate::config::{self, Config, Env, Secrets, StoreAddress};
-use crate::decide::nearest::nearest;
-use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
-use crate::store::Stored;
+use crate::explain::stands::{self, Known, Would};
+use crate::explain::told::Told;
+use crate::explain::{Answer, Cannot, json, saved, stored, text, walk};
 use crate::store::clock::Clock;
 use crate::store::open::{Use, open as open_store};
-use saved::Saved;
-use stands::{Known, Would};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
-use told::Told;
 
 /// What is to be explained, as asked on the command line.
 #[derive(clap::Args, Debug)]
@@ -51,27 +40,6 @@ impl Ask {
     }
 }
 
-/// What was found out; its number is the exit code.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Answer {
-    /// It would act.
-    Acts = 0,
-    /// It would not.
-    ActsNot = 1,
-    /// Nobody can say.
-    Unknown = 2,
-}
-
-/// Why nothing can be told, in a sentence, and what that means for the exit code.
-struct Cannot(String, Answer);
-
-impl From<String> for Cannot {
-    fn from(why: String) -> Self {
-        Self(why, Answer::Unknown)
-    }
-}
-
 /// Explains what is asked. What is wrong goes to standard error.
 pub fn explain(
     ask: &Ask,
@@ -82,7 +50,7 @@ pub fn explain(
 ) -> io::Result<Answer> {
     let all = match all(ask, explicit, env) {
         Ok(all) => all,
-        Err(Cannot(why, answer)) => {
+        Err(Cannot { why, answer, .. }) => {
             eprintln!("error: {}", why.trim_start_matches("error: "));
             return Ok(answer);
         }
@@ -110,16 +78,16 @@ fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Wo
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let store = runtime.block_on(open(ask, &config))?;
     let is_file = ask.what == "-" || Path::new(&ask.what).exists();
-    let mut deliveries =
-        if is_file { saved::read(&ask.what)? } else { vec![runtime.block_on(stored(&ask.what, &store, &config))?] };
-    let now = store.now();
+    let mut deliveries = if is_file {
+        saved::read(&ask.what)?
+    } else {
+        vec![runtime.block_on(stored(&ask.what, &store, &config.sources))?]
+    };
     let mut all = Vec::new();
     for delivery in &mut deliveries {
         delivery.replace(&given);
-        let (source, chosen) = choose(&config, ask.source.as_deref(), delivery)?;
-        let told = Told::walk(&source, chosen, delivery, &config, now);
-        let would = runtime.block_on(stands::would(&told, &store)).map_err(|error| error.to_string())?;
-        all.push((told, would));
+        let source = ask.source.as_deref();
+        all.push(runtime.block_on(walk(&config.sources, &config.elsewhere, source, delivery, &store))?);
     }
     Ok(all)
 }
@@ -148,66 +116,4 @@ async fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
     };
     let store = open_store(&address, Use::Look).await.map_err(|error| Cannot::from(error.to_string()))?;
     Ok(Known::Store(store, shown))
-}
-
-/// The delivery that made an event, put together again from what is kept of it.
-async fn stored(name: &str, known: &Known, config: &Config) -> Result<Saved, Cannot> {
-    let (store, path) = match known {
-        Known::Store(store, path) => (store, path),
-        Known::Nothing(why, _) => {
-            return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
-        }
-    };
-    let events = store.named(name.to_owned(), 2).await.map_err(|error| error.to_string())?;
-    let event = match events.as_slice() {
-        [event] => event,
-        [] => return Err(format!("there is no file {name}, and no event of that name in {path}").into()),
-        [one, other, ..] => {
-            let several =
-                format!("{name} names more than one event, such as {} and {}; write one of them", one.id, other.id);
-            return Err(several.into());
-        }
-    };
-    let Some(source) = config.sources.iter().find(|source| source.name == event.source) else {
-        return Err(
-            format!("event {} came through the source `{}`, which is not configured", event.id, event.source).into()
-        );
-    };
-    match store.payload(event.id).await.map_err(|error| error.to_string())? {
-        Stored::Whole(payload) => Ok(rebuilt::delivery(source, event, payload)),
-        Stored::Forgotten => Err(format!(
-            "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
-            event.id,
-            stands::words(event)
-        )
-        .into()),
-        Stored::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
-    }
-}
-
-/// Which source a delivery is for, and how that is known.
-fn choose(config: &Config, named: Option<&str>, delivery: &Saved) -> Result<(Arc<Source>, String), Cannot> {
-    let of = |source: &Arc<Source>| format!("{} ({})", source.name, source.path);
-    let all: Vec<_> = config.sources.iter().map(of).collect();
-    if let Some(name) = named.or(delivery.source.as_deref()) {
-        if let Some(source) = config.sources.iter().find(|source| &*source.name == name) {
-            return Ok((source.clone(), "named".into()));
-        }
-        let meant = nearest(name, config.sources.iter().map(|source| &*source.name));
-        let hint = meant.map_or_else(|| ".".into(), |meant| format!("; did you mean `{meant}`?"));
-        return Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into());
-    }
-    if let Some(path) = &delivery.path {
-        return match config.sources.iter().find(|source| *source.path == **path) {
-            Some(source) => Ok((source.clone(), format!("listens on {path}"))),
-            None => Err(Cannot(
-                format!("no source listens on {path}, so a node answers 404. Sources: {}", all.join(", ")),
-                Answer::ActsNot,
-            )),
-        };
-    }
-    match config.sources.as_slice() {
-        [only] => Ok((only.clone(), "the only one".into())),
-        _ => Err(format!("which source is it for? Say --source NAME: {}", all.join(", ")).into()),
-    }
 }

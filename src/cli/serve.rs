@@ -51,7 +51,7 @@ pub fn serve(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         tokio::select! {
-            end = run(&config, does, out) => end,
+            end = run(&config, does, env, out) => end,
             never = watch(&path) => match never {},
         }
     });
@@ -61,7 +61,7 @@ pub fn serve(
     end
 }
 
-async fn run(config: &Config, does: Does, out: &mut impl Write) -> io::Result<End> {
+async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let node = match Node::start_as(config, does, GuardProgram::default()).await {
         Ok(node) => node,
@@ -70,6 +70,7 @@ async fn run(config: &Config, does: Does, out: &mut impl Write) -> io::Result<En
             return Ok(End::Failed);
         }
     };
+    trace(&node, env);
     greet(config, &node, out)?;
     let end = tokio::select! {
         _ = term.recv() => End::Stopped,
@@ -89,8 +90,27 @@ async fn run(config: &Config, does: Does, out: &mut impl Write) -> io::Result<En
         }
     })
     .await;
+    #[cfg(feature = "otel")]
+    telemetry::trace::flush().await;
     telemetry::say(Level::Info, "stopped", &[]);
     Ok(end)
+}
+
+/// Sends traces where the environment says so.
+#[cfg(feature = "otel")]
+fn trace(node: &Node, env: Env<'_>) {
+    if let Some(to) = telemetry::trace::start(env, &node.dispatcher.node().0) {
+        telemetry::say(Level::Info, "traces", &[("to", &to)]);
+    }
+}
+
+/// Says when the environment asks for traces that this binary cannot send.
+#[cfg(not(feature = "otel"))]
+fn trace(_: &Node, env: Env<'_>) {
+    if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
+        let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
+        telemetry::say(Level::Warn, "traces", &[("why", why)]);
+    }
 }
 
 /// How often the config is looked at.

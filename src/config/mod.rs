@@ -22,9 +22,11 @@ mod run;
 pub mod schema;
 mod section;
 mod shape;
+pub mod shown;
 mod source;
 mod value;
 mod verify;
+pub mod words;
 
 pub use addresses::Addresses;
 pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
@@ -94,6 +96,10 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// Who may use it; empty only on loopback.
     pub tokens: Vec<Token>,
+    /// The admin ports of other nodes.
+    pub peers: Vec<String>,
+    /// The token they ask for.
+    pub peer_token: Option<Secret>,
 }
 
 /// A bearer token of the admin port.

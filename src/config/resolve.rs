@@ -2,9 +2,10 @@
 
 use super::keys::Part;
 use super::problem::{Complaints, Nature, Problems};
-use super::raw::{self, Node, Origin, Span, Table};
+use super::raw::{self, Node, Origin, Span, Table, Value};
 use super::section::Section;
 use super::{Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StoreAddress, Token, presets, shape};
+use crate::decide::limits;
 use crate::decide::source::Source;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -161,7 +162,7 @@ impl<'a> Resolver<'a> {
         let default = default();
         let Some(open) = self.open("store", node) else { return default };
         let stands_here = open.shown.is_none();
-        match StoreAddress::parse(&open.text, &self.base) {
+        match StoreAddress::parse(&open.text, self.base) {
             Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
                 self.found
                     .error("the password of `store` stands in the file")
@@ -180,7 +181,7 @@ impl<'a> Resolver<'a> {
     fn admin(&mut self, top: &Section<'_>, listen: SocketAddr) -> Admin {
         let Some(section) = top.section("admin", Part::Admin) else {
             self.apart(listen, ADMIN, top.place("listen"));
-            return Admin { listen: ADMIN, tokens: Vec::new() };
+            return Admin { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
         };
         let own = section.address("listen").unwrap_or(ADMIN);
         let at = if section.has("listen") { section.place("listen") } else { top.place("listen") };
@@ -210,7 +211,38 @@ impl<'a> Resolver<'a> {
                 .at(section.place("listen"), "not a loopback address")
                 .hint("add token = { env = \"HOOKONCE_ADMIN_TOKEN\" }, or listen on 127.0.0.1");
         }
-        Admin { listen: own, tokens }
+        let peers = self.peers(&section);
+        let peer_token = section.node("peer_token").and_then(|node| self.secret("peer_token", node));
+        Admin { listen: own, tokens, peers, peer_token }
+    }
+
+    /// Addresses of other nodes, each without a password and without a slash at its end.
+    fn peers(&mut self, section: &Section<'_>) -> Vec<String> {
+        let Some(Node { value: Value::List(list), at, .. }) = section.node("peers") else { return Vec::new() };
+        if list.len() > limits::PEERS_MAX {
+            self.found.error(format!("`peers` names more than {} nodes", limits::PEERS_MAX)).at(*at, "");
+        }
+        let mut peers = Vec::new();
+        for node in list {
+            let Some(text) = node.text() else { continue };
+            let plain = reqwest::Url::parse(text).ok().filter(|url| {
+                matches!(url.scheme(), "http" | "https")
+                    && url.username().is_empty()
+                    && url.password().is_none()
+                    && url.query().is_none()
+                    && url.fragment().is_none()
+            });
+            match plain {
+                Some(_) => peers.push(text.trim_end_matches('/').to_owned()),
+                None => {
+                    self.found
+                        .error("an entry of `peers` is no address of an admin port")
+                        .at(node.at, "expected one such as \"http://10.0.0.2:3143\"")
+                        .hint("a token for the peers goes into peer_token = { env = \"…\" }");
+                }
+            }
+        }
+        peers
     }
 
     fn tokens_differ(&mut self, tokens: &[Token], section: &Section<'_>) {

@@ -370,11 +370,12 @@ impl Cause {
         }
     }
 
+    /// Each of them.
+    pub const ALL: [Self; 5] = [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled];
+
     /// The cause of this word.
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Failed, Self::Rejected, Self::InDoubt, Self::Damaged, Self::Cancelled]
-            .into_iter()
-            .find(|c| c.word() == word)
+        Self::ALL.into_iter().find(|c| c.word() == word)
     }
 
     /// May a repeat bring it back? What is in doubt or damaged is left to a person: else `hold` would mean nothing.

@@ -1,38 +1,55 @@
 //! The port for people and their tools: look at events, replay, forget, watch. Its own port; on loopback by default.
 //!
-//! Who may: where tokens are set, a bearer of one of them. Without tokens only loopback is allowed by the config, and
-//! then `Host` must be a loopback name and `Origin`, if there is one, must be this port: a web page that somebody
-//! happens to have open is not a person.
+//! Who may is decided at the door (`door.rs`). What can be asked, and what is answered, stands in `openapi.json`.
 
+mod asked;
+pub mod door;
+mod live;
+mod many;
+pub(crate) mod overview;
 pub mod shown;
+mod told;
+mod turned_away;
 
+pub use asked::LIST_MAX;
+
+use super::body::BodiesInFlight;
 use super::ingest::Health;
-use crate::config::{Admin, May};
+use crate::config::{Admin, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
+use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Step};
-use crate::decide::id::Digest;
+use crate::decide::limits;
+use crate::decide::source::Source;
+use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
-use crate::store::{Advance, Listing, Removal, Store, StoreError, Stored};
+use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored};
+use crate::telemetry::meter::Asked as Looked;
+use asked::Asked;
 use axum::Json;
 use axum::Router;
-use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde_json::json;
-use std::collections::HashMap;
+use door::Sessions;
+use overview::Counted;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::sync::{Mutex, Semaphore};
 
-/// Events listed in one answer, unless asked for fewer.
-pub const LIST_MAX: usize = 500;
 /// Events listed where one name means several.
 pub const NAMESAKES_MAX: usize = 10;
 /// Batches forgotten in one call of the cron endpoint.
 pub const FORGET_BATCHES_MAX: usize = 200;
 
-/// What the admin port needs.
+/// Events an event took the place of, as they are told.
+const SUPERSEDES_MAX: usize = 16;
+
+/// What the admin port needs. Cheap to clone.
 #[derive(Clone)]
 pub struct Desk {
     /// Where events are.
@@ -43,24 +60,84 @@ pub struct Desk {
     pub admin: Arc<Admin>,
     /// Whether the node is well.
     pub health: Health,
+    sources: Arc<[Arc<Source>]>,
+    shown: Arc<Value>,
+    store_kind: &'static str,
+    flight: Arc<BodiesInFlight>,
+    sessions: Arc<Sessions>,
+    listeners: Arc<Semaphore>,
+    counted: Arc<Counted>,
+    peers: reqwest::Client,
+    started: tokio::time::Instant,
+    since: Arc<Mutex<Timestamp>>,
 }
 
-/// The routes of the admin port.
+impl Desk {
+    /// A desk for this config, whose webhooks arrive at `ingest` and whose people at `admin`.
+    pub fn new(
+        config: &Config,
+        (ingest, admin): (Option<SocketAddr>, SocketAddr),
+        dispatcher: Dispatcher,
+        health: Health,
+        flight: Arc<BodiesInFlight>,
+    ) -> Self {
+        let mut configured = config.admin.clone();
+        configured.listen = admin;
+        let peers = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
+        Self {
+            admin: Arc::new(configured),
+            sources: config.sources.clone().into(),
+            shown: Arc::new(told::sources(config, &dispatcher.node().0, ingest)),
+            store_kind: match config.store {
+                StoreAddress::Memory => "memory",
+                StoreAddress::Sqlite(_) => "sqlite",
+                StoreAddress::Postgres(_) => "postgres",
+                StoreAddress::Redis(_) => "redis",
+            },
+            flight,
+            sessions: Arc::default(),
+            listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
+            counted: Arc::default(),
+            peers: peers.unwrap_or_default(),
+            started: tokio::time::Instant::now(),
+            since: Arc::new(Mutex::new(health.store.now())),
+            store: health.store.clone(),
+            dispatcher,
+            health,
+        }
+    }
+}
+
+/// The routes of the admin port. What is added to it is closed as the rest is: see [`door`].
 pub fn router(desk: Desk) -> Router {
     let guarded = Router::new()
+        .route("/api/openapi.json", get(told::openapi))
+        .route("/api/overview", get(overview::overview))
         .route("/api/events", get(list))
         .route("/api/events/{event}", get(show).delete(remove))
+        .route("/api/events/{event}/body", get(body))
+        .route("/api/events/{event}/headers", get(headers))
         .route("/api/events/{event}/replay", post(replay))
         .route("/api/events/{event}/cancel", post(cancel))
+        .route("/api/replay", post(many::replay))
         .route("/api/forget", post(forget))
+        .route("/api/sources", get(told::configured))
+        .route("/api/explain", post(told::explain))
+        .route("/api/turned-away", get(turned_away::turned_away))
+        .route("/api/live", get(live::live))
         .route("/api/tail", get(tail))
-        .layer(from_fn_with_state(desk.clone(), admit));
+        .route("/metrics", get(told::metrics))
+        .layer(from_fn_with_state(desk.clone(), door::admit));
     Router::new()
         .route("/healthz", get(|| async { plain(&answer::fine()) }))
         .route("/readyz", get(|State(desk): State<Desk>| async move { plain(&desk.health.ready().await) }))
+        .route("/api/session", get(door::session))
+        .route("/login", post(door::login))
+        .route("/logout", post(door::logout))
         .merge(guarded)
         .merge(super::dashboard::router())
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "unknown_path") })
+        .layer(from_fn(door::close))
         .with_state(desk)
 }
 
@@ -73,83 +150,22 @@ fn refuse(status: StatusCode, reason: &str) -> Response {
     (status, Json(json!({ "status": "refused", "reason": reason }))).into_response()
 }
 
-/// Lets through who may do what they ask.
-async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    if desk.admin.tokens.is_empty() {
-        if !from_here(headers, desk.admin.listen.port()) {
-            return refuse(StatusCode::FORBIDDEN, "host_or_origin");
-        }
-        return next.run(request).await;
-    }
-    let Some(may) = bearer(headers).and_then(|token| rights(&desk.admin, token)) else {
-        return refuse(StatusCode::UNAUTHORIZED, "bad_token");
-    };
-    let forgets = request.uri().path() == "/api/forget";
-    let reads = request.method() == axum::http::Method::GET;
-    let allowed = match may {
-        May::All => true,
-        May::Read => reads,
-        May::Forget => forgets,
-    };
-    if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
-}
-
-/// What this token may do. Digests are compared, so that neither length nor beginning tells anything.
-fn rights(admin: &Admin, token: &str) -> Option<May> {
-    let given = Digest::of(token.as_bytes());
-    let same =
-        |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
-    admin.tokens.iter().find(|token| same(token.secret.expose())).map(|token| token.may)
-}
-
-/// The request names this machine, and does not come from somebody's page.
-fn from_here(headers: &HeaderMap, port: u16) -> bool {
-    let here = |authority: &str| {
-        let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
-        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
-    };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
-    host.is_some_and(here)
-        && origin.is_none_or(|origin| {
-            origin.strip_prefix("http://").is_some_and(|rest| rest.ends_with(&format!(":{port}")) && here(rest))
-        })
-}
-
 fn unavailable(error: &StoreError) -> Response {
-    let body = Json(json!({ "status": "unavailable", "reason": error.to_string() }));
+    busy(&error.to_string())
+}
+
+fn busy(why: &str) -> Response {
+    let body = Json(json!({ "status": "unavailable", "reason": why }));
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], body).into_response()
 }
 
-async fn list(State(desk): State<Desk>, Query(asked): Query<HashMap<String, String>>) -> Response {
-    let mut listing = Listing { limit: 100, ..Listing::default() };
-    for (name, value) in asked {
-        let understood = match name.as_str() {
-            "source" => listing.source.replace(value).is_none(),
-            "route" => listing.route.replace(value).is_none(),
-            "state" => {
-                ["waiting", "running", "done", "dead"].contains(&&*value) && listing.state.replace(value).is_none()
-            }
-            "before" => value.parse().map(|id| listing.before = Some(id)).is_ok(),
-            "limit" => value.parse().map(|limit: usize| listing.limit = limit.clamp(1, LIST_MAX)).is_ok(),
-            _ => false,
-        };
-        if !understood {
-            return refuse(StatusCode::BAD_REQUEST, &format!("{name} is not understood"));
-        }
-    }
-    match desk.store.list(listing).await {
-        Ok(events) => {
-            let next = events.last().map(|event| event.id);
-            Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response()
-        }
-        Err(error) => unavailable(&error),
-    }
+async fn list(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+    let listing = asked.page()?;
+    let begun = tokio::time::Instant::now();
+    let page = desk.store.page(listing).await;
+    desk.dispatcher.meter().asked(Looked::Look, begun.elapsed(), page.is_ok());
+    let Page { events, next } = page.map_err(|error| unavailable(&error))?;
+    Ok(Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response())
 }
 
 /// The one event of this name, or why not.
@@ -165,30 +181,77 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
 
 async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
-    match desk.store.story(event.id).await {
-        Ok(Some(story)) => Ok(Json(shown::story(&story, desk.store.now())).into_response()),
-        Ok(None) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
-        Err(error) => Err(unavailable(&error)),
-    }
+    let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
+    let story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
+    let before = Listing { superseded_by: Some(event.id), limit: SUPERSEDES_MAX, ..Listing::default() };
+    let before = desk.store.page(before).await.map_err(|error| unavailable(&error))?;
+    let mut told = shown::story(&story, desk.store.now());
+    told["supersedes"] = before.events.iter().map(|event| json!(event.id)).collect();
+    let source = desk.sources.iter().find(|source| source.name == event.source);
+    let words = source.map(|source| configured::identities(source)).unwrap_or_default();
+    let same = |word: &str| words.iter().find(|(same, _)| same == word).map_or(word, |(_, words)| words).to_owned();
+    let words = told["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    told["identities_in_words"] = words.map(|word| json!({ "same": word, "words": same(word) })).collect();
+    Ok(Json(told).into_response())
 }
 
-async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
-    let event = named(&desk, name).await?;
+/// Headers and body of the one event of this name, or why not.
+async fn payload(desk: &Desk, name: String) -> Result<(Event, Payload), Response> {
+    let event = named(desk, name).await?;
     match desk.store.payload(event.id).await {
-        Ok(Stored::Whole(_)) => Ok(step(&desk, &event, Step::Replay).await),
+        Ok(Stored::Whole(payload)) => Ok((event, payload)),
         Ok(Stored::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
         Ok(Stored::Damaged) => Err(refuse(StatusCode::CONFLICT, "its body is damaged")),
         Err(error) => Err(unavailable(&error)),
     }
 }
 
+/// A body is somebody else's text, and never anything but text.
+async fn body(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+    let (_, payload) = payload(&desk, name).await?;
+    // Copied: as it is, it would count among the bodies in flight until a slow reader has it.
+    let body = payload.body.to_vec();
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// The headers that are kept. What no field is read from was kept to be passed on, and is nobody's to see.
+async fn headers(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+    let (event, payload) = payload(&desk, name).await?;
+    let source = desk.sources.iter().find(|source| source.name == event.source);
+    let kept = payload.headers.iter().map(|(name, value)| {
+        let value = if shown::is_open(name, source.map(|source| &**source)) { value } else { shown::MASKED };
+        json!({ "name": name, "value": value })
+    });
+    Ok(Json(json!({ "headers": kept.collect::<Vec<_>>() })).into_response())
+}
+
+async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+    let event = named(&desk, name).await?;
+    match again(&desk, &event).await {
+        Ok(event) => Ok(Json(shown::event(&event)).into_response()),
+        Err(Ok((status, reason))) => Err(refuse(status, &reason)),
+        Err(Err(error)) => Err(unavailable(&error)),
+    }
+}
+
+/// Gives an event another life; or says why not, or that the store does not.
+async fn again(desk: &Desk, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
+    let not = |status, why: &str| Err(Ok((status, why.to_owned())));
+    match desk.store.payload(event.id).await.map_err(Err)? {
+        Stored::Whole(_) => {}
+        Stored::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),
+        Stored::Damaged => return not(StatusCode::CONFLICT, "its body is damaged"),
+    }
+    match desk.dispatcher.step(event, Step::Replay).await.map_err(Err)? {
+        Some(Advance::Written { event, .. }) => Ok(*event),
+        Some(Advance::Lost) => not(StatusCode::CONFLICT, "it changed meanwhile"),
+        None => not(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
+    }
+}
+
 async fn cancel(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     Ok(written(&event, desk.dispatcher.cancel(&event).await))
-}
-
-async fn step(desk: &Desk, event: &Event, step: Step) -> Response {
-    written(event, desk.dispatcher.step(event, step).await)
 }
 
 /// What came of a step, for who asked for it.
@@ -235,38 +298,4 @@ async fn tail(State(desk): State<Desk>) -> Response {
     let draining = desk.health.draining.clone();
     let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining);
     Sse::new(news).keep_alive(KeepAlive::default()).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(host: Option<&str>, origin: Option<&str>, expected: bool) {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
-            if let Some(value) = value {
-                headers.insert(name, value.parse().expect("a header"));
-            }
-        }
-        assert_eq!(from_here(&headers, 3143), expected, "{host:?} {origin:?}");
-    }
-
-    #[test]
-    fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_let_in() {
-        for host in ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143"] {
-            check(Some(host), None, true);
-            check(Some(host), Some("http://localhost:3143"), true);
-            check(Some(host), Some("http://127.0.0.1:3143"), true);
-        }
-        let strange = ["evil.example:3143", "evil.example", "127.0.0.1.evil.example:3143", "localhost:80", ""];
-        for host in strange {
-            check(Some(host), None, false);
-        }
-        check(None, None, false);
-        for origin in
-            ["https://evil.example", "http://localhost", "http://localhost:80", "null", "", "http://evil.example:3143"]
-        {
-            check(Some("localhost:3143"), Some(origin), false);
-        }
-    }
 }

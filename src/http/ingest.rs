@@ -93,7 +93,7 @@ impl Ingest {
         let verdict = if reply.status == 503 { Verdict::Unavailable } else { Verdict::Refused };
         let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
         let (status, path) = (reply.status, path.map(str::to_owned));
-        self.gateway.meter().turned_away(Heard { status, path, reason, ..heard });
+        self.gateway.meter().turned_away(Heard { path, status, reason, ..heard });
         if reply.headers.iter().any(|(name, _)| name == "connection") { reply } else { closing(reply) }
     }
 

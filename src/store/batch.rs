@@ -58,6 +58,7 @@ impl Batcher {
             tokio::spawn(feed_claims(store.clone(), claim_jobs.clone(), meter.clone()));
             tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone()));
         }
+        drop(store);
         Self { claims, advances, meter }
     }
 

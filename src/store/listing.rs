@@ -134,7 +134,7 @@ impl Listing {
 
 impl Census {
     /// Of a store that can only list.
-    pub(super) fn listed<'a>(store: &'a (impl Store + ?Sized)) -> Answer<'a, Self> {
+    pub(super) fn listed(store: &(impl Store + ?Sized)) -> Answer<'_, Self> {
         Box::pin(async move {
             let mut census = Self::default();
             for state in ["waiting", "running", "done", "dead"] {

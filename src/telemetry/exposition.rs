@@ -20,6 +20,8 @@ pub struct Gauges {
     pub oldest: Option<f64>,
     /// Seconds since the node started.
     pub uptime: f64,
+    /// Who looks on.
+    pub listeners: usize,
     /// Spans that could not be sent.
     pub spans_dropped: u64,
 }
@@ -55,6 +57,7 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     if let Some(oldest) = gauges.oldest {
         page.line(&[], oldest);
     }
+    page.one("listeners", "gauge", "Who follows what happens, at /api/live.", gauges.listeners);
     page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
     page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);
     page.text

@@ -43,7 +43,8 @@ pub enum Count {
 const OWN: usize = 12;
 
 impl Count {
-    pub(super) fn place(self) -> usize {
+    /// Its place in a list of counts.
+    pub fn place(self) -> usize {
         match self {
             Self::Delivery(verdict) => verdict as usize,
             Self::Done => 6,
@@ -107,6 +108,11 @@ impl SourceMeter {
         if let Some(count) = self.counts.get(count.place()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn delivery(&self, verdict: Verdict, at: Timestamp) {
+        self.add(Count::Delivery(verdict));
+        self.last_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
     /// Its last delivery, whatever came of it.
@@ -264,25 +270,18 @@ impl Meter {
 
     /// Counts a delivery, and remembers it if it was turned away.
     pub fn turned_away(&self, heard: Heard) {
-        match &heard.source {
-            Some(name) => {
-                let source = self.source(name);
-                self.count(source, heard.verdict, heard.at);
-                self.tell(|| heard.clone());
-                if matches!(heard.verdict, Verdict::Refused | Verdict::Ignored) {
-                    source.turned_away.push(heard);
-                }
-            }
-            None => {
-                self.tell(|| heard.clone());
-                self.nowhere.push(heard);
-            }
+        self.tell(|| heard.clone());
+        let Some(name) = &heard.source else { return self.nowhere.push(heard) };
+        let source = self.source(name);
+        source.delivery(heard.verdict, heard.at);
+        if matches!(heard.verdict, Verdict::Refused | Verdict::Ignored) {
+            source.turned_away.push(heard);
         }
     }
 
     /// Counts a delivery of which something came.
     pub fn delivery(&self, source: &str, verdict: Verdict, at: Timestamp, heard: impl FnOnce() -> Heard) {
-        self.count(self.source(source), verdict, at);
+        self.source(source).delivery(verdict, at);
         self.tell(heard);
     }
 
@@ -291,11 +290,6 @@ impl Meter {
         let meter = self.source(source);
         let at = meter.same.iter().position(|word| word == same.word()).unwrap_or(meter.same.len() - 1);
         meter.add(Count::Same(at));
-    }
-
-    fn count(&self, source: &SourceMeter, verdict: Verdict, at: Timestamp) {
-        source.add(Count::Delivery(verdict));
-        source.last_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
     fn tell(&self, heard: impl FnOnce() -> Heard) {
@@ -403,7 +397,9 @@ mod tests {
     #[test]
     fn a_histogram_says_how_many_were_at_most_each_bound() {
         let histogram = Histogram::new([1, 10, 100]);
-        [1, 2, 10, 11, 1000].into_iter().for_each(|value| histogram.add(value));
+        for value in [1, 2, 10, 11, 1000] {
+            histogram.add(value);
+        }
         assert_eq!(histogram.read(), (vec![1, 3, 4], 5, 1024));
         assert_eq!((histogram.share(0.5), histogram.share(0.99)), (Some(10), None));
         assert_eq!(Histogram::new([1]).share(0.5), None);

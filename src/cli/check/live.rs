@@ -46,9 +46,9 @@ pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl W
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
         Form::Json => {
-            let mut told = super::json::fine(&file, &config);
+            let mut told = crate::config::shown::fine(&file, &config);
             told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
-            told["live"] = all.iter().map(super::json::tried).collect();
+            told["live"] = all.iter().map(json).collect();
             writeln!(out, "{told:#}")?;
         }
         Form::Text(ink) => {
@@ -233,4 +233,13 @@ fn executable(program: &str, dir: &Dir, path: &str) -> Result<String, (String, S
         Some(file) => Ok(file.display().to_string()),
         None => wrong("it is in no folder of PATH", format!("install it, or add its folder to PATH ({path})")),
     }
+}
+
+/// One thing that was tried.
+fn json(tried: &Tried) -> serde_json::Value {
+    let (ok, (words, hint)) = match &tried.found {
+        Ok(words) => (true, (words.as_str(), "")),
+        Err((why, hint)) => (false, (why.as_str(), hint.as_str())),
+    };
+    serde_json::json!({ "what": tried.what, "name": tried.name, "ok": ok, "words": words, "hint": hint })
 }

@@ -3,10 +3,12 @@
 use crate::action::Chunk;
 use crate::decide::claim::Same;
 use crate::decide::event::{Event, How, State};
-use crate::decide::field::Value as Field;
+use crate::decide::field::{Place, Value as Field};
+use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::store::standing::standing;
 use crate::store::{Sighting, Story};
+use crate::telemetry::heard::Heard;
 use axum::response::sse;
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -90,6 +92,47 @@ pub fn story(story: &Story, now: Timestamp) -> Value {
     shown
 }
 
+/// What stands in place of what is nobody's to see.
+pub const MASKED: &str = "•••";
+
+/// May the value of this kept header be shown? Only if it is needed to read the body, or if a field is read from it
+/// anyway; what proves who somebody is, never.
+pub fn is_open(name: &str, source: Option<&Source>) -> bool {
+    let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
+        || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
+    let read = |source: &Source| source.fields.iter().any(|field| field.at == Place::Header(name.into()));
+    !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
+}
+
+/// A delivery that was turned away.
+pub fn turned_away(heard: &Heard, node: &str) -> Value {
+    json!({
+        "at": heard.at,
+        "node": node,
+        "source": heard.source.as_deref(),
+        "path": heard.path,
+        "verdict": heard.verdict.word(),
+        "status": heard.status,
+        "reason": heard.reason.as_deref().unwrap_or(""),
+        "why": heard.why,
+        "delivery": heard.delivery,
+        "bytes": heard.bytes,
+    })
+}
+
+/// A delivery, whatever came of it.
+pub fn heard(heard: &Heard, node: &str) -> Value {
+    let mut shown = turned_away(heard, node);
+    shown["event"] = json!(heard.event);
+    shown["same"] = json!(heard.same);
+    shown
+}
+
+/// A piece of output.
+pub fn chunk(chunk: &Chunk) -> Value {
+    json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) })
+}
+
 /// Its keys' identities, and the change it stands for, which has a register instead of a key.
 fn identities(story: &Story) -> Vec<Same> {
     let change = story.event.change.map(|_| Same::Change).filter(|change| !story.identities.contains(change));
@@ -118,9 +161,7 @@ pub(super) fn news(
                 Err(RecvError::Closed) => return None,
             },
             heard = ears.output.recv() => match heard {
-                Ok(chunk) => {
-                    said("output", &json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) }))
-                }
+                Ok(one) => said("output", &chunk(&one)),
                 Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
                 Err(RecvError::Closed) => return None,
             },
@@ -129,6 +170,6 @@ pub(super) fn news(
     })
 }
 
-fn said(kind: &str, data: &Value) -> sse::Event {
+pub(super) fn said(kind: &str, data: &Value) -> sse::Event {
     sse::Event::default().event(kind).data(data.to_string())
 }

@@ -127,10 +127,10 @@ pub(super) fn questions(db: &Connection, listing: &Listing) -> Result<Vec<Questi
     }
     let Some(led) = led else { return Ok(vec![question(listing, None)]) };
     let (name, value) = &listing.fields[led];
-    Ok(meanings(value).into_iter().map(|meaning| question(listing, Some((led, name, meaning)))).collect())
+    Ok(meanings(value).into_iter().map(|meaning| question(listing, Some(&(led, name, meaning)))).collect())
 }
 
-fn question(listing: &Listing, field: Option<(usize, &str, Value)>) -> Question {
+fn question(listing: &Listing, field: Option<&(usize, &str, Value)>) -> Question {
     let mut asked = Question { lead: Vec::new(), aside: Vec::new(), lead_values: Vec::new(), aside_values: Vec::new() };
     let (least, before) = listing.ids();
     if let Some(before) = before {
@@ -143,13 +143,13 @@ fn question(listing: &Listing, field: Option<(usize, &str, Value)>) -> Question 
     let mut led = true;
     if let Some(successor) = listing.superseded_by {
         asked.lead("superseded_by = ?", successor.0.to_vec());
-    } else if let Some((_, name, meaning)) = &field {
+    } else if let Some((_, name, meaning)) = field {
         asked.lead(&format!("{} = ?", quoted(name)), meaning.clone());
     } else {
         led = false;
     }
     let dead = listing.state.as_deref() == Some("dead")
-        || (listing.state.is_none() && listing.cause.as_deref().is_some_and(|word| is_cause(word)));
+        || (listing.state.is_none() && listing.cause.as_deref().is_some_and(is_cause));
     match listing.state.as_deref() {
         _ if dead && !led => (asked.lead.push("state = 'dead'".into()), led = true).1,
         Some(state @ ("waiting" | "running")) => {
@@ -181,7 +181,7 @@ fn question(listing: &Listing, field: Option<(usize, &str, Value)>) -> Question 
         asked.aside("received_at < ?", [Value::from(until.0)]);
     }
     for (at, (name, value)) in listing.fields.iter().enumerate() {
-        if field.as_ref().is_none_or(|(led, ..)| *led != at) {
+        if field.is_none_or(|(led, ..)| *led != at) {
             inside(&mut asked, name, value);
         }
     }

@@ -1,7 +1,7 @@
 //! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
 
 use super::saved::Saved;
-use crate::config::{Config, Elsewhere};
+use crate::config::Elsewhere;
 use crate::decide::answer;
 use crate::decide::delivery::{Delivery, Header};
 use crate::decide::field::{Found, Slot};
@@ -14,48 +14,48 @@ use crate::decide::time::Timestamp;
 use std::sync::Arc;
 
 /// A delivery that was walked.
-pub(super) struct Told {
+pub struct Told {
     /// What it is called.
-    pub(super) from: String,
+    pub from: String,
     /// How many bytes its body has.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// What was not in the file, and is taken for granted.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// The source it is for.
-    pub(super) source: Arc<Source>,
+    pub source: Arc<Source>,
     /// How that is known.
-    pub(super) chosen: String,
+    pub chosen: String,
     /// What is known of its signature.
-    pub(super) signature: Signature,
+    pub signature: Signature,
     /// What the header that names the kind says.
-    pub(super) kind: Option<String>,
+    pub kind: Option<String>,
     /// What was found of each field, in the order of their declaration; `None`: nobody came to look.
-    pub(super) fields: Option<Vec<Slot>>,
+    pub fields: Option<Vec<Slot>>,
     /// `require`, where it was asked.
-    pub(super) require: Option<Asked>,
+    pub require: Option<Asked>,
     /// `when`, where it was asked.
-    pub(super) when: Option<Asked>,
+    pub when: Option<Asked>,
     /// The routes that were asked.
-    pub(super) routes: Vec<Asked>,
+    pub routes: Vec<Asked>,
     /// How the walk ended.
-    pub(super) verdict: Verdict,
+    pub verdict: Verdict,
 }
 
 /// A filter that was asked.
-pub(super) struct Asked {
+pub struct Asked {
     /// Of a route: its name.
-    pub(super) name: String,
+    pub name: String,
     /// As it is written; `None`: there is none, so everything is let through.
-    pub(super) text: Option<String>,
+    pub text: Option<String>,
     /// Did it let the delivery through?
-    pub(super) holds: bool,
+    pub holds: bool,
     /// Each of its terms.
-    pub(super) terms: Vec<Term>,
+    pub terms: Vec<Term>,
 }
 
 /// What is known of a signature.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Signature {
+pub enum Signature {
     /// This source verifies nothing.
     None,
     /// Not checked, because of this.
@@ -81,14 +81,14 @@ impl Asked {
 
 impl Told {
     /// Walks a delivery. What the store knows is another question.
-    pub(super) fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, config: &Config, now: Timestamp) -> Self {
+    pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Timestamp) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
         let delivery = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
         let mut told = Self {
             from: saved.from.clone(),
             bytes: saved.body.len(),
             notes: saved.notes.clone(),
-            signature: signature(source, &delivery, config),
+            signature: signature(source, &delivery, elsewhere),
             source: source.clone(),
             chosen,
             kind: None,
@@ -127,18 +127,18 @@ impl Told {
     }
 
     /// The route that lets it through.
-    pub(super) fn route(&self) -> Option<&Arc<Route>> {
+    pub fn route(&self) -> Option<&Arc<Route>> {
         let asked = self.routes.iter().find(|route| route.holds)?;
         self.source.routes.iter().find(|route| *route.name == *asked.name)
     }
 
     /// The first step of all: no sender is heard for longer than this.
-    pub(super) fn is_too_large(&self) -> bool {
+    pub fn is_too_large(&self) -> bool {
         self.bytes > self.source.body_max
     }
 
     /// Why it is refused: the status, the word, and what more there is to say.
-    pub(super) fn refused(&self) -> Option<(u16, String)> {
+    pub fn refused(&self) -> Option<(u16, String)> {
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
         }
@@ -165,7 +165,7 @@ fn ids() -> impl FnMut() -> EventId {
 }
 
 /// Checks what can be checked here. Without a secret, or without a signature, nothing can.
-fn signature(source: &Source, delivery: &Delivery<'_>, config: &Config) -> Signature {
+fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[Elsewhere]) -> Signature {
     let headers = source.verify.signature_headers();
     if headers.is_empty() {
         return Signature::None;
@@ -175,7 +175,7 @@ fn signature(source: &Source, delivery: &Delivery<'_>, config: &Config) -> Signa
     }
     if !source.verify.has_secret() {
         let its = |value: &&Elsewhere| value.source.as_ref() == Some(&source.name) && value.what == "secret";
-        let lack = config.elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
+        let lack = elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
         return Signature::Unchecked(lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()));
     }
     // A file has its time too: what was right when it was sent is not wrong now.

@@ -9,33 +9,33 @@ use std::io::{self, Read as _};
 const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 
 /// A saved delivery.
-pub(super) struct Saved {
+pub struct Saved {
     /// What it is called: a file, and which of several it is in it.
-    pub(super) from: String,
+    pub from: String,
     /// The path it was sent to, where that is known.
-    pub(super) path: Option<String>,
+    pub path: Option<String>,
     /// What stood behind the `?`.
-    pub(super) query: String,
+    pub query: String,
     /// Names in lower case.
-    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub headers: Vec<(String, Vec<u8>)>,
     /// The bytes.
-    pub(super) body: Bytes,
+    pub body: Bytes,
     /// Its source, where that is known.
-    pub(super) source: Option<String>,
+    pub source: Option<String>,
     /// What was not in the file, and is taken for granted.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Saved {
     /// These headers in place of those of the same name.
-    pub(super) fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
+    pub fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
         self.headers.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
         self.headers.extend_from_slice(headers);
     }
 }
 
 /// Reads the deliveries in a file, or on standard input.
-pub(super) fn read(what: &str) -> Result<Vec<Saved>, String> {
+pub fn read(what: &str) -> Result<Vec<Saved>, String> {
     let name = if what == "-" { "standard input" } else { what };
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => format!("{name} is a folder; name the file with the saved delivery"),
@@ -58,7 +58,7 @@ pub(super) fn read(what: &str) -> Result<Vec<Saved>, String> {
 }
 
 /// `Name: value`, as it is given on the command line.
-pub(super) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
+pub fn header(text: &str) -> Result<(String, Vec<u8>), String> {
     match text.split_once(':') {
         Some((name, value)) if is_token(name.trim()) => {
             Ok((name.trim().to_ascii_lowercase(), value.trim().as_bytes().to_vec()))
@@ -67,7 +67,8 @@ pub(super) fn header(text: &str) -> Result<(String, Vec<u8>), String> {
     }
 }
 
-fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
+/// The deliveries in what was saved under this name.
+pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
     if let Some(one) = line(&bytes) {
         return Ok(vec![Saved { from: name.to_owned(), ..one }]);
     }

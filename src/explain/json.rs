@@ -9,7 +9,7 @@ use crate::decide::judge::Verdict;
 use serde_json::{Value, json};
 
 /// One delivery.
-pub(super) fn explained(told: &Told, would: &Would) -> Value {
+pub fn explained(told: &Told, would: &Would) -> Value {
     let events = match &told.verdict {
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],

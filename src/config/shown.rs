@@ -1,16 +1,16 @@
-//! The same for programs. Secrets, and URLs that may hold one, are not in it.
+//! What a config means, for programs. Secrets, and URLs that may hold one, are not in it.
 
-use super::live::Tried;
-use super::{env_name, in_doubt_word, store_text};
+use super::problem::{Level, Problem, Problems};
+use super::words::{change_text, env_name, identity_text, in_doubt_word, store_text};
+use super::{Config, May, Whence, duration_text};
 use crate::action::plan::{ActionPlan, Block, CommandLine};
-use crate::config::problem::{Level, Problem, Problems};
-use crate::config::{Config, May, Whence, duration_text};
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
 use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
 use serde_json::{Value, json};
 
-pub(super) fn fine(file: &str, config: &Config) -> Value {
+/// A config that is right.
+pub fn fine(file: &str, config: &Config) -> Value {
     json!({
         "status": "fine",
         "file": file,
@@ -23,23 +23,16 @@ pub(super) fn fine(file: &str, config: &Config) -> Value {
                 May::Forget => "forget",
                 May::All => "all",
             }).collect::<Vec<_>>(),
+            "peers": config.admin.peers,
         },
         "sources": config.sources.iter().map(|s| source(config, s)).collect::<Vec<_>>(),
         "problems": problems(&config.warnings),
     })
 }
 
-pub(super) fn wrong(all: &Problems) -> Value {
+/// One that is not.
+pub fn wrong(all: &Problems) -> Value {
     json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
-}
-
-/// One thing that was tried.
-pub(super) fn tried(tried: &Tried) -> Value {
-    let (ok, (words, hint)) = match &tried.found {
-        Ok(words) => (true, (words.as_str(), "")),
-        Err((why, hint)) => (false, (why.as_str(), hint.as_str())),
-    };
-    json!({ "what": tried.what, "name": tried.name, "ok": ok, "words": words, "hint": hint })
 }
 
 fn problems(list: &[Problem]) -> Vec<Value> {
@@ -57,7 +50,8 @@ fn problems(list: &[Problem]) -> Vec<Value> {
     list.iter().map(one).collect()
 }
 
-fn source(config: &Config, source: &Source) -> Value {
+/// One source as resolved.
+pub fn source(config: &Config, source: &Source) -> Value {
     let notes = config.notes.get(&source.name);
     let fields: Vec<_> = source
         .fields
@@ -164,6 +158,18 @@ fn block(block: &Block) -> Value {
         "timeout": duration_text(block.timeout),
         "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
     })
+}
+
+/// What makes two deliveries of a source the same event, in words, each with the word it is known by.
+pub fn identities(source: &Source) -> Vec<(String, String)> {
+    let word = |identity: &Identity| match identity {
+        Identity::Delivery => "delivery".to_owned(),
+        Identity::Body => "body".to_owned(),
+        Identity::Named(fields) => names(source, fields).join("+"),
+    };
+    let per = source.once.per.iter().map(|identity| (word(identity), identity_text(source, identity)));
+    let change = source.once.change.as_ref().map(|change| ("change".to_owned(), change_text(source, change)));
+    per.chain(change).collect()
 }
 
 fn identity_json(source: &Source, identity: &Identity) -> Value {

@@ -12,7 +12,7 @@ use crate::store::{Store, StoreError};
 use std::sync::Arc;
 
 /// What is known of the past.
-pub(super) enum Known {
+pub enum Known {
     /// All of it: this store, and how it is named.
     Store(Arc<dyn Store>, String),
     /// Nothing, because of this; and the time.
@@ -21,7 +21,7 @@ pub(super) enum Known {
 
 impl Known {
     /// The store's clock, or ours.
-    pub(super) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         match self {
             Self::Store(store, _) => store.now(),
             Self::Nothing(_, now) => *now,
@@ -30,7 +30,7 @@ impl Known {
 }
 
 /// What would come of a delivery.
-pub(super) enum Would {
+pub enum Would {
     /// It is refused: the status, and why.
     BeRefused(u16, String),
     /// It is not for us, because of this.
@@ -40,7 +40,7 @@ pub(super) enum Would {
 }
 
 /// What would come of one event.
-pub(super) enum Came {
+pub enum Came {
     /// It is new, and runs.
     New,
     /// It is new, and waits for its group's slot.
@@ -58,7 +58,7 @@ pub(super) enum Came {
 }
 
 /// What would come of this delivery.
-pub(super) async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
+pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(Would::BeRefused(status, why));
     }
@@ -89,7 +89,7 @@ pub(super) async fn would(told: &Told, known: &Known) -> Result<Would, StoreErro
 }
 
 /// Would anything be done?
-pub(super) fn answer(would: &Would) -> Answer {
+pub fn answer(would: &Would) -> Answer {
     let Would::Be(all, _) = would else { return Answer::ActsNot };
     let one = |came: &Came| match came {
         Came::New | Came::Parked | Came::Duplicate(_, _, _, Repeat::Rearms) => Answer::Acts,
@@ -100,7 +100,7 @@ pub(super) fn answer(would: &Would) -> Answer {
 }
 
 /// How an event stands, in words.
-pub(super) fn words(event: &Event) -> String {
+pub fn words(event: &Event) -> String {
     match &event.state {
         State::Waiting { due: Some(due) } => format!("waiting, due {due}"),
         State::Waiting { due: None } => "waiting for its group's slot".into(),

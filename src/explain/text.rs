@@ -2,7 +2,7 @@
 
 use super::stands::{Came, Would, words};
 use super::told::{Asked, Signature, Told};
-use crate::cli::check::{change_text, group_text, identity_text, line, lines, redelivery_text};
+use crate::config::words::{change_text, group_text, identity_text, line, lines, redelivery_text};
 use crate::decide::claim::{New, Repeat};
 use crate::decide::field::{Slot, Value};
 use crate::decide::filter::Term;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 const SHOWN_MAX: usize = 80;
 
 /// Says what each step saw, and what would come of it.
-pub(super) fn explained(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
+pub fn explained(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
     line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
     lines(out, "", "note", &told.notes)?;
     line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
@@ -45,7 +45,7 @@ fn signature(signature: &Signature) -> String {
 }
 
 /// A field's value, or what stands for it.
-pub(super) fn value(value: &Value) -> String {
+pub fn value(value: &Value) -> String {
     match value {
         Value::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
             Some((end, _)) => format!("{:?}…", &text[..end]),

@@ -1,0 +1,89 @@
+//! What a config means, in words for people: for `check`, `explain` and the port for people.
+
+use super::{StoreAddress, duration_text};
+use crate::action::plan::EnvEntry;
+use crate::decide::field::FieldIx;
+use crate::decide::source::{Change, Group, Identity, InDoubt, Redelivery, Route, Source};
+use std::io::{self, Write};
+
+/// One line: a name, and a text beside it.
+pub fn line(out: &mut impl Write, indent: &str, name: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", format!("{indent}{name:<11}{text}").trim_end())
+}
+
+/// A name once, then each text on a line of its own.
+pub fn lines(out: &mut impl Write, indent: &str, name: &str, texts: &[String]) -> io::Result<()> {
+    texts.iter().enumerate().try_for_each(|(i, text)| line(out, indent, if i == 0 { name } else { "" }, text))
+}
+
+/// Where events are kept.
+pub fn store_text(store: &StoreAddress) -> String {
+    match store {
+        StoreAddress::Memory => "memory: (forgotten when the node ends)".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What makes two deliveries the same event.
+pub fn identity_text(source: &Source, identity: &Identity) -> String {
+    match identity {
+        Identity::Delivery => match &source.delivery {
+            Some(id) if id.signed => format!("the delivery id ({})", id.at),
+            Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
+            None => "the delivery id".to_owned(),
+        },
+        Identity::Body => "the body".to_owned(),
+        Identity::Named(fields) => names(source, fields),
+    }
+}
+
+/// The same of a change.
+pub fn change_text(source: &Source, change: &Change) -> String {
+    let order = match change.order {
+        Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
+        None => "in the order of arrival".to_owned(),
+    };
+    format!("a change of {} to {}, {order}", names(source, &change.of), names(source, &change.to))
+}
+
+/// The names of fields taken together.
+pub fn names(source: &Source, fields: &[FieldIx]) -> String {
+    let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
+    names.join(" + ")
+}
+
+/// Only the name: a value may be anything.
+pub fn env_name(entry: &EnvEntry) -> &str {
+    match entry {
+        EnvEntry::Pass(name) | EnvEntry::Set(name, _) => name,
+    }
+}
+
+/// The word for it.
+pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
+    match in_doubt {
+        InDoubt::Retry => "retry",
+        InDoubt::Hold => "hold",
+    }
+}
+
+/// What a repeat of a dead event does.
+pub fn redelivery_text(redelivery: Redelivery) -> String {
+    match redelivery {
+        Redelivery::Ignore => "ignore".to_owned(),
+        Redelivery::Retry { same_after, other_after } => format!(
+            "retry a dead event: the same delivery after {}, another after {}",
+            duration_text(same_after),
+            duration_text(other_after)
+        ),
+    }
+}
+
+/// Which events must not overlap.
+pub fn group_text(source: &Source, route: &Route) -> String {
+    match &route.group {
+        None => "none: events may overlap".to_owned(),
+        Some(Group::Fixed(name)) => format!("{name:?}, one at a time"),
+        Some(Group::Fields(fields)) => format!("one at a time per {}", names(source, fields)),
+    }
+}

@@ -1,0 +1,158 @@
+//! Why did it not run? A delivery is walked step by step, by the same code that judges and claims, without secrets if
+//! need be. Nothing is believed and nothing is written. `hookonce explain` and the port for people both ask here.
+
+pub mod json;
+mod rebuilt;
+pub mod saved;
+pub mod stands;
+pub mod text;
+pub mod told;
+
+use crate::config::Elsewhere;
+use crate::decide::nearest::nearest;
+use crate::decide::source::Source;
+use crate::store::{StoreError, Stored};
+use saved::Saved;
+use stands::{Known, Would};
+use std::sync::Arc;
+use told::Told;
+
+/// What was found out; its number is the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Answer {
+    /// It would act.
+    Acts = 0,
+    /// It would not.
+    ActsNot = 1,
+    /// Nobody can say.
+    Unknown = 2,
+}
+
+/// Why nothing can be told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cannot {
+    /// In a sentence.
+    pub why: String,
+    /// What that means for the exit code.
+    pub answer: Answer,
+    /// What is missing.
+    pub lack: Lack,
+}
+
+/// What is missing to tell anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// What was given cannot be read, or not all that is needed was given.
+    Input,
+    /// There is no such event.
+    Unknown,
+    /// There are several.
+    Several,
+    /// Its body is no longer kept.
+    Forgotten,
+    /// The store does not answer.
+    Store,
+}
+
+impl Cannot {
+    fn of(lack: Lack, why: String) -> Self {
+        Self { why, answer: Answer::Unknown, lack }
+    }
+}
+
+impl From<String> for Cannot {
+    fn from(why: String) -> Self {
+        Self::of(Lack::Input, why)
+    }
+}
+
+impl From<StoreError> for Cannot {
+    fn from(error: StoreError) -> Self {
+        Self::of(Lack::Store, error.to_string())
+    }
+}
+
+/// One delivery, walked, and what would come of it.
+pub async fn walk(
+    sources: &[Arc<Source>],
+    elsewhere: &[Elsewhere],
+    named: Option<&str>,
+    delivery: &Saved,
+    known: &Known,
+) -> Result<(Told, Would), Cannot> {
+    let (source, chosen) = choose(sources, named, delivery)?;
+    let told = Told::walk(&source, chosen, delivery, elsewhere, known.now());
+    let would = stands::would(&told, known).await?;
+    Ok((told, would))
+}
+
+/// The delivery that made an event, put together again from what is kept of it.
+pub async fn stored(name: &str, known: &Known, sources: &[Arc<Source>]) -> Result<Saved, Cannot> {
+    let (store, path) = match known {
+        Known::Store(store, path) => (store, path),
+        Known::Nothing(why, _) => {
+            return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
+        }
+    };
+    let events = store.named(name.to_owned(), 2).await?;
+    let event = match events.as_slice() {
+        [event] => event,
+        [] => {
+            return Err(Cannot::of(
+                Lack::Unknown,
+                format!("there is no file {name}, and no event of that name in {path}"),
+            ));
+        }
+        [one, other, ..] => {
+            let several =
+                format!("{name} names more than one event, such as {} and {}; write one of them", one.id, other.id);
+            return Err(Cannot::of(Lack::Several, several));
+        }
+    };
+    let Some(source) = sources.iter().find(|source| source.name == event.source) else {
+        return Err(
+            format!("event {} came through the source `{}`, which is not configured", event.id, event.source).into()
+        );
+    };
+    match store.payload(event.id).await? {
+        Stored::Whole(payload) => Ok(rebuilt::delivery(source, event, payload)),
+        Stored::Forgotten => Err(Cannot::of(
+            Lack::Forgotten,
+            format!(
+                "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
+                event.id,
+                stands::words(event)
+            ),
+        )),
+        Stored::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
+    }
+}
+
+/// Which source a delivery is for, and how that is known.
+pub fn choose(sources: &[Arc<Source>], named: Option<&str>, delivery: &Saved) -> Result<(Arc<Source>, String), Cannot> {
+    let of = |source: &Arc<Source>| format!("{} ({})", source.name, source.path);
+    let all: Vec<_> = sources.iter().map(of).collect();
+    if let Some(name) = named.or(delivery.source.as_deref()) {
+        if let Some(source) = sources.iter().find(|source| &*source.name == name) {
+            return Ok((source.clone(), "named".into()));
+        }
+        let meant = nearest(name, sources.iter().map(|source| &*source.name));
+        let hint = meant.map_or_else(|| ".".into(), |meant| format!("; did you mean `{meant}`?"));
+        return Err(format!("there is no source `{name}`{hint} Sources: {}", all.join(", ")).into());
+    }
+    if let Some(path) = &delivery.path {
+        return match sources.iter().find(|source| *source.path == **path) {
+            Some(source) => Ok((source.clone(), format!("listens on {path}"))),
+            None => Err(Cannot {
+                why: format!("no source listens on {path}, so a node answers 404. Sources: {}", all.join(", ")),
+                answer: Answer::ActsNot,
+                lack: Lack::Input,
+            }),
+        };
+    }
+    match sources {
+        [only] => Ok((only.clone(), "the only one".into())),
+        _ => Err(format!("which source is it for? Say --source NAME: {}", all.join(", ")).into()),
+    }
+}

@@ -1,0 +1,138 @@
+//! What is asked for behind the `?`. What is not understood is refused by name: a filter that was misspelt must not
+//! list everything.
+
+use super::refuse;
+use crate::decide::event::Cause;
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use crate::store::Listing;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+
+/// Events listed in one answer, unless asked for fewer.
+pub const LIST_MAX: usize = 500;
+/// The same, unless asked for more.
+const LIST_USUAL: usize = 100;
+/// Characters to search for.
+const TEXT_CHARS_MAX: usize = 200;
+/// The states, by their words.
+const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
+/// The ways in which an event is done.
+const HOWS: [&str; 3] = ["acted", "recorded", "superseded"];
+
+/// Names and values behind the `?`, each name once.
+pub(super) struct Asked(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Asked {
+    type Rejection = Misread;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Misread> {
+        let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let Query(pairs) = read.map_err(|_| Misread("the query cannot be read".into()))?;
+        let twice =
+            pairs.iter().enumerate().find(|(at, (name, _))| pairs[..*at].iter().any(|(other, _)| other == name));
+        match twice {
+            Some((_, (name, _))) => Err(Misread(format!("{name} is asked twice"))),
+            None => Ok(Self(pairs)),
+        }
+    }
+}
+
+impl Asked {
+    /// Takes the value of this name.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(other, _)| other == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Takes one of these words.
+    pub(super) fn word(&mut self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, Misread> {
+        let Some(given) = self.take(name) else { return Ok(None) };
+        words.iter().find(|word| **word == given).copied().map(Some).ok_or_else(|| misread(name))
+    }
+
+    /// Takes a flag, which is there as `1` or not at all.
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Misread> {
+        self.word(name, &["1"]).map(|flag| flag.is_some())
+    }
+
+    /// Takes what can be parsed.
+    pub(super) fn parsed<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Misread> {
+        let Some(given) = self.take(name) else { return Ok(None) };
+        parse(&given).map(Some).ok_or_else(|| misread(name))
+    }
+
+    /// Takes a limit.
+    pub(super) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, Misread> {
+        let limit = self.parsed("limit", |text| text.parse().ok().filter(|limit| (1..=most).contains(limit)))?;
+        Ok(limit.unwrap_or(usual))
+    }
+
+    /// Takes a text that is not empty.
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Misread> {
+        self.parsed(name, |text| Some(text.to_owned()).filter(|text| !text.is_empty()))
+    }
+
+    /// Nothing else was asked.
+    pub(super) fn end(self) -> Result<(), Misread> {
+        self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
+    }
+
+    /// Takes what chooses events.
+    pub(super) fn filter(&mut self) -> Result<Listing, Misread> {
+        let causes = [&HOWS[..], &Cause::ALL.map(Cause::word)].concat();
+        let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
+        let mut listing = Listing {
+            source: self.text("source")?,
+            route: self.text("route")?,
+            state: self.word("state", &STATES)?.map(str::to_owned),
+            cause: self.word("cause", &causes)?.map(str::to_owned),
+            since: self.parsed("since", Timestamp::parse)?,
+            until: self.parsed("until", Timestamp::parse)?,
+            text: self.parsed("text", short)?,
+            ..Listing::default()
+        };
+        let mut at = 0;
+        while at < self.0.len() {
+            let field = self.0[at].0.strip_prefix("field.").filter(|name| !name.is_empty()).map(str::to_owned);
+            match field {
+                Some(name) => listing.fields.push((name, self.0.remove(at).1)),
+                None => at += 1,
+            }
+        }
+        if listing.fields.len() > limits::FIELDS_MAX {
+            return Err(Misread("too many fields".into()));
+        }
+        Ok(listing)
+    }
+
+    /// Takes one page of events, and nothing else.
+    pub(super) fn page(mut self) -> Result<Listing, Misread> {
+        let listing = self.filter()?;
+        let before = self.parsed("before", |text| text.parse().ok())?;
+        let limit = self.limit(LIST_USUAL, LIST_MAX)?;
+        self.end()?;
+        Ok(Listing { before, limit, ..listing })
+    }
+}
+
+fn misread(name: &str) -> Misread {
+    Misread(format!("{name} is not understood"))
+}
+
+/// What is wrong with a question.
+pub(super) struct Misread(String);
+
+impl IntoResponse for Misread {
+    fn into_response(self) -> Response {
+        refuse(StatusCode::BAD_REQUEST, &self.0)
+    }
+}
+
+impl From<Misread> for Response {
+    fn from(misread: Misread) -> Self {
+        misread.into_response()
+    }
+}

@@ -1,0 +1,395 @@
+//! Who may come in. On loopback without tokens: this machine, and no page but our own. Where tokens are set: who shows
+//! one, in a header or once at the login, which gives a session in a cookie.
+//!
+//! A cookie is sent by a browser whoever asks it to, so a request that changes something and comes with one must also
+//! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
+//! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
+
+use super::{Desk, refuse};
+use crate::config::{Admin, May};
+use crate::decide::id::Digest;
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
+
+/// What a request with a cookie that changes something must carry, with any value.
+pub const PAGE_HEADER: &str = "hookonce-page";
+const COOKIE: &str = "hookonce";
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Says of every answer how little a browser may do with it.
+pub(super) async fn close(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// How it is known who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Loopback,
+    Token,
+    Cookie(Timestamp),
+}
+
+/// Who asks: what they may do, and how that is known. `None`: nobody we know.
+type Who = Option<(May, By)>;
+
+/// The sessions of one node. They end with it.
+#[derive(Debug, Default)]
+pub struct Sessions(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    /// By the digest of what the cookie holds.
+    open: HashMap<Digest, Session>,
+    failed: Option<(Instant, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    may: May,
+    ends: Instant,
+    ends_at: Timestamp,
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session; what its cookie holds is nowhere else.
+    fn open(&self, may: May, at: Timestamp, now: Instant) -> (String, Timestamp) {
+        let mut secret = [0; 32];
+        aws_lc_rs::rand::fill(&mut secret).expect("the system has random bytes");
+        let secret = hex::encode(secret);
+        let (ends, ends_at) = (now + limits::SESSION_TIME, at + limits::SESSION_TIME);
+        let mut book = self.lock();
+        book.open.retain(|_, session| session.ends > now);
+        if book.open.len() >= limits::SESSIONS_MAX {
+            let oldest = book.open.iter().min_by_key(|(_, session)| session.ends).map(|(id, _)| *id);
+            oldest.and_then(|id| book.open.remove(&id));
+        }
+        book.open.insert(Digest::of(secret.as_bytes()), Session { may, ends, ends_at });
+        (secret, ends_at)
+    }
+
+    fn find(&self, secret: &str, now: Instant) -> Option<Session> {
+        let session = self.lock().open.get(&Digest::of(secret.as_bytes())).copied();
+        session.filter(|session| session.ends > now)
+    }
+
+    fn close(&self, secret: &str) {
+        self.lock().open.remove(&Digest::of(secret.as_bytes()));
+    }
+
+    /// May somebody try a token? For how long not, if not.
+    fn barred(&self, now: Instant) -> Option<u64> {
+        let book = self.lock();
+        let (since, failed) = book.failed?;
+        let over = since + std::time::Duration::from_mins(1);
+        let left = over.checked_duration_since(now)?;
+        (failed >= limits::LOGINS_FAILED_MAX).then(|| left.as_secs() + 1)
+    }
+
+    fn failed(&self, now: Instant) {
+        let mut book = self.lock();
+        let minute = std::time::Duration::from_mins(1);
+        book.failed = match book.failed {
+            Some((since, failed)) if now < since + minute => Some((since, failed + 1)),
+            _ => Some((now, 1)),
+        };
+    }
+}
+
+/// Lets through who may do what they ask.
+pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
+    let (who, headers) = match who(&desk, request.headers()) {
+        Ok(who) => (who, request.headers()),
+        Err(why) => return refuse(StatusCode::FORBIDDEN, why),
+    };
+    let Some((may, by)) = who else { return refuse(StatusCode::UNAUTHORIZED, "bad_token") };
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if matches!(by, By::Cookie(_)) && !reads && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER)) {
+        return refuse(StatusCode::FORBIDDEN, "cross_site");
+    }
+    let allowed = match (may, request.uri().path()) {
+        (May::All, _) => true,
+        (May::Read, path) => reads || path == "/api/explain",
+        (May::Forget, path) => !reads && path == "/api/forget",
+    };
+    if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
+}
+
+fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, &'static str> {
+    if desk.admin.tokens.is_empty() {
+        let here = from_here(headers, desk.admin.listen.port());
+        return if here { Ok(Some((May::All, By::Loopback))) } else { Err("host_or_origin") };
+    }
+    if let Some(token) = bearer(headers) {
+        return Ok(rights(&desk.admin, token).map(|may| (may, By::Token)));
+    }
+    if !same_origin(headers, false) {
+        return Err("cross_site");
+    }
+    let session = cookie(headers).and_then(|secret| desk.sessions.find(secret, Instant::now()));
+    Ok(session.map(|session| (session.may, By::Cookie(session.ends_at))))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut each = all.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+    each.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+}
+
+/// What this token may do. Digests are compared, so that neither length nor beginning tells anything.
+fn rights(admin: &Admin, token: &str) -> Option<May> {
+    let given = Digest::of(token.as_bytes());
+    let same =
+        |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
+    admin.tokens.iter().find(|token| same(token.secret.expose())).map(|token| token.may)
+}
+
+/// Does the page that asks come from the address that is asked? Where there is no `Origin`: only if there need not be.
+fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    match headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("")) {
+        None => !needed,
+        Some(origin) => {
+            let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            authority.is_some() && authority == host
+        }
+    }
+}
+
+/// The request names this machine, and does not come from somebody's page.
+fn from_here(headers: &HeaderMap, port: u16) -> bool {
+    let here = |authority: &str| {
+        let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
+        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+    host.is_some_and(here)
+        && origin.is_none_or(|origin| {
+            origin.strip_prefix("http://").is_some_and(|rest| rest.ends_with(&format!(":{port}")) && here(rest))
+        })
+}
+
+/// Who am I, and what may I do? Answered to everybody; a stranger may do nothing.
+pub(super) async fn session(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+    match who(&desk, &headers) {
+        Ok(who) => Json(told(&desk, who)).into_response(),
+        Err(why) => refuse(StatusCode::FORBIDDEN, why),
+    }
+}
+
+fn told(desk: &Desk, who: Who) -> Value {
+    let (may, by, expires_at) = match who {
+        None => (None, None, None),
+        Some((may, By::Loopback)) => (Some(may), Some("loopback"), None),
+        Some((may, By::Token)) => (Some(may), Some("token"), None),
+        Some((may, By::Cookie(ends))) => (Some(may), Some("cookie"), Some(ends)),
+    };
+    json!({
+        "needs_login": !desk.admin.tokens.is_empty(),
+        "may": may.map(|may| match may { May::Read => "read", May::Forget => "forget", May::All => "all" }),
+        "by": by,
+        "header": PAGE_HEADER,
+        "expires_at": expires_at,
+        "node": desk.dispatcher.node().to_string(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Trades a token for a session.
+pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let json = wants_json(&parts.headers);
+    let turn_back = |status: StatusCode, reason: &str| match (json, status) {
+        (false, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => go(&format!("/login?failed={reason}")),
+        _ => refuse(status, reason),
+    };
+    if desk.admin.tokens.is_empty() {
+        if !from_here(&parts.headers, desk.admin.listen.port()) {
+            return refuse(StatusCode::FORBIDDEN, "host_or_origin");
+        }
+        return refuse(StatusCode::BAD_REQUEST, "no token is set, so there is nothing to log in to");
+    }
+    if !same_origin(&parts.headers, false) {
+        return refuse(StatusCode::FORBIDDEN, "cross_site");
+    }
+    let token = match given(&parts.headers, body).await {
+        Ok(token) => token,
+        Err(refusal) => return refusal,
+    };
+    if let Some(left) = desk.sessions.barred(Instant::now()) {
+        let mut response = turn_back(StatusCode::TOO_MANY_REQUESTS, "too_many");
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(left));
+        return response;
+    }
+    let Some(may) = rights(&desk.admin, &token) else {
+        desk.sessions.failed(Instant::now());
+        return turn_back(StatusCode::UNAUTHORIZED, "bad_token");
+    };
+    let (secret, ends_at) = desk.sessions.open(may, desk.store.now(), Instant::now());
+    let age = limits::SESSION_TIME.as_secs();
+    let cookie = format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
+    let session = || Json(told(&desk, Some((may, By::Cookie(ends_at))))).into_response();
+    let response = if json { session() } else { go("/") };
+    with_cookie(response, &cookie)
+}
+
+/// Ends a session. Nobody is harmed by having to log in again, yet only our own page may ask for it.
+pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+    if !same_origin(&headers, false) {
+        return refuse(StatusCode::FORBIDDEN, "cross_site");
+    }
+    if let Some(secret) = cookie(&headers) {
+        desk.sessions.close(secret);
+    }
+    let response = if wants_json(&headers) { Json(json!({ "status": "ok" })).into_response() } else { go("/login") };
+    with_cookie(response, &format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    !accepts.contains("text/html")
+}
+
+fn go(to: &str) -> Response {
+    let to = HeaderValue::try_from(to).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
+}
+
+fn with_cookie(mut response: Response, cookie: &str) -> Response {
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The token in a form or in JSON, and nothing else.
+async fn given(headers: &HeaderMap, body: Body) -> Result<String, Response> {
+    let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
+    let bytes = axum::body::to_bytes(body, limits::ADMIN_BODY_BYTES_MAX).await.map_err(|_| wrong("too_large"))?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let pairs: Vec<(String, String)> = match kind.split(';').next().unwrap_or("").trim() {
+        "application/x-www-form-urlencoded" => {
+            let form = std::str::from_utf8(&bytes).ok().and_then(|form| format!("/?{form}").parse().ok());
+            let read = form.and_then(|form| Query::<Vec<_>>::try_from_uri(&form).ok());
+            read.ok_or_else(|| wrong("malformed"))?.0
+        }
+        "application/json" => {
+            let all: HashMap<String, String> = serde_json::from_slice(&bytes).map_err(|_| wrong("malformed"))?;
+            all.into_iter().collect()
+        }
+        _ => return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type")),
+    };
+    match pairs.as_slice() {
+        [(name, token)] if name == "token" && !token.is_empty() => Ok(token.clone()),
+        _ => Err(wrong("expected a token, and nothing else")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(HeaderName, Option<&str>)]) -> HeaderMap {
+        let given =
+            all.iter().filter_map(|(name, value)| Some((name.clone(), value.as_ref()?.parse().expect("a header"))));
+        given.collect()
+    }
+
+    fn check(host: Option<&str>, origin: Option<&str>, expected: bool) {
+        let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
+        assert_eq!(from_here(&headers, 3143), expected, "{host:?} {origin:?}");
+    }
+
+    #[test]
+    fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_let_in() {
+        for host in ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143"] {
+            check(Some(host), None, true);
+            check(Some(host), Some("http://localhost:3143"), true);
+            check(Some(host), Some("http://127.0.0.1:3143"), true);
+        }
+        let strange = ["evil.example:3143", "evil.example", "127.0.0.1.evil.example:3143", "localhost:80", ""];
+        for host in strange {
+            check(Some(host), None, false);
+        }
+        check(None, None, false);
+        for origin in
+            ["https://evil.example", "http://localhost", "http://localhost:80", "null", "", "http://evil.example:3143"]
+        {
+            check(Some("localhost:3143"), Some(origin), false);
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_address_is_another_page() {
+        let same = |host: Option<&str>, origin: Option<&str>, needed| {
+            same_origin(&headers(&[(header::HOST, host), (header::ORIGIN, origin)]), needed)
+        };
+        assert!(same(Some("hooks.example:3143"), Some("http://hooks.example:3143"), true));
+        assert!(same(Some("hooks.example"), Some("https://hooks.example"), true));
+        assert!(same(Some("hooks.example"), None, false) && !same(Some("hooks.example"), None, true));
+        for origin in
+            ["null", "", "hooks.example", "http://evil.example", "http://hooks.example.evil", "ftp://hooks.example"]
+        {
+            assert!(!same(Some("hooks.example"), Some(origin), false), "{origin}");
+        }
+        assert!(!same(None, Some("http://hooks.example"), false));
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let given = headers(&[(header::COOKIE, Some("a=b; hookonce=ab12 ; c=d"))]);
+        assert_eq!(cookie(&given), Some("ab12"));
+        assert_eq!(cookie(&headers(&[(header::COOKIE, Some("nothookonce=1"))])), None);
+    }
+
+    #[test]
+    fn a_session_ends_and_the_oldest_gives_way_and_wrong_tokens_bar_the_door_for_a_minute() {
+        let (sessions, start) = (Sessions::default(), Instant::now());
+        let later = |seconds| start + std::time::Duration::from_secs(seconds);
+        let (first, _) = sessions.open(May::Read, Timestamp(0), start);
+        assert_eq!(sessions.find(&first, start).map(|session| session.may), Some(May::Read));
+        let now = later(1);
+        let rest: Vec<_> = (0..limits::SESSIONS_MAX).map(|_| sessions.open(May::All, Timestamp(0), now).0).collect();
+        assert!(sessions.find(&first, now).is_none() && sessions.find(&rest[0], now).is_some());
+        sessions.close(&rest[0]);
+        assert!(sessions.find(&rest[0], now).is_none() && sessions.find("", now).is_none());
+        for _ in 0..limits::LOGINS_FAILED_MAX {
+            assert_eq!(sessions.barred(now), None);
+            sessions.failed(now);
+        }
+        assert_eq!(sessions.barred(now), Some(61));
+        assert_eq!(sessions.barred(later(62)), None);
+        assert!(sessions.find(&rest[1], now + limits::SESSION_TIME).is_none());
+    }
+}

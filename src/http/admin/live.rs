@@ -1,0 +1,162 @@
+//! What happens, as it happens: server-sent events. Who reads too slowly is told so and let go: what they show is old,
+//! and they know where to read it anew.
+
+use super::asked::Asked;
+use super::{Desk, busy, shown};
+use crate::action::Chunk;
+use crate::decide::event::Event;
+use crate::decide::id::EventId;
+use crate::store::Listing;
+use crate::telemetry::heard::Heard;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response, sse};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+/// How long a reader waits before it comes back.
+const RETRY: Duration = Duration::from_secs(2);
+/// Events of a source that are known to be its own, so that their output is.
+const KNOWN_MAX: usize = 4096;
+
+/// Follows what happens.
+pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked: Asked) -> Result<Response, Response> {
+    let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
+    let output = asked.word("output", &["0", "1"])? != Some("0");
+    asked.end()?;
+    let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
+        return Err(busy("too many look on already"));
+    };
+    let (news, chunks, heard) = (desk.dispatcher.news(), desk.dispatcher.output(), desk.dispatcher.meter().listen());
+    let mut wanted = Wanted { source, event, output, known: HashSet::new() };
+    // What runs already writes output too.
+    if let (Some(source), true) = (&wanted.source, output) {
+        let (source, state) = (Some(source.clone()), Some("running".to_owned()));
+        let running = Listing { source, state, limit: super::LIST_MAX, ..Listing::default() };
+        let running = desk.store.list(running).await.unwrap_or_default();
+        wanted.known.extend(running.iter().map(|event| event.id));
+    }
+    let draining = desk.health.draining.clone();
+    let came_back = headers.contains_key("last-event-id");
+    let next = if came_back { Next::Missed } else { Next::Hello };
+    let ears = Ears { desk, news, chunks, heard, draining, wanted, next, _place: place };
+    Ok(Sse::new(follow(ears)).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// What a reader wants to hear.
+struct Wanted {
+    source: Option<String>,
+    event: Option<EventId>,
+    output: bool,
+    known: HashSet<EventId>,
+}
+
+impl Wanted {
+    fn state(&mut self, event: &Event) -> bool {
+        let of_source = self.source.as_deref().is_none_or(|source| *source == *event.source);
+        if of_source && self.source.is_some() && self.output {
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            self.known.insert(event.id);
+        }
+        of_source && self.event.is_none_or(|wanted| wanted == event.id)
+    }
+
+    fn heard(&self, heard: &Heard) -> bool {
+        self.source.as_deref().is_none_or(|source| heard.source.as_deref() == Some(source))
+            && self.event.is_none_or(|wanted| heard.event == Some(wanted))
+    }
+
+    fn chunk(&self, chunk: &Chunk) -> bool {
+        self.output
+            && (self.source.is_none() || self.known.contains(&chunk.event))
+            && self.event.is_none_or(|wanted| wanted == chunk.event)
+    }
+}
+
+/// What is said next, before anything is heard.
+enum Next {
+    /// How long to wait before coming back.
+    Hello,
+    /// That something was missed.
+    Missed,
+    /// What happens.
+    News,
+    /// Nothing more.
+    End,
+}
+
+struct Ears {
+    desk: Desk,
+    news: Receiver<Event>,
+    chunks: Receiver<Chunk>,
+    heard: Receiver<Heard>,
+    draining: CancellationToken,
+    wanted: Wanted,
+    next: Next,
+    _place: OwnedSemaphorePermit,
+}
+
+fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    unfold(ears, |mut ears| async move {
+        let said = match ears.next {
+            Next::End => return None,
+            Next::Hello => sse::Event::default().retry(RETRY).comment("from now on"),
+            Next::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
+            Next::News => ears.hear().await?,
+        };
+        if !matches!(ears.next, Next::End) {
+            ears.next = Next::News;
+        }
+        Some((Ok(said), ears))
+    })
+}
+
+impl Ears {
+    /// The next that is wanted; `None`: the node stops.
+    async fn hear(&mut self) -> Option<sse::Event> {
+        loop {
+            let missed = tokio::select! {
+                () = self.draining.cancelled() => return None,
+                heard = self.news.recv() => match heard {
+                    Ok(event) if self.wanted.state(&event) => return Some(self.say("state", &shown::event(&event))),
+                    Ok(_) => continue,
+                    Err(error) => error,
+                },
+                heard = self.heard.recv() => match heard {
+                    Ok(heard) if self.wanted.heard(&heard) => {
+                        let node = self.desk.dispatcher.node().to_string();
+                        return Some(self.say("delivery", &shown::heard(&heard, &node)));
+                    }
+                    Ok(_) => continue,
+                    Err(error) => error,
+                },
+                chunk = self.chunks.recv() => match chunk {
+                    Ok(chunk) if self.wanted.chunk(&chunk) => return Some(self.say("output", &shown::chunk(&chunk))),
+                    Ok(_) => continue,
+                    Err(error) => error,
+                },
+            };
+            match missed {
+                RecvError::Closed => return None,
+                RecvError::Lagged(missed) => {
+                    self.next = Next::End;
+                    return Some(self.say("missed", &json!({ "missed": missed })));
+                }
+            }
+        }
+    }
+
+    fn say(&self, kind: &str, data: &Value) -> sse::Event {
+        shown::said(kind, data).id(self.desk.store.now().0.to_string())
+    }
+}

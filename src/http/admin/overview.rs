@@ -1,0 +1,223 @@
+//! How things are, at a glance. What this node counted over time is in its memory; what the store holds is counted by
+//! the store, at most once a second however many look.
+
+use super::asked::Asked;
+use super::{Desk, shown};
+use crate::decide::event::State as Stands;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::{Census, Listing, Store, StoreError};
+use crate::telemetry::heard::Verdict;
+use crate::telemetry::meter::{Asked as Call, Count, Meter, OUTCOMES};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// How long a count of the store's events stands.
+const COUNT_STANDS: Duration = Duration::from_secs(1);
+/// How long the store may take to count.
+const COUNT_TIME: Duration = Duration::from_secs(2);
+/// Events read back from the store at the start, for the series.
+const READ_BACK_MAX: usize = 20_000;
+/// As far back as that.
+const READ_BACK: Duration = Duration::from_hours(24);
+/// How long it may take.
+const READ_BACK_TIME: Duration = Duration::from_secs(10);
+/// Read at once.
+const READ_BACK_PAGE: usize = 500;
+
+/// The windows: their names, how many points they have, and how long each is.
+const WINDOWS: [(&str, usize, Duration); 3] =
+    [("1h", 60, Duration::from_mins(1)), ("24h", 96, Duration::from_mins(15)), ("7d", 84, Duration::from_hours(2))];
+
+/// The last count of the store's events.
+#[derive(Default)]
+pub(crate) struct Counted(Mutex<Option<(Instant, Counting)>>);
+
+/// A count, or why there is none, and how long it took.
+type Counting = (Result<Arc<Census>, String>, Duration);
+
+impl Counted {
+    /// The store's events, counted now or a moment ago.
+    pub(super) async fn census(&self, store: &dyn Store, meter: &Meter) -> Counting {
+        let mut last = self.0.lock().await;
+        if let Some((at, count)) = &*last
+            && at.elapsed() < COUNT_STANDS
+        {
+            return count.clone();
+        }
+        let asked = Instant::now();
+        let census = match timeout(COUNT_TIME, store.census()).await {
+            Ok(census) => census.map(Arc::new).map_err(|error: StoreError| error.to_string()),
+            Err(_) => Err("the store took too long".to_owned()),
+        };
+        let took = asked.elapsed();
+        meter.asked(Call::Look, took, census.is_ok());
+        *last = Some((Instant::now(), (census.clone(), took)));
+        (census, took)
+    }
+}
+
+/// Looks every second at what was counted, and first reads back what the store knows of the last day: events that were
+/// made and that ended. Deliveries that made none are known to nobody after a restart.
+pub(crate) async fn keep_series(desk: Desk) {
+    let read = timeout(READ_BACK_TIME, read_back(&desk)).await;
+    if let Ok(Ok(since)) = read {
+        *desk.since.lock().await = since;
+    }
+    loop {
+        desk.dispatcher.meter().look(desk.store.now());
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            () = desk.health.draining.cancelled() => return,
+        }
+    }
+}
+
+async fn read_back(desk: &Desk) -> Result<Timestamp, StoreError> {
+    let (meter, start) = (desk.dispatcher.meter(), *desk.since.lock().await);
+    let from = start - READ_BACK;
+    let mut listing = Listing { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..Listing::default() };
+    let (mut read, mut back_to) = (0, start);
+    loop {
+        let page = desk.store.page(listing.clone()).await?;
+        for event in &page.events {
+            back_to = back_to.min(event.received_at);
+            meter.remember(&event.source, Count::Delivery(Verdict::Accepted), event.received_at);
+            let count = match event.state {
+                Stands::Done { .. } => Count::Done,
+                Stands::Dead { .. } => Count::Dead,
+                Stands::Waiting { .. } | Stands::Running { .. } => continue,
+            };
+            meter.remember(&event.source, count, event.state.ended().unwrap_or(start).min(start));
+        }
+        read += page.events.len();
+        match page.next {
+            None => return Ok(from),
+            Some(_) if read >= READ_BACK_MAX => return Ok(back_to),
+            next => listing.before = next,
+        }
+    }
+}
+
+/// The overview.
+pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
+    let window = asked.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
+    asked.end()?;
+    let (name, points, step) = WINDOWS.into_iter().find(|(name, ..)| *name == window).unwrap_or(WINDOWS[0]);
+    let meter = desk.dispatcher.meter();
+    let now = desk.store.now();
+    meter.look(now);
+    let length = i64::try_from(step.as_micros()).unwrap_or(1);
+    let end = Timestamp((now.0.div_euclid(length) + 1) * length);
+    let from = Timestamp(end.0 - length * i64::try_from(points).unwrap_or(0));
+    let all: Vec<_> = (0..meter.sources.len()).map(|at| meter.counted(at, from, step, points)).collect();
+    let (census, took) = desk.counted.census(&*desk.store, meter).await;
+    let counts = Counts { meter, all: &all };
+    let mut told = json!({
+        "window": name,
+        "from": from,
+        "to": now,
+        "step": step.as_secs(),
+        "node": desk.dispatcher.node().to_string(),
+        "since": *desk.since.lock().await,
+        "deliveries": counts.deliveries(None),
+        "duplicates": counts.duplicates(),
+        "attempts": OUTCOMES.iter().enumerate()
+            .map(|(at, word)| ((*word).to_owned(), json!(counts.sum(None, Count::Attempt(at)))))
+            .collect::<Map<_, _>>(),
+        "ended": { "done": counts.sum(None, Count::Done), "dead": counts.sum(None, Count::Dead) },
+        "series": counts.series(from, length, points),
+        "sources": counts.sources(),
+        "saved": {
+            "window": counts.sum(None, Count::Delivery(Verdict::Duplicate)) + counts.sum(None, Count::Delivery(Verdict::Stale)),
+            "kept": census.as_ref().ok().and_then(|census| census.duplicates),
+        },
+    });
+    told["store"] = json!({
+        "kind": desk.store_kind,
+        "ok": census.is_ok(),
+        "why": census.as_ref().err(),
+        "answered_in": took.as_secs_f64() * 1000.0,
+        "claim_p50": meter.claims_below(0.5),
+        "claim_p99": meter.claims_below(0.99),
+    });
+    let census = census.ok();
+    told["events"] = match &census {
+        Some(c) => {
+            json!({ "waiting": c.waiting, "running": c.running, "done": c.done, "dead": c.dead, "capped": c.capped })
+        }
+        None => json!({ "waiting": 0, "running": 0, "done": 0, "dead": 0, "capped": true }),
+    };
+    told["oldest_waiting"] = json!(census.as_ref().and_then(|census| census.oldest.as_ref()).map(shown::event));
+    Ok(Json(told).into_response())
+}
+
+/// What was counted in a window: of each source, of each point, each count.
+struct Counts<'a> {
+    meter: &'a Meter,
+    all: &'a [Vec<Vec<u64>>],
+}
+
+impl Counts<'_> {
+    fn sum(&self, source: Option<usize>, count: Count) -> u64 {
+        let place = count.place();
+        let chosen = self.all.iter().enumerate().filter(|(at, _)| source.is_none_or(|source| source == *at));
+        chosen.flat_map(|(_, points)| points).filter_map(|counts| counts.get(place)).sum()
+    }
+
+    fn deliveries(&self, source: Option<usize>) -> Map<String, Value> {
+        let one = |verdict: Verdict| (verdict.word().to_owned(), self.sum(source, Count::Delivery(verdict)).into());
+        Verdict::ALL.map(one).into_iter().collect()
+    }
+
+    fn duplicates(&self) -> Map<String, Value> {
+        let mut all = Map::new();
+        for (at, source) in self.meter.sources.iter().enumerate() {
+            for (same, word) in source.same.iter().enumerate() {
+                let more = self.sum(Some(at), Count::Same(same));
+                let sum = all.get(word).and_then(Value::as_u64).unwrap_or(0) + more;
+                if sum > 0 {
+                    all.insert(word.clone(), sum.into());
+                }
+            }
+        }
+        all
+    }
+
+    fn series(&self, from: Timestamp, length: i64, points: usize) -> Value {
+        let at = |point: usize| Timestamp(from.0 + length * i64::try_from(point).unwrap_or(0));
+        let mut series = json!({ "at": (0..points).map(at).collect::<Vec<_>>() });
+        let over = |counts: &[Count]| {
+            let one = |point: usize| {
+                let each = self.all.iter().filter_map(|points| points.get(point));
+                each.map(|sums| counts.iter().filter_map(|count| sums.get(count.place())).sum::<u64>()).sum::<u64>()
+            };
+            (0..points).map(one).collect::<Vec<_>>()
+        };
+        for verdict in Verdict::ALL {
+            series[verdict.word()] = json!(over(&[Count::Delivery(verdict)]));
+        }
+        series["done"] = json!(over(&[Count::Done]));
+        series["dead"] = json!(over(&[Count::Dead]));
+        series["failed"] = json!(over(&[Count::Attempt(1), Count::Attempt(2), Count::Attempt(3)]));
+        series
+    }
+
+    fn sources(&self) -> Vec<Value> {
+        let named = self.meter.sources.iter().enumerate().filter(|(_, source)| !source.name.is_empty());
+        let one = |(at, source): (usize, &crate::telemetry::meter::SourceMeter)| {
+            json!({
+                "source": &*source.name,
+                "deliveries": self.deliveries(Some(at)),
+                "done": self.sum(Some(at), Count::Done),
+                "dead": self.sum(Some(at), Count::Dead),
+                "last_at": source.last_at(),
+            })
+        };
+        named.map(one).collect()
+    }
+}

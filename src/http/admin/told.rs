@@ -1,0 +1,161 @@
+//! What is configured, what would come of a delivery, and what is counted: for people and their tools.
+
+use super::overview::Counted;
+use super::{Desk, refuse};
+use crate::config::{Config, shown as configured};
+use crate::decide::limits;
+use crate::decide::source::Source;
+use crate::explain::saved::{Saved, deliveries};
+use crate::explain::stands::Known;
+use crate::explain::{self, Cannot, Lack};
+use crate::telemetry::exposition::{Gauges, exposition};
+use crate::telemetry::trace;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The API itself.
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// A pasted delivery: its bytes in base64, and as much again for escapes.
+const PASTED_BYTES_MAX: usize = 2 * limits::BODY_BYTES_MAX;
+
+/// The document that describes the API.
+pub(super) async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+/// Sources and routes as resolved; made once, since a config is read once.
+pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -> Value {
+    let one = |source: &Source| {
+        let mut told = configured::source(config, source);
+        told["url"] = json!(ingest.map(|at| format!("http://{at}{}", source.path)));
+        told["identities_in_words"] = configured::identities(source).into_iter().map(|(_, words)| words).collect();
+        told
+    };
+    let warnings: Vec<_> = config.warnings.iter().map(|warning| &warning.title).collect();
+    json!({
+        "node": node,
+        "store": config.store.to_string(),
+        "sources": config.sources.iter().map(|source| one(source)).collect::<Vec<_>>(),
+        "warnings": warnings,
+    })
+}
+
+/// Sources and routes as resolved.
+pub(super) async fn configured(State(desk): State<Desk>) -> Response {
+    Json(&*desk.shown).into_response()
+}
+
+/// What is pasted.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Pasted {
+    raw: Option<String>,
+    event: Option<String>,
+    source: Option<String>,
+    path: Option<String>,
+    query: Option<String>,
+    headers: BTreeMap<String, String>,
+    body: Option<String>,
+    body_base64: Option<String>,
+}
+
+impl Pasted {
+    /// The deliveries in it; an event is not one of them.
+    fn deliveries(self) -> Result<Vec<Saved>, String> {
+        let parts = self.path.is_some() || self.query.is_some() || !self.headers.is_empty();
+        let body = match (self.body, self.body_base64) {
+            (Some(_), Some(_)) => return Err("body and body_base64 are both given; one is enough".into()),
+            (body, None) => body.map(String::into_bytes),
+            (None, Some(coded)) => {
+                let read = base64::engine::general_purpose::STANDARD.decode(coded);
+                Some(read.map_err(|_| "body_base64 is not base64".to_owned())?)
+            }
+        };
+        match (self.raw, body) {
+            (Some(_), Some(_)) => Err("raw is a whole delivery; a body beside it has no place".into()),
+            (Some(_), None) if parts => Err("raw is a whole delivery; parts beside it have no place".into()),
+            (Some(raw), None) if raw.trim().is_empty() => Err("what was pasted is empty".into()),
+            (Some(raw), None) => deliveries("pasted", raw.into_bytes()),
+            (None, None) => Err("there is nothing to explain: give raw, event, or a body".into()),
+            (None, Some(body)) => {
+                let header = |(name, value): (String, String)| (name.to_ascii_lowercase(), value.into_bytes());
+                Ok(vec![Saved {
+                    from: "pasted".into(),
+                    path: self.path,
+                    query: self.query.unwrap_or_default(),
+                    headers: self.headers.into_iter().map(header).collect(),
+                    body: body.into(),
+                    source: None,
+                    notes: Vec::new(),
+                }])
+            }
+        }
+    }
+}
+
+/// Walks what was pasted.
+pub(super) async fn explain(State(desk): State<Desk>, body: Body) -> Result<Response, Response> {
+    let bytes = axum::body::to_bytes(body, PASTED_BYTES_MAX).await;
+    let bytes = bytes.map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large"))?;
+    let pasted: Pasted = serde_json::from_slice(&bytes)
+        .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("this is no delivery to explain: {error}")))?;
+    let known = Known::Store(desk.store.clone(), "this node's store".into());
+    let source = pasted.source.clone();
+    let all = match &pasted.event {
+        Some(_) if pasted.raw.is_some() || pasted.body.is_some() || pasted.body_base64.is_some() => {
+            Err("an event has its own delivery; what is beside it has no place".to_owned().into())
+        }
+        Some(event) => explain::stored(event, &known, &desk.sources).await.map(|one| vec![one]),
+        None => pasted.deliveries().map_err(Into::into),
+    };
+    let mut told = Vec::new();
+    for delivery in all.map_err(|why| cannot(&why))? {
+        let walked = explain::walk(&desk.sources, &[], source.as_deref(), &delivery, &known).await;
+        let (walk, would) = walked.map_err(|why| cannot(&why))?;
+        let (mut one, mut text) = (explain::json::explained(&walk, &would), Vec::new());
+        explain::text::explained(&walk, &would, &mut text).unwrap_or_default();
+        one["text"] = String::from_utf8_lossy(&text).into();
+        told.push(one);
+    }
+    Ok(Json(json!({ "deliveries": told })).into_response())
+}
+
+fn cannot(cannot: &Cannot) -> Response {
+    match cannot.lack {
+        Lack::Input => refuse(StatusCode::BAD_REQUEST, &cannot.why),
+        Lack::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
+        Lack::Several => refuse(StatusCode::CONFLICT, "several_events"),
+        Lack::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
+        Lack::Store => super::busy(&cannot.why),
+    }
+}
+
+/// What is counted, for Prometheus.
+pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
+    let meter = desk.dispatcher.meter();
+    let counted: &Counted = &desk.counted;
+    let (census, _) = counted.census(&*desk.store, meter).await;
+    let census = census.ok();
+    let age = |at| desk.store.now().since(at).as_secs_f64();
+    let gauges = Gauges {
+        bodies_in_flight: desk.flight.used(),
+        waiting: census.as_ref().map(|census| census.waiting),
+        running: census.as_ref().map(|census| census.running),
+        dead: census.as_ref().map(|census| census.dead),
+        oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
+        uptime: desk.started.elapsed().as_secs_f64(),
+        listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),
+        spans_dropped: trace::dropped(),
+    };
+    let page = exposition(meter, &desk.dispatcher.node().0, &gauges);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
+}

@@ -1,0 +1,147 @@
+//! Who is let in: tokens, the login, and pages of others.
+
+use crate::house::House;
+use crate::{IN, number, numbers, request};
+use serde_json::json;
+
+const TOKENS: &str = r#"
+[admin]
+listen = "127.0.0.1:0"
+token  = { env = "ALL_TOKEN" }
+tokens = [{ token = { env = "READ_TOKEN" }, may = "read" }, { token = { env = "FORGET_TOKEN" }, may = "forget" }]
+"#;
+
+/// A node whose admin port asks for a token.
+fn guarded() -> House {
+    let mut house = House::empty(&numbers(TOKENS));
+    let mut serve = house.command(&["serve"]);
+    serve.env("ALL_TOKEN", "all-token-1").env("READ_TOKEN", "read-token-2").env("FORGET_TOKEN", "forget-token-3");
+    house.try_start_by(serve).unwrap();
+    house
+}
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+const HTML: (&str, &str) = ("accept", "text/html,*/*");
+
+#[tokio::test]
+async fn every_answer_says_how_little_a_browser_may_do_with_it() {
+    let house = House::new(&numbers(""));
+    for path in ["/api/events", "/healthz", "/nowhere", "/metrics", "/api/openapi.json", "/api/events?x=1"] {
+        let answer = house.ask("GET", path).await;
+        let policy = answer.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{path}: {policy}");
+        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn each_token_may_do_what_it_may_and_nothing_else() {
+    let house = guarded();
+    let asked = async |token: &str, method: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = if token.is_empty() { vec![] } else { vec![("authorization", &*bearer)] };
+        request(&house, method, path, &headers, body).await.status
+    };
+    let explain = r#"{"source":"numbers","body":"{}"}"#;
+    for (token, list, explained, forget, cancel) in [
+        ("", 401, 401, 401, 401),
+        ("wrong", 401, 401, 401, 401),
+        ("read-token-2", 200, 200, 403, 403),
+        ("forget-token-3", 403, 403, 200, 403),
+        ("all-token-1", 200, 200, 200, 404),
+    ] {
+        assert_eq!(asked(token, "GET", "/api/events", "").await, list, "{token}");
+        assert_eq!(asked(token, "GET", "/metrics", "").await, list, "{token}");
+        assert_eq!(asked(token, "GET", "/api/live?x=1", "").await == 401, list == 401, "{token}");
+        assert_eq!(asked(token, "POST", "/api/explain", explain).await, explained, "{token}");
+        assert_eq!(asked(token, "POST", "/api/forget", "").await, forget, "{token}");
+        assert_eq!(asked(token, "POST", "/api/events/nobody/cancel", "").await, cancel, "{token}");
+        assert_eq!(asked(token, "DELETE", "/api/events/nobody", "").await, cancel, "{token}");
+        assert_eq!(asked(token, "GET", "/healthz", "").await, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_login_gives_a_session_that_only_our_own_page_can_change_things_with_and_a_logout_ends_it() {
+    let house = guarded();
+    let event = house.deliver(IN, &number("d1", 1, "a")).await.event();
+    house.quiet().await;
+    let login = request(&house, "POST", "/login", &[FORM, HTML], "token=all-token-1").await;
+    assert_eq!((login.status, login.header("location")), (303, Some("/")));
+    let cookie = login.header("set-cookie").unwrap().to_owned();
+    for part in ["; HttpOnly", "; SameSite=Strict", "; Path=/", "; Max-Age=43200"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains("all-token-1"));
+    let cookie = cookie.split(';').next().unwrap();
+    let ours = house.admin_url("");
+    let replay = format!("/api/events/{event}/replay");
+    let page = ("hookonce-page", "1");
+    let asked = async |method: &str, path: &str, more: &[(&str, &str)]| {
+        request(&house, method, path, &[&[("cookie", cookie)], more].concat(), "").await
+    };
+    assert_eq!(asked("GET", "/api/events", &[]).await.status, 200);
+    let session = asked("GET", "/api/session", &[]).await.json();
+    assert_eq!(
+        (&session["may"], &session["by"], &session["header"]),
+        (&json!("all"), &json!("cookie"), &json!("hookonce-page"))
+    );
+    assert_eq!(asked("GET", "/api/events", &[("origin", "http://evil.example")]).await.status, 403);
+    for headers in [
+        &[][..],
+        &[page],
+        &[("origin", &*ours)],
+        &[("origin", "http://evil.example"), page],
+        &[("origin", "null"), page],
+    ] {
+        let answer = asked("POST", &replay, headers).await;
+        assert_eq!((answer.status, answer.json()["reason"].clone()), (403, json!("cross_site")), "{headers:?}");
+    }
+    assert_eq!(house.sql("select life from events"), ["1"]);
+    assert_eq!(asked("POST", &replay, &[("origin", &ours), page]).await.status, 200);
+    assert_eq!(asked("POST", "/logout", &[("origin", "http://evil.example")]).await.status, 403);
+    assert_eq!(asked("POST", "/logout", &[("origin", &ours), HTML]).await.status, 303);
+    assert_eq!(asked("GET", "/api/events", &[]).await.status, 401);
+    assert_eq!(asked("GET", "/api/session", &[]).await.json()["may"], json!(null));
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_turned_back_and_after_ten_of_them_everybody_is_for_a_while() {
+    let house = guarded();
+    let login = async |token: &str, headers: &[(&str, &str)]| {
+        request(&house, "POST", "/login", headers, &format!("token={token}")).await
+    };
+    assert_eq!(login("read-token-2", &[FORM]).await.json()["may"], json!("read"));
+    assert_eq!(login("", &[FORM]).await.status, 400);
+    assert_eq!(request(&house, "POST", "/login", &[], "token=x").await.status, 415);
+    assert_eq!(login("all-token-1", &[FORM, ("origin", "http://evil.example")]).await.status, 403);
+    let back = login("wrong", &[FORM, HTML]).await;
+    assert_eq!((back.status, back.header("location")), (303, Some("/login?failed=bad_token")));
+    for _ in 1..10 {
+        assert_eq!(login("wrong", &[FORM]).await.status, 401);
+    }
+    let barred = login("all-token-1", &[FORM]).await;
+    assert_eq!(barred.status, 429);
+    assert!(barred.header("retry-after").is_some());
+    let bearer = [("authorization", "Bearer all-token-1")];
+    assert_eq!(request(&house, "GET", "/api/events", &bearer, "").await.status, 200, "a header is not the login");
+}
+
+#[tokio::test]
+async fn without_tokens_there_is_nothing_to_log_in_to_and_strangers_are_refused() {
+    let house = House::new(&numbers(""));
+    assert_eq!(request(&house, "POST", "/login", &[FORM], "token=x").await.status, 400);
+    let session = crate::get(&house, "/api/session").await;
+    assert_eq!(
+        (&session["needs_login"], &session["may"], &session["by"]),
+        (&json!(false), &json!("all"), &json!("loopback"))
+    );
+    for (name, value) in [("host", "evil.example"), ("origin", "http://evil.example")] {
+        for path in ["/api/events", "/api/session", "/metrics", "/api/live", "/api/overview"] {
+            assert_eq!(request(&house, "GET", path, &[(name, value)], "").await.status, 403, "{path} {name}");
+        }
+        assert_eq!(request(&house, "POST", "/login", &[FORM, (name, value)], "token=x").await.status, 403);
+    }
+}

@@ -1,0 +1,125 @@
+//! What happens, as it happens.
+
+use crate::house::{House, PATIENCE};
+use crate::{IN, number, numbers};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// A reader of server-sent events.
+struct Reader {
+    response: reqwest::Response,
+    text: String,
+}
+
+impl Reader {
+    async fn open(house: &House, query: &str, headers: &[(&str, &str)]) -> Self {
+        let mut request = reqwest::Client::new().get(house.admin_url(&format!("/api/live{query}")));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { response, text: String::new() }
+    }
+
+    /// The next with a kind: its kind, its document, and its id.
+    async fn next(&mut self) -> Option<(String, Value, String)> {
+        loop {
+            while let Some(end) = self.text.find("\n\n") {
+                let block: String = self.text.drain(..end + 2).collect();
+                let of =
+                    |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim().to_owned();
+                if !of("event:").is_empty() {
+                    return Some((of("event:"), serde_json::from_str(&of("data:")).unwrap(), of("id:")));
+                }
+            }
+            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("something happens");
+            self.text += std::str::from_utf8(&chunk.unwrap()?).unwrap();
+        }
+    }
+
+    /// All kinds until the event of this number has ended.
+    async fn until_ended(&mut self, n: u64) -> Vec<(String, Value)> {
+        let mut all = Vec::new();
+        while let Some((kind, document, _)) = self.next().await {
+            let ended = kind == "state" && document["fields"]["n"] == json!(n) && document["ended_at"].is_string();
+            all.push((kind, document));
+            if ended {
+                return all;
+            }
+        }
+        panic!("it ended before: {all:?}");
+    }
+}
+
+#[tokio::test]
+async fn states_deliveries_and_output_are_told_as_they_happen() {
+    let house = House::new(&numbers(""));
+    let mut reader = Reader::open(&house, "", &[]).await;
+    house.deliver(IN, &number("d0", 1, "no")).await;
+    house.deliver(IN, &number("d1", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
+    let event = house.deliver(IN, &number("d2", 7, "a")).await.event();
+    let all = reader.until_ended(7).await;
+    let of = |kind: &str| all.iter().filter(|(k, _)| k == kind).map(|(_, document)| document).collect::<Vec<_>>();
+    let verdicts: Vec<_> = of("delivery").iter().map(|heard| heard["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["ignored", "refused", "accepted"]);
+    assert_eq!(of("delivery")[1]["reason"], json!("bad_signature"));
+    assert_eq!(of("delivery")[2]["event"], json!(event));
+    let output: String = of("output").iter().map(|chunk| chunk["text"].as_str().unwrap()).collect();
+    assert_eq!(output, "out of 7\n");
+    let states: Vec<_> = of("state").iter().map(|event| event["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["running", "done"]);
+    house.deliver(IN, &number("d2", 7, "a")).await;
+    let (kind, heard, id) = reader.next().await.unwrap();
+    assert_eq!((&*kind, &heard["verdict"], &heard["same"]), ("delivery", &json!("duplicate"), &json!("delivery")));
+    assert!(id.parse::<i64>().is_ok());
+}
+
+#[tokio::test]
+async fn a_reader_hears_only_what_it_asked_for_and_one_that_comes_back_reads_anew() {
+    let house = House::new(&numbers(""));
+    let first = house.deliver(IN, &number("d1", 1, "a")).await.event();
+    house.quiet().await;
+    let mut of_event = Reader::open(&house, &format!("?event={first}&output=0"), &[("last-event-id", "5")]).await;
+    assert_eq!(of_event.next().await.unwrap().0, "missed");
+    let mut of_nobody = Reader::open(&house, "?source=others", &[]).await;
+    house.deliver(IN, &number("d2", 2, "a")).await;
+    house.quiet().await;
+    house.ask("POST", &format!("/api/events/{first}/replay")).await;
+    let all = of_event.until_ended(1).await;
+    assert!(all.iter().all(|(kind, document)| kind == "state" && document["event"] == json!(first)), "{all:?}");
+    let silent = tokio::time::timeout(std::time::Duration::from_millis(300), of_nobody.next()).await;
+    assert!(silent.is_err(), "{silent:?}");
+}
+
+#[tokio::test]
+async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
+    let house = House::new(&numbers(""));
+    let mut slow = Reader::open(&house, "", &[]).await;
+    // The reader reads nothing while more is said than the sockets and the node hold.
+    let start = Instant::now();
+    let sent = number("d", 1, "no").with("user-agent", &"x".repeat(300));
+    'full: loop {
+        for _ in 0..40 {
+            let all = futures_util::future::join_all((0..100).map(|_| house.deliver(IN, &sent))).await;
+            assert!(all.iter().all(|answer| answer.status == 200));
+        }
+        let metrics = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
+        if metrics.contains("hookonce_listeners 0") {
+            break 'full;
+        }
+        assert!(start.elapsed() < PATIENCE * 2, "it is still listened to");
+    }
+    let mut last = String::new();
+    while let Some((kind, ..)) = slow.next().await {
+        last = kind;
+    }
+    assert_eq!(last, "missed");
+    let mut all = Vec::new();
+    for _ in 0..64 {
+        all.push(Reader::open(&house, "", &[]).await);
+    }
+    assert_eq!(house.ask("GET", "/api/live").await.status, 503);
+    drop(all);
+}

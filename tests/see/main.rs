@@ -1,0 +1,66 @@
+//! What people and their tools see of a node: the admin API, the door to it, metrics, and what must never be seen.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod api;
+mod canaries;
+mod door;
+#[path = "../house/mod.rs"]
+mod house;
+mod live;
+mod metrics;
+mod million;
+mod openapi;
+mod peers;
+#[cfg(feature = "otel")]
+mod traces;
+
+use house::{Answer, House, Sent};
+use serde_json::Value;
+
+/// Where deliveries arrive.
+const IN: &str = "/in";
+
+/// A source of bodies such as `{"n":1,"tag":"a"}`, whose command fails for 13.
+fn numbers(admin: &str) -> String {
+    format!(
+        r#"
+{admin}
+[source.numbers]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n", tag = "body.tag", agent = "header.user-agent" }}
+when   = 'tag != "no"'
+once   = {{ per = ["delivery", ["n", "tag"]] }}
+[[source.numbers.route]]
+name = "act"
+run  = {{ steps = ["echo out of $HOOKONCE_FIELD_N; test $HOOKONCE_FIELD_N != 13"] }}
+"#
+    )
+}
+
+fn number(id: &str, n: u64, tag: &str) -> Sent {
+    Sent::github("push", id, &format!("{{\"n\":{n},\"tag\":\"{tag}\"}}"))
+}
+
+/// A request to the admin port with these headers and this body.
+async fn request(house: &House, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let mut request = client.request(method.parse().unwrap(), house.admin_url(path)).body(body.to_owned());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+        (name.to_string(), value.to_str().unwrap().to_owned())
+    };
+    let headers = response.headers().iter().map(text).collect();
+    Answer { status, headers, body: response.bytes().await.unwrap().to_vec() }
+}
+
+/// The document at this path.
+async fn get(house: &House, path: &str) -> Value {
+    let answer = house.ask("GET", path).await;
+    assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+    answer.json()
+}

@@ -1,0 +1,108 @@
+//! Metrics for Prometheus, and the files that go by their names.
+
+use crate::house::House;
+use crate::{IN, number, numbers};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+async fn metrics(house: &House) -> String {
+    let answer = house.ask("GET", "/metrics").await;
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    String::from_utf8(answer.body).unwrap()
+}
+
+#[tokio::test]
+async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
+    let house = House::new(&numbers(""));
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.deliver(IN, &number("d1", 13, "a")).await; // the same id with another body
+    house.deliver(IN, &number("d4", 1, "no")).await;
+    house.deliver(IN, &number("d5", 1, "a").with("x-hub-signature-256", "sha256=00")).await;
+    house.quiet().await;
+    let told = metrics(&house).await;
+    for line in [
+        r#"hookonce_deliveries_total{source="numbers",verdict="accepted"} 2"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="duplicate"} 1"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="ignored"} 1"#,
+        r#"hookonce_deliveries_total{source="numbers",verdict="refused"} 1"#,
+        r#"hookonce_duplicates_total{source="numbers",same="delivery"} 1"#,
+        r#"hookonce_duplicates_total{source="numbers",same="n+tag"} 0"#,
+        r#"hookonce_delivery_id_conflict_total{source="numbers"} 1"#,
+        r#"hookonce_secret_matched_total{source="numbers",secret="0"} 4"#,
+        r#"hookonce_attempts_total{source="numbers",route="act",outcome="delivered"} 1"#,
+        r#"hookonce_attempts_total{source="numbers",route="act",outcome="failed"} 1"#,
+        r#"hookonce_events_ended_total{source="numbers",state="dead"} 1"#,
+        r#"hookonce_events{state="waiting"} 0"#,
+        r#"hookonce_events{state="dead"} 1"#,
+        "hookonce_oldest_waiting_seconds 0",
+        "hookonce_leases_lost_total 0",
+        "hookonce_bodies_in_flight_bytes 0",
+        "hookonce_batch_claims_sum 3",
+        r#"hookonce_store_seconds_count{call="claim"} 3"#,
+    ] {
+        assert!(told.lines().any(|found| found == line), "{line}\n{told}");
+    }
+    assert!(told.contains(concat!("hookonce_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\",node=\"")));
+    let lines = told.lines().filter(|line| !line.starts_with('#')).count();
+    for n in 0..50 {
+        house.deliver(IN, &number(&format!("e{n}"), n, &format!("t{n}"))).await;
+        house.deliver(&format!("/nowhere/{n}"), &number("x", 1, "a")).await;
+    }
+    assert_eq!(metrics(&house).await.lines().filter(|line| !line.starts_with('#')).count(), lines);
+}
+
+/// The names of all metrics, without what a histogram adds to its own.
+async fn names() -> BTreeSet<String> {
+    let house = House::new(&numbers(""));
+    let told = metrics(&house).await;
+    let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+fn contrib(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/contrib/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+#[tokio::test]
+async fn the_dashboard_and_the_alerts_name_only_metrics_that_there_are() {
+    let there = names().await;
+    for file in ["grafana.json", "alerts.yml"] {
+        let text = contrib(file);
+        let mut named = 0;
+        for (at, _) in text.match_indices("hookonce_") {
+            let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+            assert!(there.contains(&name) || there.contains(base), "{file} names {name}");
+            named += 1;
+        }
+        assert!(named > 5, "{file} names nothing");
+    }
+    let grafana: serde_json::Value = serde_json::from_str(&contrib("grafana.json")).unwrap();
+    assert!(grafana["panels"].as_array().unwrap().len() > 5);
+}
+
+#[tokio::test]
+async fn prometheus_reads_the_metrics_and_the_alerts() {
+    let promtool = format!("{}/target/tools/prometheus/usr/bin/promtool", env!("CARGO_MANIFEST_DIR"));
+    if !std::path::Path::new(&promtool).exists() {
+        assert!(std::env::var_os("HOOKONCE_TOOLS").is_none(), "./test installs promtool, and it is not there");
+        eprintln!("promtool is not here; ./test installs it");
+        return;
+    }
+    let house = House::new(&numbers(""));
+    house.deliver(IN, &number("d1", 1, "a")).await;
+    house.quiet().await;
+    std::fs::write(house.path("metrics"), metrics(&house).await).unwrap();
+    let checked = Command::new(&promtool)
+        .args(["check", "metrics"])
+        .stdin(std::fs::File::open(house.path("metrics")).unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() || checked.status.code() == Some(3), "{said}");
+    assert!(!said.contains("error"), "{said}");
+    let rules = format!("{}/contrib/alerts.yml", env!("CARGO_MANIFEST_DIR"));
+    let checked = Command::new(&promtool).args(["check", "rules", &rules]).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
