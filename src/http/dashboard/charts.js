@@ -22,7 +22,7 @@ const short = (value) => (value >= 10_000 ? `${Math.round(value / 1000)}k` : val
 
 /**
  * Stacked bars over time that can be drawn again with other numbers.
- * `series`: [{ name, tone }]; `draw(buckets)`: [{ at, values: [per series] }].
+ * `series`: [{ name, tone }]; `draw(buckets, series)`: [{ at, values: [per series] }].
  */
 export class Bars {
   constructor(title, series, { empty = "Nothing yet" } = {}) {
@@ -43,8 +43,9 @@ export class Bars {
     }).observe(this.plot);
   }
 
-  draw(buckets) {
+  draw(buckets, series = this.series) {
     this.buckets = buckets;
+    this.series = series;
     const sums = this.series.map((_, i) => buckets.reduce((sum, bucket) => sum + (bucket.values[i] || 0), 0));
     const total = sums.reduce((a, b) => a + b, 0);
     fill(this.legend, this.series.map(({ name, tone }, i) =>

@@ -44,7 +44,7 @@ export class Live {
       this.broke = false;
     });
     stream.addEventListener("error", () => this.retry());
-    stream.addEventListener("missed", () => this.retry());
+    stream.addEventListener("missed", () => this.catchUp());
     for (const kind of this.kinds) {
       stream.addEventListener(kind, (message) => {
         let data;
@@ -57,6 +57,13 @@ export class Live {
       });
     }
     return this;
+  }
+
+  /** More happens than can be told: what is shown is read again, and then followed again. */
+  catchUp() {
+    this.close();
+    this.broke = true;
+    this.timer = setTimeout(() => this.open(), FIRST_WAIT);
   }
 
   retry() {

@@ -41,8 +41,11 @@ export function sameWords(same) {
   if (same === "body") return "the same bytes";
   if (same === "change") return "the same change of its subject";
   if (same === "imported") return "done before there was this store";
-  return `the same ${String(same).replace(/^fields:/, "").split(/[,+]/).join(", ")}`;
+  return `the same ${String(same).replaceAll("+", ", ")}`;
 }
+
+/** The same in a word or two. */
+export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
 
 /** People see the last eight digits. */
 export const shortId = (id) => String(id ?? "").slice(-8);

@@ -4,7 +4,7 @@ import { h, icon, fill, say } from "../dom.js";
 import { api } from "../api.js";
 import { live, atMost } from "../live.js";
 import { Bars, sparkline, split } from "../charts.js";
-import { chip, count, eventLink, many, percent, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
+import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
 import { clockIs, when, relative, full } from "../time.js";
 import { address } from "./sources.js";
 
@@ -67,7 +67,7 @@ class Drawn {
     this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
     this.deliveries = new Bars("Deliveries", VERDICTS, { empty: "No deliveries in this time" });
     this.failures = new Bars("Failures", [{ name: "attempts that failed", tone: "stale" }, { name: "events dead", tone: "refused" }], { empty: "Nothing failed in this time" });
-    this.same = h("div", {});
+    this.same = new Bars("Repeats, by what was the same", [], { empty: "No repeats in this time" });
     this.sources = h("tbody");
     this.store = h("dl", { class: "facts" });
     this.feed = h("ul", { class: "feed", id: "feed" });
@@ -76,7 +76,7 @@ class Drawn {
       h("div", { class: "grid tiles" }, this.tiles.saved.node, this.tiles.deliveries.node, this.tiles.events.node, this.tiles.duplicates.node),
       h("div", { class: "grid charts" },
         h("div", { class: "card" }, this.deliveries.node),
-        h("div", { class: "card" }, this.same),
+        h("div", { class: "card" }, this.same.node),
         h("div", { class: "card" }, this.failures.node)),
       h("div", { class: "grid two" },
         h("div", {},
@@ -125,22 +125,14 @@ class Drawn {
     say(tiles.events.hint, `${count(ended.done)} done, ${count(ended.dead)} dead · ${count(events.running)} running, ${count(events.waiting)} waiting now`);
     say(tiles.duplicates.value, count(deliveries.duplicate + deliveries.stale));
     say(tiles.duplicates.hint, total ? `${percent(deliveries.duplicate + deliveries.stale, total)} of all deliveries` : "none yet");
-    fill(tiles.duplicates.parts, split(Object.entries(duplicates).map(([, value], i) => ({ value, tone: TONES[i % TONES.length] }))));
+    fill(tiles.duplicates.parts, split(Object.keys(duplicates).sort().map((same, i) => ({ value: duplicates[same], tone: TONES[i % TONES.length] }))));
   }
 
-  drawSame({ duplicates, deliveries }) {
-    const all = Object.entries(duplicates).sort(([, a], [, b]) => b - a);
-    const rows = all.map(([same, value], i) => ({ words: sameWords(same), value, tone: TONES[i % TONES.length] }));
-    if (deliveries.stale) rows.push({ words: "older than what is done (stale)", value: deliveries.stale, tone: "stale" });
-    const top = Math.max(1, ...rows.map(({ value }) => value));
-    fill(this.same, h("figure", { class: "chart" }, h("figcaption", { class: "chart-head" }, h("h3", {}, "How repeats were recognised")),
-      rows.length
-        ? h("ul", { class: "ranks" }, rows.map(({ words, value, tone }) => {
-          const bar = h("i", { class: `tone-${tone}` });
-          bar.style.width = `${Math.max(1.5, (100 * value) / top)}%`;
-          return h("li", {}, h("span", {}, words), h("b", { class: "num" }, count(value)), h("div", { class: "rank" }, bar));
-        }))
-        : h("p", { class: "plot plot-empty-in" }, "No repeats in this time")));
+  /** By identity, in the order of the alphabet, so that a colour stays with its word. */
+  drawSame({ series }) {
+    const words = Object.keys(series.same).sort();
+    const shown = words.map((same, i) => ({ name: sameShort(same), tone: TONES[i % TONES.length] }));
+    this.same.draw(series.at.map((at, i) => ({ at, values: words.map((same) => series.same[same][i]) })), shown);
   }
 
   drawSources({ sources }) {
