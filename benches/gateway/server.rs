@@ -39,12 +39,15 @@ pub enum Kind {
     Whole,
     /// The same, without a log.
     Silent,
+    /// On SQLite, with the dashboard open.
+    Watched,
     /// On SQLite, with a commit for each claim.
     PerRow,
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] = [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::PerRow];
+    pub const ALL: [Self; 7] =
+        [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::Watched, Self::PerRow];
 
     /// By its name in this file.
     pub fn named(name: &str) -> Self {
@@ -58,6 +61,7 @@ impl Kind {
             Self::NoBody => "gateway, SQLite, no body",
             Self::Whole => "gateway, SQLite, body stored",
             Self::Silent => "the same, log off",
+            Self::Watched => "the same, dashboard open",
             Self::PerRow => "the same, a commit per claim",
         }
     }
@@ -95,6 +99,8 @@ name = "recorded"
 pub struct Server {
     pub kind: Kind,
     pub address: SocketAddr,
+    /// Its port for people, if it has one.
+    pub admin: Option<SocketAddr>,
     child: Child,
     said: BufReader<ChildStdout>,
 }
@@ -110,7 +116,8 @@ impl Server {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut said = BufReader::new(child.stdout.take().expect("its output is ours"));
         let address = line(&mut said).parse().expect("it says where it listens");
-        Self { kind, address, child, said }
+        let admin = line(&mut said).parse().ok();
+        Self { kind, address, admin, child, said }
     }
 
     /// How many events it has.
@@ -160,8 +167,8 @@ pub fn serve(kind: &str) {
     // As `hookonce serve` does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (address, store) = begin(kind).await;
-        println!("{address}");
+        let (address, admin, store) = begin(kind).await;
+        println!("{address}\n{}", admin.map(|admin| admin.to_string()).unwrap_or_default());
         let asked = tokio::task::spawn_blocking(move || {
             let handle = tokio::runtime::Handle::current();
             for _ in std::io::stdin().lock().lines() {
@@ -175,21 +182,25 @@ pub fn serve(kind: &str) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-async fn begin(kind: Kind) -> (SocketAddr, Option<Arc<dyn Store>>) {
+async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn Store>>) {
     let env = |name: &str| std::env::var(name).ok();
     let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(Ink::Plain));
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     match kind {
         Kind::Bare => {
             let flight = Arc::new(BodiesInFlight::default());
-            (listen(move |request| bare(request, flight.clone())).await, None)
+            (listen(move |request| bare(request, flight.clone())).await, None, None)
         }
-        Kind::PerRow => per_row(&config).await,
-        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent => {
+        Kind::PerRow => {
+            let (address, store) = per_row(&config).await;
+            (address, None, store)
+        }
+        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent | Kind::Watched => {
             let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
-            let (address, store) = (node.ingest.expect("a whole node receives"), node.store.clone());
+            let (address, admin, store) =
+                (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
             std::mem::forget(node); // it ends with the process
-            (address, Some(store))
+            (address, Some(admin), Some(store))
         }
     }
 }

@@ -30,7 +30,7 @@ fn config(step: &str) -> String {
 [source.deploys]
 verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
 when   = 'tag != "nightly"'
-fields = {{ app = "body.app", tag = "body.tag", build = "body.build", at = {{ at = "body.at", default = 0 }} }}
+fields = {{ app = "body.app", tag = "body.tag", build = "body.build", at = "body.at" }}
 [source.deploys.once]
 per    = ["delivery", "body"]
 change = {{ of = ["app", "tag"], to = ["build"], order = "at" }}
@@ -47,9 +47,9 @@ name = "record"
     )
 }
 
-/// A build of an app that is to be deployed.
+/// A build of an app that is to be deployed; each delivery of it has bytes of its own.
 fn deploy(id: &str, app: &str, tag: &str, build: u64) -> Sent {
-    let body = json!({ "app": app, "tag": tag, "build": build, "at": build });
+    let body = json!({ "app": app, "tag": tag, "build": build, "at": build, "as": id });
     Sent::github("push", id, &body.to_string())
 }
 
