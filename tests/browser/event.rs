@@ -14,7 +14,7 @@ async fn output_appears_while_the_command_runs_with_its_colours() {
     let page = visit(&house, &format!("/events/{}", short(&event))).await;
     page.until(&format!("location.pathname === '/events/{event}'")).await;
     page.shows(".event-head .chip", "running").await;
-    page.shows("#live-output", "Live output").await;
+    page.shows("#live-output[data-state=live]", "Live output").await;
     touch(&house, "more");
     page.shows("#live-output pre", "99%").await;
     page.shows("#live-output pre", "placed").await;

@@ -140,7 +140,7 @@ async fn the_pictures_can_be_drawn() {
             tokio::time::sleep(Duration::from_secs_f64(1.6 - 0.7 * wave)).await;
         }
     }
-    house.deliver("/in/ghcr", &push(&id(7), "billing", "latest", 90)).await;
+    let billing = house.deliver("/in/ghcr", &push(&id(7), "billing", "latest", 90)).await.event();
     let gone = json!({ "type": "invoice.paid", "customer": "cus_gone", "amount": 900 });
     house.deliver("/in/payments", &Sent::github("push", &id(8), &gone.to_string())).await;
     house.quiet().await;
@@ -162,7 +162,6 @@ async fn the_pictures_can_be_drawn() {
     page.system_theme("dark").await;
     picture(&page, "overview-dark").await;
 
-    let billing = house.sql("select id from events where package = 'billing'").remove(0);
     page.system_theme("light").await;
     page.open(&house.admin_url(&format!("/events/{billing}"))).await;
     page.shows(".timeline .verdict-failed", "failed").await;

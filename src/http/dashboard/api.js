@@ -33,6 +33,8 @@ function sentence(status, reason) {
 let toLogin = () => {};
 /** What to do when a token is needed. */
 export const onLoginNeeded = (then) => { toLogin = then; };
+/** The session is over. */
+export const loginNeeded = () => toLogin();
 
 async function call(method, path, { body, signal, text = false } = {}) {
   const headers = { accept: text ? "text/plain" : "application/json" };

@@ -1,7 +1,7 @@
 // What happens, while it happens: server-sent events. A connection that breaks is made anew, sooner at first and later
 // then; whoever listens is told to read again what it may have missed.
 
-import { api, session } from "./api.js";
+import { api, loginNeeded, session } from "./api.js";
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
@@ -76,7 +76,10 @@ export class Live {
       // A stream does not say why it was refused; the session does.
       try {
         await api.session();
-        if (session.needs_login && !session.may) return;
+        if (session.needs_login && !session.may) {
+          loginNeeded();
+          return;
+        }
       } catch {
         this.retry();
         return;

@@ -9,6 +9,15 @@ import { confirm, toast, trouble } from "../dialog.js";
 import { chip, copier, eventLink, many, sameWords, shortId, verdictChip } from "../words.js";
 import { when, length, now } from "../time.js";
 
+/** What a cause means for what happens next. */
+const DEAD = {
+  failed: "it failed as often as it may; only a person or a redelivery brings it back",
+  rejected: "it was rejected: trying again by itself would not help",
+  in_doubt: "nobody knows whether it acted: a person decides",
+  damaged: "what is stored is not what was received",
+  cancelled: "a person cancelled it",
+};
+
 export async function event({ page, signal, parts: [name], entitle, go, recount }) {
   let story;
   try {
@@ -70,6 +79,7 @@ class View {
 
   /** A change that came by the stream, before all of it is read again. */
   moved(seen) {
+    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at"]) delete this.story[of];
     Object.assign(this.story, seen);
     this.listen();
     this.drawHead();
@@ -89,6 +99,7 @@ class View {
       this.stream = null;
     } else if (!this.stream) {
       this.stream = new Live(`/api/live?event=${encodeURIComponent(this.story.event)}`, ["output"]);
+      this.stream.on("status", (state) => { this.running().node.dataset.state = state; });
       this.stream.on("output", ({ event, text }) => event === this.story.event && this.write(text));
       this.stream.open();
     }
@@ -203,7 +214,7 @@ class View {
       const how = story.how === "superseded" ? ["another event changed the same subject: ", eventLink(story.superseded_by)] : story.how === "recorded" ? "recorded; its route has no action" : "acted once";
       return this.moment("done", story.how === "superseded" ? "Superseded" : "Done", story.ended_at, [h("div", { class: "because" }, how)]);
     }
-    return this.moment("dead", "Dead", story.ended_at, [h("div", { class: "because" }, String(story.why ?? "").replace(/^dead: /, ""))]);
+    return this.moment("dead", "Dead", story.ended_at, [h("div", { class: "because" }, DEAD[story.cause] ?? story.cause)]);
   }
 
   drawFacts() {
@@ -217,7 +228,7 @@ class View {
       story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
       fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") + " that did not act" : "none"),
       Object.entries(story.fields).map(([name, value]) => fact(name, h("a", { class: "field-link", href: `/events?source=${encodeURIComponent(story.source)}&field.${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`, title: "Events with the same value" }, String(value)))),
-      fact("the same if it has", h("ul", {}, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
+      fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
       story.supersedes?.length ? fact("took the place of", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
       fact("event", h("code", {}, story.event)));
   }

@@ -61,7 +61,7 @@ export async function events({ page, signal, asked, go }) {
 
   const list = new List({ body, news, more, node, card, all, signal, asked });
   live.on("state", (event) => list.hear(event), signal);
-  live.on("again", () => list.load(), signal);
+  live.on("again", () => list.load().catch(() => {}), signal);
   await list.load();
 }
 

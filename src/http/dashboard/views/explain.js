@@ -4,6 +4,7 @@ import { h, icon, fill } from "../dom.js";
 import { api } from "../api.js";
 import { eventLink, sameWords, shortId } from "../words.js";
 import { trouble } from "../dialog.js";
+import { full } from "../time.js";
 
 /** `Name: value` per line, as browsers, curl and GitHub show them. */
 function headers(text) {
@@ -75,7 +76,8 @@ function drawn(told) {
   if (told.when) step(told.when.holds, "Acts when", asked(told.when));
   for (const route of told.routes) step(route.holds, `Route ${route.name ?? ""}`, route.text ? asked(route) : "takes everything");
   for (const event of told.events) step(true, "Identities", event.identities.map(({ same }) => h("div", {}, sameWords(same))), event.register ? h("div", {}, sameWords("change")) : null);
-  const [good, sentence] = ends(told.would);
+  const [good, plain] = ends(told.would);
+  const sentence = plain.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) => full(Date.parse(at)));
   return h("section", { class: "stack" },
     h("div", { class: `notice ${good === true ? "good" : good === false ? "bad" : "warn"}`, id: "would" }, icon(good === true ? "check" : good === false ? "close" : "explain"), h("b", {}, sentence)),
     told.notes.map((note) => h("p", { class: "soft small" }, note)),

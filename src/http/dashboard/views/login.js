@@ -5,6 +5,7 @@ import { api } from "../api.js";
 
 /** Only back to a page of ours. */
 function next() {
+  if (location.pathname !== "/login") return location.pathname + location.search;
   const asked = new URLSearchParams(location.search).get("next") ?? "/";
   return /^\/(?![/\\])/.test(asked) && !asked.startsWith("/login") ? asked : "/";
 }

@@ -48,7 +48,7 @@ export async function overview({ page, signal, asked, go }) {
   const timer = setInterval(refresh, 15_000);
   signal.addEventListener("abort", () => clearInterval(timer));
   await show(first);
-  feed.begin(signal);
+  await feed.begin(signal);
 }
 
 /** A big number that is drawn again without being made anew. */

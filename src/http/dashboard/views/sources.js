@@ -41,7 +41,7 @@ export async function sources({ page, signal }) {
           fact("believes", source.signed_by),
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
-          fact("the same if it has", h("ul", {}, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
+          fact("recognised by", h("ul", { class: "bullets" }, (source.identities_in_words ?? []).map((words) => h("li", {}, words)))),
           fact("remembers", `keys ${source.once.keep === "forever" ? "for ever" : source.once.keep}, bodies ${source.once.keep_body}`),
           fact("answers", source.respond === "done" ? `when it is done, within ${source.respond_within}` : "as soon as it is written"),
           fact("fields", source.fields.length ? h("span", { class: "fields" }, source.fields.map(({ name, at }) => h("span", { class: "field" }, h("span", {}, name), h("code", { class: "field-name" }, at)))) : "none")),
@@ -49,7 +49,6 @@ export async function sources({ page, signal }) {
   };
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Who is believed and what is done, as the config was understood when this node started. Events are kept in ", h("code", {}, store), ".")),
-    (warnings ?? []).map((text) => h("p", { class: "notice warn" }, text)),
-    h("div", { class: "stack" }, all.map(one)),
+    h("div", { class: "stack" }, (warnings ?? []).map((text) => h("p", { class: "notice warn" }, text)), all.map(one)),
     all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config names none: ", h("code", {}, "hookonce init"), " writes one.")));
 }
