@@ -197,8 +197,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn St
         }
         Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent | Kind::Watched => {
             let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
-            let (address, admin, store) =
-                (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
+            let (address, admin, store) = (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
             std::mem::forget(node); // it ends with the process
             (address, Some(admin), Some(store))
         }

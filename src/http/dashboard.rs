@@ -1,12 +1,13 @@
 //! The page for people: hand-written files inside the binary. Nothing in them is anybody's data, so they are given to
-//! whoever asks; what they show they ask of the admin API, which knows who may.
+//! whoever asks; what they show they ask of the admin API, which knows who may. What a browser may do with them is said
+//! at the admin port's door, as of every answer.
 //!
 //! A file's address holds the hash of all of them: it never changes, and is kept by browsers for ever.
 
 use crate::decide::id::Digest;
 use axum::Router;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::fmt::Write as _;
@@ -14,10 +15,6 @@ use std::sync::LazyLock;
 
 /// The pages that the script knows; each is the same document.
 const PAGES: [&str; 8] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain", "/login"];
-
-/// Nothing from elsewhere, nothing written into the page, no text that becomes markup.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-    base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const INDEX: &str = include_str!("dashboard/index.html");
 
@@ -70,18 +67,18 @@ async fn document(headers: HeaderMap) -> Response {
     let tag = HeaderValue::from_str(&tag).expect("a hash is ASCII");
     response.headers_mut().insert(header::ETAG, tag);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    strict(response)
+    response
 }
 
 async fn file(Path((hash, path)): Path<(String, String)>) -> Response {
     let found = FILES.iter().find(|(name, _)| *name == path).filter(|_| hash == DOCUMENT.hash);
     let Some((name, text)) = found else {
-        return strict((StatusCode::NOT_FOUND, "there is no such file; reload the page\n").into_response());
+        return (StatusCode::NOT_FOUND, "there is no such file; reload the page\n").into_response();
     };
     let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
     let mut response = kind(content_type(name), text.into_response());
     response.headers_mut().insert(header::CACHE_CONTROL, kept);
-    strict(response)
+    response
 }
 
 fn is_script(path: &str) -> bool {
@@ -99,21 +96,6 @@ fn content_type(name: &str) -> &'static str {
 
 fn kind(of: &'static str, mut response: Response) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(of));
-    response
-}
-
-fn strict(mut response: Response) -> Response {
-    let all = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    for (name, value) in all {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
     response
 }
 

@@ -238,8 +238,8 @@ impl Browser {
             let message = &message["message"];
             if message["method"] == "Network.requestWillBeSent" {
                 let url = message["params"]["request"]["url"].as_str().unwrap();
-                // What the browser begins with, before any page.
-                if url != "data:," {
+                // What the browser begins with, before any page, is its own.
+                if message["params"]["documentURL"].as_str().is_some_and(|of| of.starts_with("http")) {
                     assert!(url.starts_with(origin), "the page asked {url}");
                     asked += 1;
                 }

@@ -62,12 +62,12 @@ function tile(label, extra = "") {
 class Drawn {
   constructor(state) {
     this.state = state;
-    this.needs = h("div", { class: "stack" });
+    this.needs = h("div", { class: "needs" });
     this.start = h("div", {});
     this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
     this.deliveries = new Bars("Deliveries", VERDICTS, { empty: "No deliveries in this time" });
     this.failures = new Bars("Failures", [{ name: "attempts that failed", tone: "stale" }, { name: "events dead", tone: "refused" }], { empty: "Nothing failed in this time" });
-    this.same = new Bars("Repeats, by what was the same", [], { empty: "No repeats in this time" });
+    this.same = new Bars("Repeats recognised by", [], { empty: "No repeats in this time" });
     this.sources = h("tbody");
     this.store = h("dl", { class: "facts" });
     this.feed = h("ul", { class: "feed", id: "feed" });
@@ -81,7 +81,7 @@ class Drawn {
       h("div", { class: "grid two" },
         h("div", {},
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "How they are set up")),
-            h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources)),
+            h("div", { class: "scroll" }, h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources))),
           h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Store")), h("div", { class: "card-body" }, this.store))),
         h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Just now"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
     this.node = h("div", { class: "stack" }, this.needs, this.start, this.full);
@@ -196,7 +196,7 @@ class Feed {
   }
 
   line(at, mark, { event, source }, text) {
-    return h("li", {}, when(at, { form: "clock" }), mark, h("span", { class: "where" }, source ?? "", event ? [" ", eventLink(event)] : null), text ? h("span", { class: "what" }, text) : null);
+    return h("li", {}, when(at, { form: "clock" }), mark, h("span", { class: "where" }, h("span", { class: "cut" }, source ?? ""), event ? eventLink(event) : null), text ? h("span", { class: "what" }, text) : null);
   }
 
   /** Many at once are drawn once. */
