@@ -165,17 +165,17 @@ function indexed(n) {
 
 function dressed(text, style) {
   const words = ["bold", "dim", "italic", "underline", "strike"].filter((word) => style[word]).map((word) => `a-${word}`);
-  let { fg, bg } = style;
-  if (style.inverse) [fg, bg] = [bg ?? "ground", fg ?? "ink"];
+  const { fg, bg, inverse } = style;
+  if (inverse) words.push("a-inverse");
   if (!words.length && !fg && !bg) return document.createTextNode(text);
   const span = document.createElement("span");
   const colour = (value, side, property) => {
     if (!value) return;
-    if (value.startsWith("rgb")) span.style[property] = value;
+    if (value.startsWith("rgb")) span.style.setProperty(property, value);
     else words.push(`a-${side}-${value}`);
   };
-  colour(fg, "fg", "color");
-  colour(bg, "bg", "backgroundColor");
+  colour(fg, "fg", inverse ? "--ink-of" : "color");
+  if (!inverse) colour(bg, "bg", "background-color");
   span.className = words.join(" ");
   span.textContent = text;
   return span;

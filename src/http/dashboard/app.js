@@ -186,6 +186,16 @@ async function start() {
   }
   draw();
   addEventListener("popstate", () => show());
+  // A page that the browser keeps for its back button holds no connection: there are only six to a place.
+  addEventListener("pagehide", () => {
+    showing?.abort();
+    live.close();
+  });
+  addEventListener("pageshow", ({ persisted }) => {
+    if (!persisted) return;
+    live.open();
+    show();
+  });
   keys(go);
   listen();
   show();

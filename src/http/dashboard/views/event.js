@@ -9,6 +9,9 @@ import { confirm, toast, trouble } from "../dialog.js";
 import { chip, copier, eventLink, many, sameWords, shortId, verdictChip } from "../words.js";
 import { when, length, now } from "../time.js";
 
+/** The store keeps so many repeats of one event. */
+const NOTED_MAX = 16;
+
 /** What a cause means for what happens next. */
 const DEAD = {
   failed: "it failed as often as it may; only a person or a redelivery brings it back",
@@ -43,7 +46,11 @@ export async function event({ page, signal, parts: [name], entitle, go, recount 
     if (seen.event === id) view.moved(seen);
     if (seen.event === id || seen.event === view.story.behind || seen.superseded_by === id) refresh();
   }, signal);
-  live.on("delivery", (seen) => seen.event === id && refresh(), signal);
+  live.on("delivery", (seen) => {
+    if (seen.event !== id) return;
+    view.heard(seen);
+    refresh();
+  }, signal);
   live.on("again", refresh, signal);
 }
 
@@ -55,6 +62,7 @@ class View {
   constructor(page, signal, go, recount) {
     Object.assign(this, { signal, go, recount });
     this.screens = new Map();
+    this.repeats = [];
     this.head = h("div", {});
     this.timeline = h("ol", { class: "timeline" });
     this.facts = h("dl", { class: "facts" });
@@ -84,6 +92,20 @@ class View {
     this.listen();
     this.drawHead();
     this.drawTimeline();
+  }
+
+  /** A repeat that came while we look. The store notes it a little later. */
+  heard({ at, delivery, same }) {
+    if (!same) return;
+    this.repeats.push({ at, delivery: delivery ?? null, same });
+    this.drawTimeline();
+  }
+
+  /** The repeats that are noted, and those that are not yet. */
+  seen() {
+    const noted = this.story.deliveries;
+    const late = this.repeats.filter((one) => !noted.some((other) => other.delivery === one.delivery && other.at >= one.at.slice(0, 17)));
+    return noted.length >= NOTED_MAX ? noted : [...noted, ...late];
   }
 
   gone() {
@@ -130,11 +152,12 @@ class View {
   drawTimeline() {
     const { story } = this;
     const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "the first of its kind", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
-    for (const seen of story.deliveries) {
+    const repeats = this.seen();
+    for (const seen of repeats) {
       items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, [], h("span", { class: "because" }, sameWords(seen.same), seen.delivery ? [" · ", this.deliveryId(seen.delivery)] : null)) });
     }
-    const left = story.duplicates - story.deliveries.length;
-    if (left > 0) items.push({ at: story.deliveries.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
+    const left = story.duplicates - repeats.length;
+    if (left > 0) items.push({ at: repeats.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
     let life = 1;
     for (const tried of story.attempts) {
       if (tried.life > life) items.push({ at: tried.started_at, order: 2, node: this.moment("waiting", `Replayed by a person: life ${tried.life}`, null, []) });

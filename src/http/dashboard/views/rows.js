@@ -6,7 +6,7 @@ import { when } from "../time.js";
 
 export const HEAD = ["Event", "State", "Source", "Fields", "Attempts", "Received"];
 
-/** One event; `last` is an extra cell. */
+/** One event; `last` stands in place of when it was received. */
 export function row(event, last = null) {
   const link = eventLink(event.event);
   link.dataset.row = "";
@@ -17,8 +17,7 @@ export function row(event, last = null) {
     h("td", { class: "tight" }, event.source, h("span", { class: "faint" }, " / ", event.route)),
     h("td", { class: "wide" }, fields(event.fields, { most: 5 })),
     h("td", { class: "tight", data: { label: "attempts" } }, String(event.attempt), h("span", { class: "faint" }, replays)),
-    h("td", { class: "tight last" }, when(event.received_at)),
-    last);
+    last ?? h("td", { class: "tight last" }, when(event.received_at)));
 }
 
 export function table(head) {
