@@ -1,4 +1,5 @@
-//! A browser in a house of its own: Debian's chromium, driven over WebDriver, in a temporary profile that goes with it.
+//! A browser in a house of its own: Debian's chromium, driven over `WebDriver`, in a temporary profile that goes with
+//! it.
 
 use crate::house::{PATIENCE, until};
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
@@ -108,7 +109,7 @@ impl Browser {
         browser
     }
 
-    /// Asks the driver something WebDriver has no word for.
+    /// Asks the driver something `WebDriver` has no word for.
     async fn ask(&self, path: &str, what: Json) -> Json {
         let url = format!("{}/session/{}/{path}", self.driver.address, self.driver.session);
         let answer = reqwest::Client::new().post(url).body(what.to_string()).send().await.unwrap();

@@ -77,17 +77,17 @@ fn id(n: u64) -> String {
 async fn moment(house: &House, n: u64) {
     let package = ["shop", "api", "worker", "shop", "site", "api"][usize::try_from(n % 6).unwrap()];
     let version = 100 + n;
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         // One push is five deliveries, each with an id of its own; two are of other tags.
         for (i, tag) in ["latest", "main", "latest", "sha-4f6b3fa", "latest"].iter().enumerate() {
             house.deliver("/in/ghcr", &push(&id(n * 100 + i as u64), package, tag, version)).await;
         }
     }
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         let body = json!({ "type": "invoice.paid", "customer": format!("cus_{:04x}", n * 7919 % 65_521), "amount": 400 + n * 37 % 9_000 });
         let sent = Sent::github("push", &id(n * 100 + 10), &body.to_string());
         house.deliver("/in/payments", &sent).await;
-        if n % 8 == 0 {
+        if n.is_multiple_of(8) {
             house.deliver("/in/payments", &sent).await;
         }
     }
@@ -97,7 +97,11 @@ async fn moment(house: &House, n: u64) {
             house
                 .deliver(
                     "/in/ci",
-                    &Sent::github("push", &id(n * 100 + 20 + i), &format!("{body}{}", " ".repeat(i as usize))),
+                    &Sent::github(
+                        "push",
+                        &id(n * 100 + 20 + i),
+                        &format!("{body}{}", " ".repeat(usize::try_from(i).unwrap())),
+                    ),
                 )
                 .await;
         }

@@ -114,7 +114,7 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
     for text in strings.iter().step_by(7) {
         let sent = Sent::github("push", text, "{}").with("x-hub-signature-256", "sha256=00");
         assert_eq!(house.deliver(ORDER, &sent).await.status, 401);
-        let query: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let query = text.bytes().fold(String::new(), |query, byte| query + &format!("%{byte:02x}"));
         page.open(&house.admin_url(&format!("/events?text={query}&source={query}&field.{query}={query}"))).await;
         page.until("document.querySelector('.notice, .empty')").await;
         is_untouched(&page, text).await;
@@ -126,6 +126,7 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
     page.shows("tbody .verdict-refused", "refused").await;
     is_untouched(&page, "what was turned away").await;
     page.open(&house.admin_url("/explain")).await;
+    page.paste("textarea[name=headers]", &format!("X-GitHub-Delivery: {}", strings[6])).await;
     page.paste("textarea[name=body]", &json!({ "kind": strings[1], "customer": strings[2] }).to_string()).await;
     page.click("form button[type=submit]").await;
     page.shows(".walk", &strings[1]).await;

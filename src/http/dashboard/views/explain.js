@@ -45,6 +45,8 @@ export async function explain({ page, signal, asked }) {
   form.addEventListener("submit", (submit) => {
     submit.preventDefault();
     const delivery = { headers: headers(head.value), body: body.value };
+    // A body alone is what people have at hand; JSON says so itself.
+    if (/^\s*[{[]/.test(body.value)) delivery.headers["content-type"] ??= "application/json";
     if (source.value) delivery.source = source.value;
     walk(delivery);
   });
