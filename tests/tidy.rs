@@ -12,7 +12,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("action", &["decide", "action", "telemetry"]),
     ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
     ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
-    ("config", &["decide", "action", "config"]),
+    ("config", &["decide", "store", "action", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
     ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "explain", "http"]),
     ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),

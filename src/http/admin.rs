@@ -19,6 +19,7 @@ use crate::config::{Admin, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Step};
+use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
@@ -183,16 +184,20 @@ async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Resp
     let event = named(&desk, name).await?;
     let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
     let story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
-    let before = Listing { superseded_by: Some(event.id), limit: SUPERSEDES_MAX, ..Listing::default() };
-    let before = desk.store.page(before).await.map_err(|error| unavailable(&error))?;
     let mut told = shown::story(&story, desk.store.now());
-    told["supersedes"] = before.events.iter().map(|event| json!(event.id)).collect();
+    told["supersedes"] = supersedes(&*desk.store, event.id).await.map_err(|error| unavailable(&error))?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
     let words = source.map(|source| configured::identities(source)).unwrap_or_default();
     let same = |word: &str| words.iter().find(|(same, _)| same == word).map_or(word, |(_, words)| words).to_owned();
     let words = told["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
     told["identities_in_words"] = words.map(|word| json!({ "same": word, "words": same(word) })).collect();
     Ok(Json(told).into_response())
+}
+
+/// The events that this one took the place of.
+pub async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreError> {
+    let before = Listing { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..Listing::default() };
+    Ok(store.page(before).await?.events.iter().map(|event| json!(event.id)).collect())
 }
 
 /// Headers and body of the one event of this name, or why not.

@@ -4,6 +4,7 @@
 //! ```text
 //! accept.rs   takes connections, drains them        watch.rs   how long a connection may take for what it does
 //! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
+//!                                                   admin/     what they ask, and the door to it
 //! body.rs     reads a body, bounded in size, time and memory
 //! dashboard.rs the page for people, inside the binary
 //! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured

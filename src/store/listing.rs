@@ -120,7 +120,7 @@ impl Listing {
                 }
                 page.events.push(event);
             }
-            if over {
+            if over || last.zip(wanted.ids().0).is_some_and(|(last, least)| last < least) {
                 return Ok(page);
             }
             if looked >= LOOKED_THROUGH_MAX {

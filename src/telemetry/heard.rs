@@ -77,7 +77,7 @@ impl Heard {
 
     /// The same with long texts cut: senders choose them.
     #[must_use]
-    fn cut(mut self) -> Self {
+    pub(super) fn cut(mut self) -> Self {
         for text in [&mut self.path, &mut self.reason, &mut self.why, &mut self.delivery].into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(limits::TURNED_AWAY_CHARS_MAX) {
                 text.truncate(end);
@@ -98,7 +98,7 @@ impl TurnedAway {
         if ring.len() == limits::TURNED_AWAY_MAX {
             ring.pop_front();
         }
-        ring.push_back(heard.cut());
+        ring.push_back(heard);
     }
 
     pub(super) fn all(&self) -> Vec<Heard> {
@@ -115,7 +115,8 @@ mod tests {
         let ring = TurnedAway::default();
         for n in 0..200 {
             let why = Some("é".repeat(n * 100));
-            ring.push(Heard { why, ..Heard::new(None, Verdict::Refused, Timestamp(n.try_into().unwrap())) });
+            let heard = Heard { why, ..Heard::new(None, Verdict::Refused, Timestamp(n.try_into().unwrap())) };
+            ring.push(heard.cut());
         }
         let all = ring.all();
         assert_eq!((all.len(), all[0].at), (limits::TURNED_AWAY_MAX, Timestamp(200 - 64)));

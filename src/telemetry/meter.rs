@@ -270,6 +270,7 @@ impl Meter {
 
     /// Counts a delivery, and remembers it if it was turned away.
     pub fn turned_away(&self, heard: Heard) {
+        let heard = heard.cut();
         self.tell(|| heard.clone());
         let Some(name) = &heard.source else { return self.nowhere.push(heard) };
         let source = self.source(name);
@@ -295,7 +296,7 @@ impl Meter {
     fn tell(&self, heard: impl FnOnce() -> Heard) {
         if self.heard.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
-            self.heard.send(heard()).map(drop).unwrap_or_default();
+            self.heard.send(heard().cut()).map(drop).unwrap_or_default();
         }
     }
 

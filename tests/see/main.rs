@@ -22,8 +22,11 @@ const IN: &str = "/in";
 
 /// A source of bodies such as `{"n":1,"tag":"a"}`, whose command fails for 13.
 fn numbers(admin: &str) -> String {
+    // Where the admin port has an address of its own, the house asks for the other one too.
+    let listen = if admin.is_empty() { "" } else { "listen = \"127.0.0.1:0\"" };
     format!(
         r#"
+{listen}
 {admin}
 [source.numbers]
 path   = "{IN}"

@@ -106,3 +106,32 @@ async fn prometheus_reads_the_metrics_and_the_alerts() {
     let checked = Command::new(&promtool).args(["check", "rules", &rules]).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
+
+#[test]
+fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_take_one() {
+    use hookonce::decide::claim::Same;
+    use hookonce::decide::id::Digest;
+    use hookonce::decide::time::Timestamp;
+    use hookonce::telemetry::heard::{Heard, Verdict};
+    use hookonce::telemetry::meter::{Asked, Meter};
+    let config =
+        hookonce::config::parse(&numbers(""), "t", std::path::Path::new("/"), &|_| Some("secret".into())).unwrap();
+    let meter = Meter::new(&config.sources);
+    let (digest, many) = (Digest::of(b"body"), 200_000_u32);
+    let ids: Vec<String> = (0..100).map(|n| format!("f168a0a0-0440-11f1-9b3f-a185afe7ee{n:02}")).collect();
+    let start = std::time::Instant::now();
+    for n in 0..many {
+        meter.believed("numbers", 0);
+        meter.delivery_id("numbers", &ids[n as usize % 100], &digest);
+        meter.duplicate("numbers", &Same::Delivery);
+        meter.asked(Asked::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
+        meter.batch(7);
+        meter.delivery("numbers", Verdict::Duplicate, Timestamp(i64::from(n)), || {
+            Heard::new(None, Verdict::Duplicate, Timestamp(0))
+        });
+    }
+    let each = start.elapsed() / many;
+    println!("to count one delivery takes {each:?}");
+    // To take one costs more than 100 µs on the machine that docs/performance.md tells of: 2 % of that.
+    assert!(each < std::time::Duration::from_micros(2), "{each:?}");
+}

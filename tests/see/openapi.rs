@@ -106,6 +106,9 @@ async fn what_a_node_answers_fits_the_document_and_every_operation_is_there() {
     let all = document();
     let mut asked = 0;
     for (path, method, operation) in operations(&all) {
+        if path == "/api/tail" {
+            continue; // it takes anything behind the `?`, and never ends
+        }
         let streams = operation["responses"]["200"]["content"]["text/event-stream"].is_object();
         // Deleting comes last in the document's order of methods, and is asked of what is not there.
         let name = if method == "DELETE" { "nobody" } else { &event };
@@ -120,9 +123,6 @@ async fn what_a_node_answers_fits_the_document_and_every_operation_is_there() {
         let answer = request(&house, &method, &url, &[("content-type", "application/json")], &body).await;
         assert_ne!((answer.status, answer.json()["reason"].clone()), (404, json!("unknown_path")), "{method} {url}");
         assert_ne!(answer.status, 405, "{method} {url}");
-        if path == "/api/tail" {
-            continue;
-        }
         let response = &operation["responses"][answer.status.to_string()];
         assert!(response.is_object(), "{method} {url} answers {}, which is not described", answer.status);
         let kind = answer.header("content-type").unwrap_or("").split(';').next().unwrap().to_owned();

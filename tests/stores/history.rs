@@ -272,6 +272,7 @@ impl Both {
             before: if self.ids.is_empty() { None } else { Some(self.dice.one(&self.ids)) },
             limit: self.dice.roll(40),
             route: None,
+            ..Listing::default()
         };
         let ours = self.memory.list(listing.clone()).await.unwrap();
         self.same_events(ours, self.sqlite().list(listing).await.unwrap());

@@ -5,7 +5,7 @@ use crate::cli::trouble::Trouble;
 use crate::decide::event::{Event, Step};
 use crate::decide::limits;
 use crate::decide::source::Route;
-use crate::http::admin::{FORGET_BATCHES_MAX, NAMESAKES_MAX, shown};
+use crate::http::admin::{FORGET_BATCHES_MAX, NAMESAKES_MAX, shown, supersedes};
 use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -26,7 +26,9 @@ impl Cabinet {
     pub(super) async fn show(&self, name: &str) -> Result<Value, Trouble> {
         let event = self.named(name).await?;
         let story = self.store.story(event.id).await?.ok_or_else(|| nobody(name))?;
-        Ok(shown::story(&story, self.store.now()))
+        let mut told = shown::story(&story, self.store.now());
+        told["supersedes"] = supersedes(&*self.store, event.id).await?;
+        Ok(told)
     }
 
     pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {

@@ -98,7 +98,10 @@ impl Port {
 
     /// All that is known of the one event of this name.
     pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
-        let heard = self.ask(Method::GET, self.url(&["api", "events", name])).await?;
+        let mut heard = self.ask(Method::GET, self.url(&["api", "events", name])).await?;
+        if let Some(told) = heard.body.as_object_mut() {
+            told.shift_remove("identities_in_words"); // only a config can tell, and a store has none
+        }
         match (heard.status, of_name(name, &heard)) {
             (StatusCode::OK, _) => Ok(heard.body),
             (_, Some(trouble)) => Err(trouble),

@@ -105,6 +105,8 @@ pub const RULES: &[(&str, Rule)] = rules! {
         a_large_body_comes_back_as_it_was
         sightings_are_kept_for_a_few_and_counted_for_all
         events_are_listed_newest_first_and_filtered
+        events_are_found_page_by_page_by_cause_field_and_text
+        events_are_counted_by_state
         an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
         a_damaged_body_is_said_to_be_damaged
         recipes_are_remembered_until_others_are

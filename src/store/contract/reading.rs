@@ -143,6 +143,64 @@ pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
     }
 }
 
+pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh: Fresh) {
+    let mut all = Vec::new();
+    for n in 0..6 {
+        all.push(fresh.claimed(making().delivery(&format!("Delivery-{n}")).source(["a", "b"][n % 2])).await.id);
+    }
+    fresh.attempt(all[1], delivered()).await;
+    fresh.attempt(all[2], rejected()).await;
+    let pages = async |listing: Listing| {
+        let (mut listing, mut found) = (Listing { limit: 2, ..listing }, Vec::new());
+        loop {
+            let page = fresh.store.page(listing.clone()).await.expect("it lists");
+            assert!(page.events.len() <= 2 && page.events.iter().all(|event| listing.finds(event)));
+            found.extend(page.events.iter().filter_map(|event| all.iter().position(|id| *id == event.id)));
+            match page.next {
+                Some(next) => listing.before = Some(next),
+                None => return found,
+            }
+        }
+    };
+    let fields = |all: &[(&str, &str)]| Listing {
+        fields: all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..Listing::default()
+    };
+    let text = |text: &str| Listing { text: Some(text.into()), ..Listing::default() };
+    let cause = |cause: &str| Listing { cause: Some(cause.into()), ..Listing::default() };
+    let (every, none): (_, [usize; 0]) = ([5, 4, 3, 2, 1, 0], []);
+    assert_eq!(pages(Listing::default()).await, every);
+    assert_eq!(pages(Listing { source: Some("b".into()), ..Listing::default() }).await, [5, 3, 1]);
+    assert_eq!(pages(cause("rejected")).await, [2]);
+    assert_eq!(pages(cause("acted")).await, [1]);
+    assert_eq!(pages(Listing { state: Some("done".into()), ..cause("rejected") }).await, none);
+    assert_eq!(pages(fields(&[("tag", "latest"), ("draft", "false")])).await, every);
+    assert_eq!(pages(fields(&[("size", "9007199254740993")])).await, every);
+    for other in [("size", "9007199254740992"), ("tag", "late"), ("draft", "0"), ("other", ""), ("\"", "1")] {
+        assert_eq!(pages(fields(&[other])).await, none, "{other:?}");
+    }
+    assert_eq!(pages(text("delivery-3")).await, [3]);
+    assert_eq!(pages(text("LATEST")).await, every);
+    assert_eq!(pages(text(&all[4].short())).await, [4]);
+    assert_eq!(pages(text("%")).await, none);
+    assert_eq!(pages(text("tag")).await, none, "a field's name is not its value");
+    assert_eq!(pages(Listing { superseded_by: Some(all[0]), ..Listing::default() }).await, none);
+}
+
+pub(super) async fn events_are_counted_by_state(fresh: Fresh) {
+    assert_eq!(fresh.store.census().await.expect("it counts").oldest, None);
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(fresh.claimed(making()).await.id);
+    }
+    fresh.attempt(all[0], delivered()).await;
+    fresh.attempt(all[1], rejected()).await;
+    fresh.start(all[2]).await;
+    let census = fresh.store.census().await.expect("it counts");
+    assert_eq!((census.waiting, census.running, census.done, census.dead, census.capped), (3, 1, 1, 1, false));
+    assert_eq!(census.oldest.map(|event| event.id), Some(all[3]));
+}
+
 pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: Fresh) {
     let first = fresh.claimed(making().delivery("F2")).await;
     let second = fresh.claimed(making().delivery("d2")).await;
