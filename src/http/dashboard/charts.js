@@ -10,11 +10,11 @@ const LEFT = 34;
 const BOTTOM = 20;
 const TOP = 8;
 
-/** A round number at or above this, so that the axis has whole steps. */
+/** A round, even number at or above this, so that the axis has whole steps. */
 export function ceiling(value) {
   if (value <= 4) return 4;
   const power = 10 ** Math.floor(Math.log10(value));
-  for (const step of [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10]) if (step * power >= value) return Math.ceil(step * power);
+  for (const step of [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10]) if (step * power >= value) return 2 * Math.ceil((step * power) / 2);
   return value;
 }
 
