@@ -72,6 +72,12 @@ impl Figures {
                 println!("  CPU of {} against filtered out: {ratio}", kind.words());
             }
         }
+        if !self.of(Kind::Watched).is_empty() {
+            let both = || self.of(Kind::Watched).iter().zip(self.of(Kind::Whole));
+            let (rate, cpu) = (both().map(|(w, o)| w.rate / o.rate), both().map(|(w, o)| w.cpu / o.cpu));
+            let (rate, cpu) = (spread(rate.collect(), 3), spread(cpu.collect(), 3));
+            println!("  dashboard open against closed: {rate} of the rate, {cpu} of the CPU per delivery");
+        }
         println!();
     }
 }

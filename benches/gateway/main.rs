@@ -4,6 +4,7 @@
 //! cargo bench                     all of it, in under three minutes
 //! cargo bench -- --quick          only whether it still works; `cargo test --benches` does the same
 //! cargo bench -- --rounds 9 --seconds 2
+//! cargo bench -- --page           only what an open dashboard costs
 //! cargo bench -- --only Whole     this one beside the bare handler, without repeats: to look at it with a profiler
 //! ```
 //!
@@ -17,12 +18,14 @@ mod deck;
 mod figures;
 mod limit;
 mod load;
+mod page;
 mod per_row;
 mod server;
 
 use deck::{Deck, Repeats};
 use figures::{Figures, Sample};
 use load::Round;
+use page::Page;
 use server::{Kind, Server};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,11 +40,12 @@ struct Plan {
     rounds: usize,
     lasts: Duration,
     only: Option<Kind>,
+    page: bool,
 }
 
 impl Plan {
-    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150), only: None };
-    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500), only: None };
+    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150), only: None, page: false };
+    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500), only: None, page: false };
 
     /// `cargo bench` says so; whoever else starts this wants to know whether it works.
     fn of(args: &[String]) -> Self {
@@ -55,6 +59,7 @@ impl Plan {
             rounds: after("--rounds").map_or(Self::WHOLE.rounds, |rounds: f64| rounds as usize),
             lasts: after("--seconds").map_or(Self::WHOLE.lasts, Duration::from_secs_f64),
             only: word("--only").map(|name| Kind::named(name)),
+            page: has("--page"),
         }
     }
 }
@@ -80,7 +85,7 @@ fn main() {
 }
 
 async fn measure(plan: &Plan, dir: &Path) {
-    let Plan { rounds, lasts, only } = *plan;
+    let Plan { rounds, lasts, only, page } = *plan;
     println!(
         "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}\n",
         load::CONNECTIONS,
@@ -91,6 +96,10 @@ async fn measure(plan: &Plan, dir: &Path) {
     let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
     if only.is_some_and(|only| Kind::ANSWERS.contains(&only)) {
         return again(plan, &deck, dir).await;
+    }
+    if page {
+        interleave(plan, &deck, Repeats::HALF, &[Kind::Whole, Kind::Watched], dir).await.print();
+        return;
     }
     if let Some(only) = only {
         interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await.print();
@@ -122,8 +131,10 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
         for (server, used) in &mut servers {
             let room = deck.len() as u64 - *used;
             let round = Round { to: server.address, repeats, from: *used, room, lasts: plan.lasts };
+            let watching = (server.kind == Kind::Watched).then(|| server.admin.map(Page::open));
             let before = server.cpu();
             let came = load::run(deck, round).await;
+            drop(watching);
             let cpu = server.cpu().saturating_sub(before);
             *used += came.distinct;
             let new = if server.kind == Kind::Bare { 0 } else { came.distinct };

@@ -39,6 +39,8 @@ pub enum Kind {
     Whole,
     /// The same, without a log.
     Silent,
+    /// On SQLite, with the dashboard open.
+    Watched,
     /// On SQLite, with a commit for each claim.
     PerRow,
     /// The filter lets nothing through.
@@ -50,7 +52,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] = [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::PerRow];
+    pub const ALL: [Self; 7] =
+        [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::Watched, Self::PerRow];
 
     /// What a repeat costs that is answered from its receipt, beside what costs least.
     pub const ANSWERS: [Self; 3] = [Self::Ignored, Self::AgainMemory, Self::Again];
@@ -67,6 +70,7 @@ impl Kind {
             Self::NoBody => "gateway, SQLite, no body",
             Self::Whole => "gateway, SQLite, body stored",
             Self::Silent => "the same, log off",
+            Self::Watched => "the same, dashboard open",
             Self::PerRow => "the same, a commit per claim",
             Self::Ignored => "filtered out",
             Self::AgainMemory => "answered again, memory",
@@ -114,6 +118,8 @@ name = "recorded"
 pub struct Server {
     pub kind: Kind,
     pub address: SocketAddr,
+    /// Its port for people, if it has one.
+    pub admin: Option<SocketAddr>,
     child: Child,
     said: BufReader<ChildStdout>,
 }
@@ -137,7 +143,8 @@ impl Server {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut said = BufReader::new(child.stdout.take().expect("its output is ours"));
         let address = line(&mut said).parse().expect("it says where it listens");
-        Self { kind, address, child, said }
+        let admin = line(&mut said).parse().ok();
+        Self { kind, address, admin, child, said }
     }
 
     /// How many events it has.
@@ -187,8 +194,8 @@ pub fn serve(kind: &str) {
     // As `hookonce serve` does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (address, store) = begin(kind).await;
-        println!("{address}");
+        let (address, admin, store) = begin(kind).await;
+        println!("{address}\n{}", admin.map(|admin| admin.to_string()).unwrap_or_default());
         let asked = tokio::task::spawn_blocking(move || {
             let handle = tokio::runtime::Handle::current();
             for _ in std::io::stdin().lock().lines() {
@@ -202,21 +209,31 @@ pub fn serve(kind: &str) {
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-async fn begin(kind: Kind) -> (SocketAddr, Option<Arc<dyn Store>>) {
+async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn Store>>) {
     let env = |name: &str| std::env::var(name).ok();
     let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(Ink::Plain));
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     match kind {
         Kind::Bare => {
             let flight = Arc::new(BodiesInFlight::default());
-            (listen(move |request| bare(request, flight.clone())).await, None)
+            (listen(move |request| bare(request, flight.clone())).await, None, None)
         }
-        Kind::PerRow => per_row(&config).await,
-        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent | Kind::Ignored | Kind::AgainMemory | Kind::Again => {
+        Kind::PerRow => {
+            let (address, store) = per_row(&config).await;
+            (address, None, store)
+        }
+        Kind::Memory
+        | Kind::NoBody
+        | Kind::Whole
+        | Kind::Silent
+        | Kind::Watched
+        | Kind::Ignored
+        | Kind::AgainMemory
+        | Kind::Again => {
             let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
-            let (address, store) = (node.ingest.expect("a whole node receives"), node.store.clone());
+            let (address, admin, store) = (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
             std::mem::forget(node); // it ends with the process
-            (address, Some(store))
+            (address, Some(admin), Some(store))
         }
     }
 }

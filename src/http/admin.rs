@@ -136,6 +136,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/login", post(door::login))
         .route("/logout", post(door::logout))
         .merge(guarded)
+        .merge(super::dashboard::router())
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "unknown_path") })
         .layer(from_fn(door::close))
         .with_state(desk)

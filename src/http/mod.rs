@@ -6,6 +6,7 @@
 //! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
 //!                                                   admin/     what they ask, and the door to it
 //! body.rs     reads a body, bounded in size, time and memory
+//! dashboard.rs the page for people, inside the binary
 //! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
 //! ```
 
@@ -13,6 +14,7 @@ pub mod accept;
 pub mod admin;
 pub mod bare;
 pub mod body;
+pub mod dashboard;
 pub mod ingest;
 pub mod reply;
 mod watch;

@@ -12,6 +12,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -204,7 +205,31 @@ impl Counts<'_> {
         series["done"] = json!(over(&[Count::Done]));
         series["dead"] = json!(over(&[Count::Dead]));
         series["failed"] = json!(over(&[Count::Attempt(1), Count::Attempt(2), Count::Attempt(3)]));
+        series["same"] = self.same(points).into();
         series
+    }
+
+    /// Duplicates over time, by the identity that matched.
+    fn same(&self, points: usize) -> Map<String, Value> {
+        let mut all: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (source, counted) in self.meter.sources.iter().zip(self.all) {
+            for (same, word) in source.same.iter().enumerate() {
+                let place = Count::Same(same).place();
+                let each = counted.iter().map(|counts| counts.get(place).copied().unwrap_or(0));
+                let sums = all.entry(word).or_insert_with(|| vec![0; points]);
+                sums.iter_mut().zip(each).for_each(|(sum, more)| *sum += more);
+            }
+        }
+        all.retain(|_, sums| sums.iter().any(|sum| *sum > 0));
+        all.into_iter().map(|(word, sums)| (word.to_owned(), json!(sums))).collect()
+    }
+
+    /// Deliveries of one source over time, whatever came of them.
+    fn each(&self, source: usize) -> Vec<u64> {
+        let all = |counts: &Vec<u64>| {
+            Verdict::ALL.iter().filter_map(|verdict| counts.get(Count::Delivery(*verdict).place())).sum()
+        };
+        self.all.get(source).map(|points| points.iter().map(all).collect()).unwrap_or_default()
     }
 
     fn sources(&self) -> Vec<Value> {
@@ -216,6 +241,7 @@ impl Counts<'_> {
                 "done": self.sum(Some(at), Count::Done),
                 "dead": self.sum(Some(at), Count::Dead),
                 "last_at": source.last_at(),
+                "series": self.each(at),
             })
         };
         named.map(one).collect()

@@ -1,0 +1,54 @@
+//! Somebody looks on: asks what the dashboard's overview asks, and follows what happens, as the page does. It reads
+//! and throws away; what a browser does with it is the browser's own time, on its own machine.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// The page draws no more often.
+const LOOKS: Duration = Duration::from_secs(1);
+/// How long it waits before it follows again, when more happened than could be told.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// A page that is open until it is dropped.
+pub struct Page([JoinHandle<()>; 2]);
+
+impl Page {
+    pub fn open(admin: SocketAddr) -> Self {
+        let follows = tokio::spawn(async move {
+            loop {
+                ask(admin, "/api/live?output=0").await;
+                tokio::time::sleep(WAIT).await;
+            }
+        });
+        let looks = tokio::spawn(async move {
+            loop {
+                assert!(ask(admin, "/api/overview?window=1h").await > 1000, "the overview is whole");
+                tokio::time::sleep(LOOKS).await;
+            }
+        });
+        Self([follows, looks])
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Reads until the answer ends; how long it was.
+async fn ask(admin: SocketAddr, path: &str) -> usize {
+    let mut stream = TcpStream::connect(admin).await.expect("the admin port takes connections");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let (mut all, mut scrap) = (0, vec![0; 64 << 10]);
+    loop {
+        match stream.read(&mut scrap).await {
+            Ok(0) | Err(_) => return all,
+            Ok(read) => all += read,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The page for people: hand-written files inside the binary. Nothing in them is anybody's data, so they are given to
+//! whoever asks; what they show they ask of the admin API, which knows who may. What a browser may do with them is said
+//! at the admin port's door, as of every answer.
+//!
+//! A file's address holds the hash of all of them: it never changes, and is kept by browsers for ever.
+
+use crate::decide::id::Digest;
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+/// The pages that the script knows; each is the same document.
+const PAGES: [&str; 8] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain", "/login"];
+
+const INDEX: &str = include_str!("dashboard/index.html");
+
+macro_rules! files {
+    ($($path:literal)*) => { [$(($path, include_str!(concat!("dashboard/", $path)))),*] };
+}
+
+/// What the page is made of.
+const FILES: [(&str, &str); 25] = files![
+    "style.css" "favicon.svg" "favicon-trouble.svg" "theme-first.js"
+    "app.js" "dom.js" "api.js" "live.js" "time.js" "words.js" "charts.js" "ansi.js" "json.js" "dialog.js" "keys.js"
+    "theme.js"
+    "views/overview.js" "views/events.js" "views/event.js" "views/rows.js" "views/dead.js" "views/away.js"
+    "views/sources.js" "views/explain.js" "views/login.js"
+];
+
+/// The document, and the hash in the addresses it names.
+struct Document {
+    hash: String,
+    text: String,
+}
+
+static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
+    let all = FILES.iter().fold(INDEX.to_owned(), |all, (path, text)| all + "\0" + path + "\0" + text);
+    let hash = hex::encode(&Digest::of(all.as_bytes()).0[..8]);
+    let assets = format!("/assets/{hash}");
+    let mut modules = String::new();
+    for (path, _) in FILES.iter().filter(|(path, _)| is_script(path) && *path != "theme-first.js") {
+        // Writing to a string cannot fail.
+        let _ = writeln!(modules, "<link rel=\"modulepreload\" href=\"{assets}/{path}\">");
+    }
+    let text = INDEX.replace("{assets}", &assets).replace("{modules}\n", &modules);
+    Document { hash, text }
+});
+
+/// The routes of the page. Its data is not here.
+pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let files = Router::new().route("/assets/{hash}/{*path}", get(file));
+    PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
+}
+
+async fn document(headers: HeaderMap) -> Response {
+    let tag = format!("\"{}\"", DOCUMENT.hash);
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        kind("text/html; charset=utf-8", DOCUMENT.text.as_str().into_response())
+    };
+    let tag = HeaderValue::from_str(&tag).expect("a hash is ASCII");
+    response.headers_mut().insert(header::ETAG, tag);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+async fn file(Path((hash, path)): Path<(String, String)>) -> Response {
+    let found = FILES.iter().find(|(name, _)| *name == path).filter(|_| hash == DOCUMENT.hash);
+    let Some((name, text)) = found else {
+        return (StatusCode::NOT_FOUND, "there is no such file; reload the page\n").into_response();
+    };
+    let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
+    let mut response = kind(content_type(name), text.into_response());
+    response.headers_mut().insert(header::CACHE_CONTROL, kept);
+    response
+}
+
+fn is_script(path: &str) -> bool {
+    path.rsplit('.').next() == Some("js")
+}
+
+fn content_type(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+fn kind(of: &'static str, mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(of));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_is_named_is_inside_and_every_file_inside_is_named() {
+        let named = |path: &str| INDEX.contains(&format!("{{assets}}/{path}"));
+        for (path, _) in FILES {
+            let name = path.rsplit('/').next().expect("a last part");
+            let imported = FILES.iter().any(|(_, text)| text.contains(&format!("/{name}\"")));
+            assert!(named(path) || imported, "{path} is used by nobody");
+        }
+        for (path, text) in FILES.iter().filter(|(path, _)| is_script(path)) {
+            for rest in text.split("\nimport ").skip(1) {
+                let from = rest.split('"').nth(1).expect("an import says from where");
+                let here = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let wanted = match from.strip_prefix("../") {
+                    Some(up) => up.to_owned(),
+                    None => format!("{here}/{}", from.trim_start_matches("./")).trim_start_matches('/').to_owned(),
+                };
+                assert!(FILES.iter().any(|(path, _)| *path == wanted), "{path} imports {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_file_parses_text_as_markup_or_code_or_names_another_place() {
+        let strange = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "javascript:",
+            "style=\"",
+            "srcdoc",
+            "https://",
+        ];
+        for (path, text) in FILES.into_iter().chain([("index.html", INDEX)]) {
+            for word in strange {
+                assert!(!text.contains(word), "{path} has `{word}`");
+            }
+            let elsewhere = text.replace("http://www.w3.org/2000/svg", "").contains("http://");
+            assert!(!elsewhere, "{path} names another place");
+        }
+    }
+}

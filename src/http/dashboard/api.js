@@ -1,0 +1,83 @@
+// The admin API, as this page asks it. Errors come back as sentences for people.
+
+/** Who we are here: `may` is "all", "read", "forget" or null. */
+export const session = { may: null, needs_login: false, header: "hookonce-page", node: "", version: "" };
+
+/** Whether buttons that change something are there at all. */
+export const mayAct = () => session.may === "all";
+
+/** Something the API did not do, and why, for people. */
+export class Refused extends Error {
+  constructor(status, reason, body) {
+    super(sentence(status, reason));
+    this.status = status;
+    this.reason = reason;
+    this.body = body;
+  }
+}
+
+function sentence(status, reason) {
+  if (status === 0) return "The node does not answer. Is it running?";
+  if (status === 401) return "A token is needed here.";
+  if (reason === "bad_token") return "There is no such token.";
+  if (reason === "not_allowed") return "This token may look, but not do that.";
+  if (reason === "too_many") return "Too many wrong tokens lately. Wait a minute and try again.";
+  if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
+  if (reason === "several_events") return "Several events have that name.";
+  if (reason === "changed") return "Meanwhile other events match. Nothing was replayed; look again.";
+  if (reason === "host_or_origin") return "This page was opened under a name that is not this node's. Use localhost.";
+  if (status === 503) return reason || "The store does not answer. Try again in a moment.";
+  return reason ? `Nothing was done: ${reason}.` : `The node answered ${status}.`;
+}
+
+let toLogin = () => {};
+/** What to do when a token is needed. */
+export const onLoginNeeded = (then) => { toLogin = then; };
+/** The session is over. */
+export const loginNeeded = () => toLogin();
+
+async function call(method, path, { body, signal, text = false } = {}) {
+  const headers = { accept: text ? "text/plain" : "application/json" };
+  if (method !== "GET") headers[session.header] = "1";
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body), credentials: "same-origin", cache: "no-store", redirect: "error" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0);
+  }
+  if (response.ok) return text ? response.text() : response.json();
+  const said = await response.json().catch(() => ({}));
+  if (response.status === 401 && path !== "/login") toLogin();
+  throw new Refused(response.status, said.reason, said);
+}
+
+/** A query without what is empty. */
+export function query(of) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of of instanceof URLSearchParams ? of : Object.entries(of)) if (value !== "" && value !== null && value !== undefined) asked.append(name, value);
+  const text = asked.toString();
+  return text ? `?${text}` : "";
+}
+
+const event = (id, rest = "") => `/api/events/${encodeURIComponent(id)}${rest}`;
+
+export const api = {
+  session: async () => Object.assign(session, await call("GET", "/api/session")),
+  login: async (token) => Object.assign(session, await call("POST", "/login", { body: { token } })),
+  logout: () => call("POST", "/logout"),
+  overview: (window, signal) => call("GET", `/api/overview${query({ window })}`, { signal }),
+  events: (asked, signal) => call("GET", `/api/events${query(asked)}`, { signal }),
+  event: (id, signal) => call("GET", event(id), { signal }),
+  body: (id, signal) => call("GET", event(id, "/body"), { signal, text: true }),
+  headers: (id, signal) => call("GET", event(id, "/headers"), { signal }),
+  replay: (id) => call("POST", event(id, "/replay")),
+  cancel: (id) => call("POST", event(id, "/cancel")),
+  forget: (id) => call("DELETE", event(id)),
+  countReplay: (asked) => call("POST", `/api/replay${query({ ...asked, dry: "1" })}`),
+  replayAll: (asked, guard) => call("POST", `/api/replay${query({ ...asked, guard })}`),
+  sources: (signal) => call("GET", "/api/sources", { signal }),
+  turnedAway: (asked, signal) => call("GET", `/api/turned-away${query(asked)}`, { signal }),
+  explain: (delivery) => call("POST", "/api/explain", { body: delivery }),
+};

@@ -1,0 +1,59 @@
+// Deliveries that did not become events, and why not. They are in the nodes' memory only.
+
+import { h, fill } from "../dom.js";
+import { api } from "../api.js";
+import { live, atMost } from "../live.js";
+import { count, verdictChip, copier } from "../words.js";
+import { when } from "../time.js";
+
+const REASONS = {
+  bad_signature: "bad signature",
+  missing_field: "a field is missing",
+  filtered: "filtered out",
+  unknown_path: "no source listens there",
+  too_large: "too large",
+  too_slow: "too slow",
+  kind_mismatch: "another kind than it says",
+};
+
+const size = (bytes) => (bytes < 1024 ? `${count(bytes)} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / (1 << 20)).toFixed(1)} MB`);
+
+export async function away({ page, signal, asked, go }) {
+  const filter = { verdict: asked.get("verdict") ?? "", source: asked.get("source") ?? "" };
+  const body = h("tbody");
+  const table = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, ["When", "Verdict", "Source", "Reason", "Answered", "Delivery", "Size"].map((name) => h("th", { scope: "col" }, name)))), body);
+  const foot = h("div", { class: "more" });
+  const nodes = h("div", { class: "stack" });
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Verdict" }, [["", "Both"], ["refused", "Refused"], ["ignored", "Ignored"]].map(([verdict, label]) =>
+    h("button", { type: "button", "aria-pressed": String(verdict === filter.verdict), onclick: () => go(`/turned-away${verdict ? `?verdict=${verdict}` : ""}`) }, label)));
+  fill(page,
+    h("div", { class: "head" }, h("h1", {}, "Turned away"),
+      h("p", {}, "The last deliveries that did not become events. Refused: not believed, or not to be understood. Ignored: believed, but no filter let them through. Their bodies are not kept.")),
+    h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot));
+
+  const one = (turned) => h("tr", {},
+    h("td", { class: "tight" }, when(turned.at)),
+    h("td", { class: "tight" }, verdictChip(turned.verdict)),
+    h("td", { class: "tight" }, turned.source ?? h("code", {}, turned.path ?? "–")),
+    h("td", { class: "wide" }, h("div", {}, h("div", {}, REASONS[turned.reason] ?? String(turned.reason).replaceAll("_", " ")), turned.why ? h("div", { class: "small soft" }, turned.why) : null)),
+    h("td", { class: "tight", data: { label: "answered" } }, String(turned.status)),
+    h("td", { class: "tight" }, turned.delivery ? [h("code", { title: turned.delivery }, turned.delivery.length > 13 ? `${turned.delivery.slice(0, 8)}…` : turned.delivery), copier(turned.delivery, "Copy the delivery id")] : h("span", { class: "faint" }, "–")),
+    h("td", { class: "tight last num" }, size(turned.bytes)));
+
+  const load = async () => {
+    const { turned_away: all, nodes: from } = await api.turnedAway({ ...filter, limit: 200 }, signal);
+    fill(body, all.map(one));
+    table.hidden = !all.length;
+    const silent = from.filter(({ answered }) => !answered);
+    fill(nodes, silent.map(({ address, why }) => h("p", { class: "notice warn" }, `The node at ${address} did not answer${why ? `: ${why}` : ""}. What it turned away is missing here.`)));
+    fill(foot, all.length
+      ? h("span", { class: "faint" }, "The last 64 per source and node. ", h("a", { href: "/explain" }, "Explain one"))
+      : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was believed and let through.")));
+  };
+  const refresh = atMost(1000, () => load().catch(() => {}), signal);
+  live.on("delivery", ({ verdict }) => {
+    if (verdict === "refused" || verdict === "ignored") refresh();
+  }, signal);
+  live.on("again", refresh, signal);
+  await load();
+}

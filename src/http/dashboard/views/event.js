@@ -1,0 +1,339 @@
+// One event as a timeline: each delivery that was seen, each attempt with what it wrote, and where it stands now.
+
+import { h, icon, fill, say } from "../dom.js";
+import { api, mayAct } from "../api.js";
+import { live, Live, atMost } from "../live.js";
+import { Screen } from "../ansi.js";
+import { tree } from "../json.js";
+import { confirm, toast, trouble } from "../dialog.js";
+import { chip, copier, eventLink, many, sameWords, shortId, verdictChip } from "../words.js";
+import { when, length, now } from "../time.js";
+
+/** The store keeps so many repeats of one event. */
+const NOTED_MAX = 16;
+
+/** What a cause means for what happens next. */
+const DEAD = {
+  failed: "it failed as often as it may; only a person or a redelivery brings it back",
+  rejected: "it was rejected: trying again by itself would not help",
+  in_doubt: "nobody knows whether it acted: a person decides",
+  damaged: "what is stored is not what was received",
+  cancelled: "a person cancelled it",
+};
+
+export async function event({ page, signal, parts: [name], entitle, go, recount }) {
+  let story;
+  try {
+    story = await api.event(name, signal);
+  } catch (error) {
+    if (error.reason === "several_events") return several(page, error.body.events);
+    throw error;
+  }
+  const id = story.event;
+  if (name !== id) history.replaceState({}, "", `/events/${encodeURIComponent(id)}`);
+  entitle(`Event ${shortId(id)}`);
+  const view = new View(page, signal, go, recount);
+  view.draw(story);
+
+  const refresh = atMost(400, async () => {
+    try {
+      view.draw(await api.event(id, signal));
+    } catch (error) {
+      if (error.status === 404) view.gone();
+    }
+  }, signal);
+  live.on("state", (seen) => {
+    if (seen.event === id) view.moved(seen);
+    if (seen.event === id || seen.event === view.story.behind || seen.superseded_by === id) refresh();
+  }, signal);
+  live.on("delivery", (seen) => {
+    if (seen.event !== id) return;
+    view.heard(seen);
+    refresh();
+  }, signal);
+  live.on("again", refresh, signal);
+}
+
+function several(page, events) {
+  fill(page, h("div", { class: "head" }, h("h1", {}, "Several events have that name")), h("ul", { class: "card card-body grid" }, events.map((event) => h("li", {}, eventLink(event.event), " ", chip(event)))));
+}
+
+class View {
+  constructor(page, signal, go, recount) {
+    Object.assign(this, { signal, go, recount });
+    this.screens = new Map();
+    this.repeats = [];
+    this.head = h("div", {});
+    this.timeline = h("ol", { class: "timeline" });
+    this.facts = h("dl", { class: "facts" });
+    this.receipt = h("div", { hidden: true });
+    this.body = h("div", {});
+    fill(page, this.head, h("div", { class: "grid two" },
+      h("div", {}, h("section", { class: "card", id: "timeline" }, h("div", { class: "card-head" }, h("h2", {}, "What happened")), this.timeline)),
+      h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Facts")), h("div", { class: "card-body" }, this.facts)), this.receipt, this.body)));
+    signal.addEventListener("abort", () => this.stream?.close());
+  }
+
+  draw(story) {
+    this.story = story;
+    this.listen();
+    this.drawHead();
+    this.drawTimeline();
+    this.drawFacts();
+    this.drawReceipt();
+    if (story.has_body !== this.hadBody) this.drawBody();
+    this.hadBody = story.has_body;
+  }
+
+  /** A change that came by the stream, before all of it is read again. */
+  moved(seen) {
+    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at"]) delete this.story[of];
+    Object.assign(this.story, seen);
+    this.listen();
+    this.drawHead();
+    this.drawTimeline();
+  }
+
+  /** A repeat that came while we look. The store notes it a little later. */
+  heard({ at, delivery, same }) {
+    if (!same) return;
+    this.repeats.push({ at, delivery: delivery ?? null, same });
+    this.drawTimeline();
+  }
+
+  /** The repeats that are noted, and those that are not yet. */
+  seen() {
+    const noted = this.story.deliveries;
+    const late = this.repeats.filter((one) => !noted.some((other) => other.delivery === one.delivery && other.at >= one.at.slice(0, 17)));
+    return noted.length >= NOTED_MAX ? noted : [...noted, ...late];
+  }
+
+  gone() {
+    this.stream?.close();
+    fill(this.head, h("div", { class: "notice warn" }, "This event was forgotten, with its keys: the same delivery would act again."));
+  }
+
+  /** The event's own stream, while there is something to come. */
+  listen() {
+    const over = this.story.state === "done" || this.story.state === "dead";
+    if (over) {
+      this.stream?.close();
+      this.stream = null;
+    } else if (!this.stream) {
+      this.stream = new Live(`/api/live?event=${encodeURIComponent(this.story.event)}`, ["output"]);
+      this.stream.on("status", (state) => { this.running().node.dataset.state = state; });
+      this.stream.on("output", ({ event, text }) => event === this.story.event && this.write(text));
+      this.stream.open();
+    }
+  }
+
+  drawHead() {
+    const { story } = this;
+    const over = story.state === "done" || story.state === "dead";
+    const key = JSON.stringify([story.state, story.cause, story.how, story.why, story.life, story.has_body, mayAct()]);
+    if (key === this.headKey) return;
+    const held = document.activeElement?.dataset?.key;
+    this.headKey = key;
+    const button = (name, label, icn, then, more = {}) => h("button", { type: "button", id: name, onclick: then, ...more }, icon(icn), label);
+    const act = mayAct()
+      ? [
+        over && story.has_body ? button("replay", "Replay", "replay", () => this.replay(), { data: { key: "r" } }) : null,
+        over ? null : button("cancel", "Cancel", "stop", () => this.cancel(), { data: { key: "c" } }),
+        over ? button("forget", "Forget", "forget", () => this.forget(), { class: "quiet-danger" }) : null,
+      ]
+      : null;
+    fill(this.head, h("div", { class: "head" },
+      h("div", { class: "event-head" }, h("a", { class: "crumb", href: "/events", data: { up: "" } }, "Events"), h("h1", { title: story.event }, shortId(story.event)), copier(story.event, "Copy the event's id"), chip(story)),
+      h("div", { class: "actions" }, act, story.has_body ? h("a", { class: "button", href: `/explain?event=${encodeURIComponent(story.event)}` }, icon("explain"), "Explain") : null),
+      h("p", { class: "standing", id: "why" }, story.why)));
+    if (held) this.head.querySelector(`[data-key="${held}"]`)?.focus();
+  }
+
+  drawTimeline() {
+    const { story } = this;
+    const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "the first of its kind", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
+    const repeats = this.seen();
+    for (const seen of repeats) {
+      items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, [], h("span", { class: "because" }, sameWords(seen.same), seen.delivery ? [" · ", this.deliveryId(seen.delivery)] : null)) });
+    }
+    const left = story.duplicates - repeats.length;
+    if (left > 0) items.push({ at: repeats.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
+    let life = 1;
+    for (const tried of story.attempts) {
+      if (tried.life > life) items.push({ at: tried.started_at, order: 2, node: this.moment("waiting", `Replayed by a person: life ${tried.life}`, null, []) });
+      life = Math.max(life, tried.life);
+      items.push({ at: tried.started_at, order: 3, node: this.attempt(tried) });
+    }
+    items.sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : a.order - b.order));
+    if (story.life > life && story.state !== "done" && story.state !== "dead") items.push({ node: this.moment("waiting", `Replayed by a person: life ${story.life}`, null, []) });
+    items.push({ node: this.standing() });
+    fill(this.timeline, items.map(({ node }) => node));
+  }
+
+  moment(kind, title, at, detail, extra = null) {
+    return h("li", { class: `t-${kind}` }, h("div", { class: "moment" }, h("h3", {}, title), extra, at ? when(at, { form: "clock" }) : null), detail);
+  }
+
+  deliveryId(id) {
+    return h("span", { class: "delivery-id" }, h("code", {}, id), copier(id, "Copy the delivery id"));
+  }
+
+  attempt(tried) {
+    const took = Date.parse(tried.ended_at) - Date.parse(tried.started_at);
+    return this.moment(tried.outcome, `Attempt ${tried.attempt}`, tried.started_at, [
+      tried.why ? h("div", { class: "because" }, tried.why) : null,
+      tried.output ? this.output(`${tried.life}.${tried.attempt}`, tried.output) : null,
+    ], [verdictChip(tried.outcome), h("span", { class: "faint small" }, `took ${length(took)}`)]);
+  }
+
+  /** What a command wrote. A screen that is on the page stays, with what is selected in it. */
+  output(key, text) {
+    let screen = this.screens.get(key);
+    if (!screen) {
+      screen = makeScreen("Output");
+      this.screens.set(key, screen);
+    }
+    if (screen.text !== text) {
+      screen.screen.clear();
+      screen.screen.write(text);
+      screen.text = text;
+      const lines = text.split("\n").length - (text.endsWith("\n") ? 1 : 0);
+      say(screen.says, many(lines, "line"));
+    }
+    return screen.node;
+  }
+
+  /** The screen of the attempt that runs. */
+  running() {
+    const key = `running ${this.story.life}.${this.story.attempt}`;
+    let screen = this.screens.get(key);
+    if (!screen) {
+      screen = makeScreen("Live output");
+      screen.node.id = "live-output";
+      screen.text = "";
+      say(screen.says, "since this page was opened; all of it when it ends");
+      this.screens.set(key, screen);
+    }
+    return screen;
+  }
+
+  write(text) {
+    const screen = this.running();
+    const box = screen.pre;
+    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    screen.text += text;
+    screen.screen.write(text);
+    if (atEnd) box.scrollTop = box.scrollHeight;
+  }
+
+  standing() {
+    const { story } = this;
+    if (story.state === "running") return this.moment("running", `Attempt ${story.attempt} runs`, null, [h("div", { class: "because" }, `on node ${story.node ?? ""}`), this.running().node]);
+    if (story.state === "waiting") {
+      const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has a free place") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its turn in its group";
+      return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, due)]);
+    }
+    if (story.state === "done") {
+      const how = story.how === "superseded" ? ["another event changed the same subject: ", eventLink(story.superseded_by)] : story.how === "recorded" ? "recorded; its route has no action" : "acted once";
+      return this.moment("done", story.how === "superseded" ? "Superseded" : "Done", story.ended_at, [h("div", { class: "because" }, how)]);
+    }
+    return this.moment("dead", "Dead", story.ended_at, [h("div", { class: "because" }, DEAD[story.cause] ?? story.cause)]);
+  }
+
+  drawFacts() {
+    const { story } = this;
+    const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+    const from = `/events?source=${encodeURIComponent(story.source)}`;
+    fill(this.facts,
+      fact("source", h("a", { href: from }, story.source)),
+      fact("route", h("a", { href: `${from}&route=${encodeURIComponent(story.route)}` }, story.route)),
+      fact("received", when(story.received_at)),
+      story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
+      fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") + " that did not act" : "none"),
+      Object.entries(story.fields).map(([name, value]) => fact(name, h("a", { class: "field-link", href: `/events?source=${encodeURIComponent(story.source)}&field.${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`, title: "Events with the same value" }, String(value)))),
+      fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
+      story.supersedes?.length ? fact("took the place of", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
+      fact("event", h("code", {}, story.event)));
+  }
+
+  drawReceipt() {
+    const { receipt } = this.story;
+    const key = JSON.stringify(receipt ?? null);
+    if (key === this.receiptKey) return;
+    this.receiptKey = key;
+    if (!receipt || (!receipt.body && !receipt.headers.length)) return;
+    this.receipt.hidden = false;
+    fill(this.receipt, h("section", { class: "card" },
+      h("div", { class: "card-head" }, h("h2", {}, "Receipt"), h("span", { class: "chip" }, `answered ${receipt.status}`)),
+      receipt.headers.length ? h("dl", { class: "facts card-body" }, receipt.headers.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])) : null,
+      receipt.body ? h("div", { class: "body-view" }, tree(receipt.body) ?? receipt.body) : null,
+      receipt.cut ? h("p", { class: "card-body faint small" }, "It was longer than is kept.") : null));
+  }
+
+  drawBody() {
+    const { story, signal } = this;
+    if (!story.has_body) return void fill(this.body, h("section", { class: "card card-body faint" }, "Its body is no longer kept: it cannot be replayed."));
+    const view = h("div", { class: "body-view", tabindex: "0", "aria-label": "Body" });
+    const buttons = {};
+    const show = async (which) => {
+      for (const [name, button] of Object.entries(buttons)) button.setAttribute("aria-pressed", String(name === which));
+      try {
+        if (which === "headers") {
+          const { headers } = await api.headers(story.event, signal);
+          fill(view, headers.length ? h("dl", { class: "facts" }, headers.map(({ name, value }) => [h("dt", {}, name), h("dd", { class: value === "•••" ? "masked" : "" }, value)])) : h("span", { class: "faint" }, "none were kept"));
+          return;
+        }
+        this.text ??= await api.body(story.event, signal);
+        fill(view, (which === "tree" && tree(this.text)) || this.text || h("span", { class: "faint" }, "empty"));
+      } catch (error) {
+        if (!signal.aborted) trouble(view, error);
+      }
+    };
+    for (const [name, label] of [["tree", "Body"], ["raw", "Raw"], ["headers", "Headers"]]) buttons[name] = h("button", { type: "button", onclick: () => show(name) }, label);
+    fill(this.body, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Delivery"), h("div", { class: "tabs", role: "group", "aria-label": "Show" }, Object.values(buttons))), view));
+    show("tree");
+  }
+
+  async replay() {
+    const { story } = this;
+    const text = `It runs once more on route ${story.route} of ${story.source}, with the body it came with. Receivers see it as ${shortId(story.event)}.${story.life + 1}.`;
+    if (await confirm({ title: `Replay ${shortId(story.event)}?`, text, yes: "Replay" })) await this.tried(() => api.replay(story.event), "It runs again");
+  }
+
+  async cancel() {
+    const { story } = this;
+    const text = story.state === "running" ? "Its command is ended. What it has already done stays done." : "It will not run. It can be replayed later.";
+    if (await confirm({ title: `Cancel ${shortId(story.event)}?`, text, yes: "Cancel it", danger: true })) await this.tried(() => api.cancel(story.event), "Cancelled");
+  }
+
+  async forget() {
+    const { story } = this;
+    const text = "The event goes with all its keys, attempts and output. If the same delivery comes again, it acts again.";
+    if (!(await confirm({ title: `Forget ${shortId(story.event)}?`, text, yes: "Forget it", danger: true }))) return;
+    if (await this.tried(() => api.forget(story.event), "Forgotten")) this.go("/events");
+  }
+
+  async tried(what, said) {
+    let worked = true;
+    try {
+      const now = await what();
+      if (now.state) this.moved(now);
+      toast(said);
+    } catch (error) {
+      worked = false;
+      toast(error.message, { bad: true });
+    }
+    this.recount();
+    return worked;
+  }
+}
+
+function makeScreen(title) {
+  const pre = h("pre", { tabindex: "0", "aria-label": title });
+  const says = h("span", {});
+  const made = { pre, says, screen: new Screen(pre), text: null };
+  const copy = h("button", { class: "ghost tiny", type: "button", title: "Copy the output", "aria-label": "Copy the output" }, icon("copy"));
+  copy.addEventListener("click", () => navigator.clipboard?.writeText(pre.innerText).then(() => toast("Copied")));
+  made.node = h("div", { class: "output" }, h("div", { class: "output-head" }, h("span", {}, title), says, copy), pre);
+  return made;
+}

@@ -1,0 +1,218 @@
+// All events, newest first. What is looked for stands in the address, so that it can be sent to somebody.
+
+import { h, fill } from "../dom.js";
+import { api } from "../api.js";
+import { live } from "../live.js";
+import { many, STATES } from "../words.js";
+import { now } from "../time.js";
+import { HEAD, row, table, renew } from "./rows.js";
+import { trouble } from "../dialog.js";
+
+const PAGE = 50;
+const ROWS_MAX = 500;
+const SPANS = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 };
+const ENDS = { dead: ["failed", "rejected", "in_doubt", "damaged", "cancelled"], done: ["acted", "recorded", "superseded"] };
+const PLAIN = ["source", "route", "state", "cause", "text"];
+
+/** What the address asks for, in the API's words. */
+function wanted(asked) {
+  const all = new URLSearchParams();
+  for (const [name, value] of asked) {
+    if (!value) continue;
+    if (PLAIN.includes(name) || name.startsWith("field.")) all.set(name, value);
+    else if (name === "last" && SPANS[value]) all.set("since", new Date(now() - SPANS[value]).toISOString());
+    else if (name === "since" || name === "until") {
+      const at = new Date(value);
+      if (!Number.isNaN(at.getTime())) all.set(name, at.toISOString());
+    }
+  }
+  return all;
+}
+
+/** Would the list that is asked for have this event? */
+function fits(event, all) {
+  for (const [name, value] of all) {
+    if (name === "since") {
+      if (Date.parse(event.received_at) < Date.parse(value)) return false;
+    } else if (name === "until") {
+      if (Date.parse(event.received_at) >= Date.parse(value)) return false;
+    } else if (name === "text") {
+      const small = value.toLowerCase();
+      const found = [event.delivery ?? "", ...Object.values(event.fields).map(String)].some((text) => text.toLowerCase().includes(small));
+      if (!found && !event.event.endsWith(small)) return false;
+    } else if (name === "cause") {
+      if ((event.cause ?? event.how) !== value) return false;
+    } else if (name.startsWith("field.")) {
+      if (String(event.fields[name.slice(6)]) !== value) return false;
+    } else if (String(event[name]) !== value) return false;
+  }
+  return true;
+}
+
+export async function events({ page, signal, asked, go }) {
+  const filters = await form(asked, signal, go);
+  const all = wanted(asked);
+  const { node, body } = table(HEAD);
+  const news = h("button", { class: "new-rows", type: "button", hidden: true });
+  const more = h("div", { class: "more" });
+  const card = h("div", { class: "card" }, news, node, more);
+  fill(page, h("div", { class: "head" }, h("h1", {}, "Events")), filters, card);
+  if (asked.has("focus")) filters.querySelector("[data-search]").focus();
+
+  const list = new List({ body, news, more, node, card, all, signal, asked });
+  live.on("state", (event) => list.hear(event), signal);
+  live.on("again", () => list.load().catch(() => {}), signal);
+  await list.load();
+}
+
+class List {
+  constructor(parts) {
+    Object.assign(this, parts);
+    this.fresh = new Map();
+    this.news.addEventListener("click", () => this.showFresh());
+  }
+
+  async load() {
+    const first = await api.events(this.query(), this.signal);
+    this.fresh.clear();
+    this.announce();
+    const held = document.activeElement?.closest?.("tr")?.dataset.event;
+    fill(this.body, first.events.map((event) => row(event)));
+    if (held) this.find(held)?.querySelector("[data-row]").focus({ preventScroll: true });
+    this.next = first.next;
+    this.foot();
+  }
+
+  query(before) {
+    const query = new URLSearchParams(this.all);
+    query.set("limit", PAGE);
+    if (before) query.set("before", before);
+    return query;
+  }
+
+  async older() {
+    fill(this.more, h("span", { class: "faint" }, "Looking…"));
+    try {
+      const page = await api.events(this.query(this.next), this.signal);
+      const rows = page.events.filter(({ event }) => !this.find(event)).map((event) => row(event));
+      this.body.append(...rows);
+      this.next = page.next;
+      rows[0]?.querySelector("[data-row]").focus({ preventScroll: true });
+      this.foot();
+    } catch (error) {
+      if (!this.signal.aborted) trouble(this.more, error, () => this.older());
+    }
+  }
+
+  foot() {
+    const rows = this.body.childElementCount;
+    this.node.hidden = !rows;
+    if (this.next) fill(this.more, h("button", { type: "button", onclick: () => this.older() }, rows ? "Older events" : "Look further back"));
+    else fill(this.more, rows ? h("span", { class: "faint" }, many(rows, "event")) : this.nothing());
+  }
+
+  nothing() {
+    if (![...this.all].length) return h("div", { class: "empty" }, h("h2", {}, "No events yet"), h("p", {}, "An event appears here when the first signed delivery is let through."), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "What to do next")));
+    return h("div", { class: "empty" }, h("h2", {}, "Nothing matches"), h("p", {}, "No event that is still kept is like that. Deliveries that never became events are under ", h("a", { href: "/turned-away" }, "turned away"), "."), h("div", { class: "actions" }, h("a", { class: "button", href: "/events" }, "Show all events")));
+  }
+
+  find(id) {
+    return this.body.querySelector(`tr[data-event="${CSS.escape(id)}"]`);
+  }
+
+  hear(event) {
+    const old = this.find(event.event);
+    if (old) {
+      renew(old, row(event));
+      return;
+    }
+    const newest = this.body.firstElementChild?.dataset.event;
+    // An old event that moves is not new; its place is further down.
+    if (!fits(event, this.all) || (newest && event.event < newest)) return;
+    this.fresh.set(event.event, event);
+    const reading = scrollY > 60 || this.body.contains(document.activeElement);
+    if (reading) this.announce();
+    else this.showFresh();
+  }
+
+  announce() {
+    this.news.hidden = !this.fresh.size;
+    this.news.textContent = `Show ${many(this.fresh.size, "new event")}`;
+  }
+
+  showFresh() {
+    const rows = [...this.fresh.values()].sort((a, b) => (a.event < b.event ? 1 : -1)).map((event) => row(event));
+    for (const one of rows) one.classList.add("fresh");
+    this.fresh.clear();
+    this.body.prepend(...rows);
+    while (this.body.childElementCount > ROWS_MAX) this.body.lastElementChild.remove();
+    if (this.body.childElementCount === ROWS_MAX) this.next = this.body.lastElementChild.dataset.event;
+    this.announce();
+    this.foot();
+  }
+}
+
+/** The form; each change is a new address. */
+async function form(asked, signal, go) {
+  const { sources } = await api.sources(signal);
+  const option = (value, label, chosen) => {
+    const node = h("option", { value }, label ?? value);
+    node.selected = value === chosen;
+    return node;
+  };
+  const source = asked.get("source") ?? "";
+  const routes = [...new Set(sources.filter(({ name }) => !source || name === source).flatMap((of) => of.routes.map(({ name }) => name)))];
+  const state = asked.get("cause") ? `${asked.get("state")}:${asked.get("cause")}` : asked.get("state") ?? "";
+  const field = [...asked].find(([name, value]) => name.startsWith("field.") && value);
+  const between = asked.has("since") || asked.has("until");
+  const span = between ? "between" : asked.get("last") ?? "";
+  const own = (list, value) => (value && !list.includes(value) ? [...list, value] : list);
+
+  const text = h("input", { type: "search", name: "text", maxlength: 200, value: asked.get("text") ?? "", placeholder: "Delivery id, field value, event id", data: { search: "" } });
+  const names = sources.flatMap((of) => of.fields.map(({ name }) => name));
+  const suggestions = h("datalist", { id: "field-names" }, [...new Set(names)].map((name) => h("option", { value: `${name}=` })));
+  const local = (value) => {
+    const at = new Date(value ?? "");
+    return Number.isNaN(at.getTime()) ? "" : new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  };
+  const times = between
+    ? [h("label", {}, "From", h("input", { type: "datetime-local", name: "since", value: local(asked.get("since")) })), h("label", {}, "Until", h("input", { type: "datetime-local", name: "until", value: local(asked.get("until")) }))]
+    : null;
+  const node = h("form", { class: "filters", role: "search", "aria-label": "Filter events" },
+    h("label", { class: "wide" }, "Search", text),
+    h("label", {}, "Source", h("select", { name: "source" }, option("", "any", source), own(sources.map(({ name }) => name), source).map((name) => option(name, name, source)))),
+    h("label", {}, "Route", h("select", { name: "route" }, option("", "any", asked.get("route") ?? ""), own(routes, asked.get("route")).map((name) => option(name, name, asked.get("route"))))),
+    h("label", {}, "State", h("select", { name: "state" }, option("", "any", state), STATES.map((word) => [option(word, word, state), (ENDS[word] ?? []).map((end) => option(`${word}:${end}`, `${word} · ${end.replace("_", " ")}`, state))]))),
+    h("label", {}, "Field", h("input", { name: "field", list: "field-names", placeholder: "tag=latest", value: field ? `${field[0].slice(6)}=${field[1]}` : "" }), suggestions),
+    h("label", {}, "Received", h("select", { name: "last" }, option("", "any time", span), option("1h", "last hour", span), option("24h", "last day", span), option("7d", "last 7 days", span), option("30d", "last 30 days", span), option("between", "between …", span))),
+    times,
+    h("div", { class: "actions" }, h("button", { type: "submit" }, "Find"), asked.size ? h("a", { class: "button", href: "/events" }, "Clear") : null));
+  const apply = (submit) => {
+    submit?.preventDefault();
+    const given = new FormData(node);
+    const next = new URLSearchParams();
+    const put = (name, value) => value && next.set(name, value);
+    put("text", given.get("text").trim());
+    put("source", given.get("source"));
+    const kept = given.get("source") === source ? given.get("route") : "";
+    put("route", kept);
+    const [word, end] = given.get("state").split(":");
+    put("state", word);
+    put("cause", end);
+    const [, name, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(given.get("field")) ?? [];
+    if (name) put(`field.${name}`, value);
+    const last = given.get("last");
+    if (last === "between") {
+      const at = (which, otherwise) => (given.get(which) ? new Date(given.get(which)).toISOString() : otherwise);
+      put("since", at("since", new Date(now() - SPANS["24h"]).toISOString()));
+      put("until", at("until"));
+    } else put("last", last);
+    const query = next.toString();
+    go(`/events${query ? `?${query}` : ""}`);
+  };
+  node.addEventListener("submit", apply);
+  node.addEventListener("change", (change) => {
+    if (change.target.tagName === "SELECT") apply();
+  });
+  return node;
+}

@@ -1,0 +1,36 @@
+// The way in, where a token is needed. The token goes to this port once; what stays is a cookie no script can read.
+
+import { h, fill } from "../dom.js";
+import { api } from "../api.js";
+
+/** Only back to a page of ours. */
+function next() {
+  if (location.pathname !== "/login") return location.pathname + location.search;
+  const asked = new URLSearchParams(location.search).get("next") ?? "/";
+  return /^\/(?![/\\])/.test(asked) && !asked.startsWith("/login") ? asked : "/";
+}
+
+export function login(mark) {
+  document.title = "Sign in · Hookonce";
+  const token = h("input", { type: "password", name: "token", id: "token", required: true, autocomplete: "current-password", autofocus: true });
+  const says = h("div", { "aria-live": "polite" });
+  const button = h("button", { class: "primary", type: "submit" }, "Sign in");
+  const form = h("form", { class: "card" },
+    h("div", { class: "brand" }, mark(), "Hookonce"),
+    h("p", { class: "soft" }, "This node asks for a token: the one its config names at ", h("code", {}, "admin.token"), ", or one of ", h("code", {}, "admin.tokens"), "."),
+    h("label", {}, "Token", token), says, button);
+  form.addEventListener("submit", async (submit) => {
+    submit.preventDefault();
+    button.disabled = true;
+    try {
+      await api.login(token.value);
+      location.replace(next());
+    } catch (error) {
+      fill(says, h("p", { class: "notice bad", role: "alert" }, error.status === 401 ? "There is no such token." : error.message));
+      button.disabled = false;
+      token.select();
+    }
+  });
+  document.body.replaceChildren(h("main", { class: "login" }, form));
+  token.focus();
+}

@@ -1,0 +1,219 @@
+// How things are: numbers, charts, sources, and what needs a person.
+
+import { h, icon, fill, say } from "../dom.js";
+import { api } from "../api.js";
+import { live, atMost } from "../live.js";
+import { Bars, sparkline, split } from "../charts.js";
+import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
+import { clockIs, when, relative, full } from "../time.js";
+import { address } from "./sources.js";
+
+const WINDOWS = [["1h", "Hour"], ["24h", "Day"], ["7d", "Week"]];
+const WINDOW_WORDS = { "1h": "in the last hour", "24h": "in the last day", "7d": "in the last week" };
+const FEED_MAX = 40;
+const TONES = ["duplicate", "third", "fourth", "stale", "accepted"];
+
+const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
+
+export async function overview({ page, signal, asked, go }) {
+  const span = WINDOW_WORDS[asked.get("window")] ? asked.get("window") : "1h";
+  const first = await api.overview(span, signal);
+  const state = { span, sources: [] };
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Time" }, WINDOWS.map(([value, label]) =>
+    h("button", { type: "button", "aria-pressed": String(value === span), onclick: () => go(value === "1h" ? "/" : `/?window=${value}`) }, label)));
+  const drawn = new Drawn(state);
+  fill(page, h("div", { class: "head" }, h("h1", {}, "Overview"), h("div", { class: "actions" }, tabs)), drawn.node);
+  const feed = new Feed(drawn.feed);
+
+  const show = async (seen) => {
+    clockIs(seen.to);
+    drawn.isEmpty = !sum(seen.deliveries) && !sum({ ...seen.events, capped: 0 });
+    if (drawn.isEmpty && !state.sources.length) state.sources = (await api.sources(signal)).sources;
+    drawn.draw(seen);
+  };
+  const refresh = atMost(1000, async () => {
+    try {
+      await show(await api.overview(span, signal));
+    } catch { /* the frame says that it is reconnecting */ }
+  }, signal);
+  live.on("delivery", (delivery) => {
+    feed.delivery(delivery);
+    refresh();
+  }, signal);
+  live.on("state", (event) => {
+    feed.state(event);
+    refresh();
+  }, signal);
+  live.on("again", refresh, signal);
+  const timer = setInterval(refresh, 15_000);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  await show(first);
+  await feed.begin(signal);
+}
+
+/** A big number that is drawn again without being made anew. */
+function tile(label, extra = "") {
+  const value = h("div", { class: "value" }, "0");
+  const hint = h("div", { class: "hint" });
+  const parts = h("div", {});
+  return { value, hint, parts, node: h("div", { class: `card tile ${extra}` }, h("div", { class: "label" }, label), value, hint, parts) };
+}
+
+class Drawn {
+  constructor(state) {
+    this.state = state;
+    this.needs = h("div", { class: "needs" });
+    this.start = h("div", {});
+    this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
+    this.deliveries = new Bars("Deliveries", VERDICTS, { empty: "No deliveries in this time" });
+    this.failures = new Bars("Failures", [{ name: "attempts that failed", tone: "stale" }, { name: "events dead", tone: "refused" }], { empty: "Nothing failed in this time" });
+    this.same = new Bars("Repeats recognised by", [], { empty: "No repeats in this time" });
+    this.sources = h("tbody");
+    this.store = h("dl", { class: "facts" });
+    this.feed = h("ul", { class: "feed", id: "feed" });
+    const head = ["Source", "Deliveries", "New", "Duplicates", "Turned away", "Dead", "Last", ""];
+    this.full = h("div", { class: "stack" },
+      h("div", { class: "grid tiles" }, this.tiles.saved.node, this.tiles.deliveries.node, this.tiles.events.node, this.tiles.duplicates.node),
+      h("div", { class: "grid charts" },
+        h("div", { class: "card" }, this.deliveries.node),
+        h("div", { class: "card" }, this.same.node),
+        h("div", { class: "card" }, this.failures.node)),
+      h("div", { class: "grid two" },
+        h("div", {},
+          h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Sources"), h("a", { class: "small", href: "/sources" }, "How they are set up")),
+            h("div", { class: "scroll" }, h("table", { class: "cards short" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: i && i < 7 ? "num" : "" }, name)))), this.sources))),
+          h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Store")), h("div", { class: "card-body" }, this.store))),
+        h("div", {}, h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Just now"), h("a", { class: "small", href: "/events" }, "All events")), this.feed))));
+    this.node = h("div", { class: "stack" }, this.needs, this.start, this.full);
+  }
+
+  draw(seen) {
+    this.full.hidden = this.isEmpty;
+    this.start.hidden = !this.isEmpty;
+    if (this.isEmpty && !this.start.childElementCount) fill(this.start, begin(this.state.sources));
+    this.drawNeeds(seen);
+    this.drawTiles(seen);
+    const { series } = seen;
+    this.deliveries.draw(series.at.map((at, i) => ({ at, values: VERDICTS.map(({ name }) => series[name][i]) })));
+    this.failures.draw(series.at.map((at, i) => ({ at, values: [series.failed[i], series.dead[i]] })));
+    this.drawSame(seen);
+    this.drawSources(seen);
+    this.drawStore(seen);
+  }
+
+  drawNeeds({ events, oldest_waiting: oldest, store }) {
+    const notes = [];
+    if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not answer. "), store.why ?? "", " Senders hear 503 and will come again.")));
+    if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, "Look at them"))));
+    if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", since ", when(oldest.received_at))));
+    const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok]);
+    if (key !== this.needsKey) fill(this.needs, notes);
+    this.needs.hidden = !notes.length;
+    this.needsKey = key;
+  }
+
+  drawTiles({ deliveries, duplicates, events, ended, saved, window }) {
+    const { tiles } = this;
+    const total = sum(deliveries);
+    const kept = saved.kept ?? saved.window;
+    say(tiles.saved.value, `${count(kept)} ${kept === 1 ? "run" : "runs"}`);
+    say(tiles.saved.hint, saved.kept !== null && saved.kept !== saved.window ? `repeats that did not act · ${count(saved.window)} ${WINDOW_WORDS[window]}` : `repeats that did not act, ${WINDOW_WORDS[window]}`);
+    say(tiles.deliveries.value, count(total));
+    say(tiles.deliveries.hint, WINDOW_WORDS[window]);
+    fill(tiles.deliveries.parts, split(VERDICTS.map(({ name, tone }) => ({ value: deliveries[name], tone }))));
+    say(tiles.events.value, count(deliveries.accepted));
+    say(tiles.events.hint, `${count(ended.done)} done, ${count(ended.dead)} dead · ${count(events.running)} running, ${count(events.waiting)} waiting now`);
+    say(tiles.duplicates.value, count(deliveries.duplicate + deliveries.stale));
+    say(tiles.duplicates.hint, total ? `${percent(deliveries.duplicate + deliveries.stale, total)} of all deliveries` : "none yet");
+    fill(tiles.duplicates.parts, split(Object.keys(duplicates).sort().map((same, i) => ({ value: duplicates[same], tone: TONES[i % TONES.length] }))));
+  }
+
+  /** By identity, in the order of the alphabet, so that a colour stays with its word. */
+  drawSame({ series }) {
+    const words = Object.keys(series.same).sort();
+    const shown = words.map((same, i) => ({ name: sameShort(same), tone: TONES[i % TONES.length] }));
+    this.same.draw(series.at.map((at, i) => ({ at, values: words.map((same) => series.same[same][i]) })), shown);
+  }
+
+  drawSources({ sources }) {
+    fill(this.sources, sources.map((of) => {
+      const { deliveries } = of;
+      const away = deliveries.refused + deliveries.ignored;
+      const cell = (value, label, tone = "") => h("td", { class: `num ${value ? tone : "faint"}`, data: { label } }, count(value));
+      return h("tr", { class: "go", onclick: (click) => click.target.closest("a") || click.currentTarget.querySelector("a").click() },
+        h("td", { class: "wide" }, h("a", { href: `/events?source=${encodeURIComponent(of.source)}` }, h("b", {}, of.source))),
+        cell(sum(deliveries), "deliveries"), cell(deliveries.accepted, "new"), cell(deliveries.duplicate + deliveries.stale, "duplicates"), cell(away, "turned away"), cell(of.dead, "dead", "is-bad"),
+        h("td", { class: "tight num" }, of.last_at ? when(of.last_at) : h("span", { class: "faint" }, "never")),
+        h("td", { class: "tight last" }, of.series ? sparkline(of.series, { tone: "accepted", label: `deliveries of ${of.source} over time` }) : null));
+    }));
+  }
+
+  drawStore({ store, events, node, since }) {
+    const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+    const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
+    const all = ["waiting", "running", "done", "dead"].map((word) => `${count(events[word])}${events.capped ? "+" : ""} ${word}`).join(", ");
+    fill(this.store,
+      fact("health", store.ok ? h("span", { class: "chip state-done" }, h("i"), `${store.kind} answers`) : h("span", { class: "chip state-dead" }, h("i"), store.why ?? "no answer")),
+      fact("a claim takes", `${ms(store.claim_p50)}, the slowest hundredth ${ms(store.claim_p99)}`),
+      fact("events kept", all),
+      fact("this node", h("code", {}, node), h("span", { class: "faint" }, " counts since "), h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
+  }
+}
+
+/** The first visit: nothing has arrived. */
+function begin(sources) {
+  const command = "hookonce send --sample";
+  return h("section", { class: "card", id: "empty" }, h("ol", { class: "start" },
+    h("li", {}, h("h2", {}, "Try it with a sample"), h("p", {}, "Signs a delivery as the sender would and sends it here. It shows up on this page at once."), h("div", { class: "command" }, h("code", {}, command), copier(command, "Copy the command"))),
+    h("li", {}, h("h2", {}, "Give the sender its URL"), h("p", {}, sources.length ? "Each source listens on a path of its own. Use the address under which the sender reaches this machine." : "The config has no source yet."), sources.map((source) => h("div", { class: "start-url" }, h("div", { class: "small soft" }, source.name, " · ", source.signed_by), address(source)))),
+    h("li", {}, h("h2", {}, "Something does not arrive?"), h("p", {}, "What is refused or ignored is listed with its reason, and a saved delivery can be walked step by step."), h("div", { class: "actions" }, h("a", { class: "button", href: "/turned-away" }, "Turned away"), h("a", { class: "button", href: "/explain" }, "Explain a delivery")))));
+}
+
+/** The last things that happened, newest first. */
+class Feed {
+  constructor(node) {
+    this.node = node;
+    this.waiting = [];
+    this.planned = false;
+  }
+
+  /** Before anything happens: the newest events. */
+  async begin(signal) {
+    const { events } = await api.events({ limit: 12 }, signal);
+    if (this.node.childElementCount) return;
+    fill(this.node, events.map((event) => this.line(event.ended_at ?? event.received_at, chip(event), event, what(event))));
+    if (!events.length) fill(this.node, h("li", { class: "faint" }, "Nothing yet"));
+  }
+
+  delivery(seen) {
+    if (seen.verdict === "accepted") return;
+    const why = seen.same ? sameWords(seen.same) : seen.why ?? seen.reason ?? "";
+    this.push(() => this.line(seen.at, verdictChip(seen.verdict), { event: seen.event, source: seen.source }, why));
+  }
+
+  state(event) {
+    this.push(() => this.line(new Date().toISOString(), chip(event), event, what(event)));
+  }
+
+  line(at, mark, { event, source }, text) {
+    return h("li", {}, when(at, { form: "clock" }), mark, h("span", { class: "where" }, h("span", { class: "cut" }, source ?? ""), event ? eventLink(event) : null), text ? h("span", { class: "what" }, text) : null);
+  }
+
+  /** Many at once are drawn once. */
+  push(make) {
+    this.waiting.push(make);
+    if (this.waiting.length > FEED_MAX) this.waiting.shift();
+    if (this.planned) return;
+    this.planned = true;
+    setTimeout(() => {
+      this.planned = false;
+      const lines = this.waiting.splice(0).map((one) => one()).reverse();
+      for (const one of lines) one.classList.add("fresh");
+      this.node.querySelector("li.faint")?.remove();
+      this.node.prepend(...lines);
+      while (this.node.childElementCount > FEED_MAX) this.node.lastElementChild.remove();
+    }, 150);
+  }
+}
+
+const what = (event) => Object.entries(event.fields).slice(0, 2).map(([name, value]) => `${name} ${value}`).join(" · ");

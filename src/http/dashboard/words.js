@@ -1,0 +1,92 @@
+// The words of the design, as people read them, and the small things that carry them: chips, ids, numbers.
+
+import { h, icon, fill } from "./dom.js";
+
+const NUMBER = new Intl.NumberFormat();
+
+export const count = (value) => NUMBER.format(value ?? 0);
+export const many = (value, one, several = `${one}s`) => `${count(value)} ${value === 1 ? one : several}`;
+export const percent = (part, whole) => (whole ? `${(100 * part) / whole < 10 ? ((100 * part) / whole).toFixed(1) : Math.round((100 * part) / whole)} %` : "–");
+
+export const STATES = ["waiting", "running", "done", "dead"];
+const CAUSES = { failed: "failed", rejected: "rejected", in_doubt: "in doubt", damaged: "damaged", cancelled: "cancelled" };
+
+/** How a state reads, with how or why it ended. */
+export function stateWord({ state, how, cause }) {
+  if (state === "done" && how && how !== "acted") return `done · ${how}`;
+  if (state === "dead" && cause) return `dead · ${CAUSES[cause] ?? cause}`;
+  return state;
+}
+
+/** A chip: a shape, a colour and the word, so that none of them is needed alone. */
+export function chip(event) {
+  return h("span", { class: `chip state-${STATES.includes(event.state) ? event.state : "other"}` }, h("i", { "aria-hidden": "true" }), stateWord(event));
+}
+
+/** Verdicts on a delivery, in the order they are stacked. */
+export const VERDICTS = [
+  { name: "accepted", tone: "accepted" },
+  { name: "duplicate", tone: "duplicate" },
+  { name: "stale", tone: "stale" },
+  { name: "ignored", tone: "ignored" },
+  { name: "refused", tone: "refused" },
+];
+
+export const verdictChip = (word) => h("span", { class: `chip verdict-${/^[a-z_]+$/.test(word) ? word : "other"}` }, h("i", { "aria-hidden": "true" }), word);
+
+/** Which identity matched, in words. */
+export function sameWords(same) {
+  if (!same) return "";
+  if (same === "delivery") return "the same delivery id";
+  if (same === "body") return "the same bytes";
+  if (same === "change") return "the same change of its subject";
+  if (same === "imported") return "done before there was this store";
+  return `the same ${String(same).replaceAll("+", ", ")}`;
+}
+
+/** The same in a word or two. */
+export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
+
+/** People see the last eight digits. */
+export const shortId = (id) => String(id ?? "").slice(-8);
+
+export const eventPath = (id) => `/events/${encodeURIComponent(id)}`;
+
+/** An event's short id, leading to its page. */
+export const eventLink = (id) => h("a", { class: "id", href: eventPath(id), title: id }, shortId(id));
+
+/** A button that copies, and says that it did. */
+export function copier(text, label) {
+  const button = h("button", { class: "ghost tiny copy", type: "button", title: label, "aria-label": label }, icon("copy"));
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      byHand(text);
+    }
+    fill(button, icon("check"));
+    button.classList.add("did");
+    setTimeout(() => {
+      fill(button, icon("copy"));
+      button.classList.remove("did");
+    }, 1200);
+  });
+  return button;
+}
+
+/** Where the clipboard is closed to pages (plain http on another machine). */
+function byHand(text) {
+  const box = h("textarea", { class: "offscreen", value: text });
+  document.body.append(box);
+  box.select();
+  document.execCommand("copy");
+  box.remove();
+}
+
+/** Fields of an event as `name value` pairs; long ones are cut for the eye only. */
+export function fields(of, { most = Infinity } = {}) {
+  const all = Object.entries(of ?? {});
+  const shown = all.slice(0, most).map(([name, value]) =>
+    h("span", { class: "field" }, h("span", { class: "field-name" }, name), h("span", { class: "field-value", title: String(value) }, String(value))));
+  return h("span", { class: "fields" }, shown, all.length > most ? h("span", { class: "faint" }, `+${all.length - most}`) : null);
+}

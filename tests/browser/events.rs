@@ -1,0 +1,117 @@
+//! The list of events: filters in the address, pages, rows that come by themselves, keys.
+
+use crate::browser::{ENTER, ESCAPE, TAB};
+use crate::house::House;
+use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
+
+const ROWS: &str = "document.querySelectorAll('tbody tr').length";
+
+#[tokio::test]
+async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
+    let house = House::new(&config("test $HOOKONCE_FIELD_APP != broken"));
+    house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await;
+    house.deliver(DEPLOY, &deploy("d-2", "broken", "latest", 1)).await;
+    house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
+    house.deliver(ORDER, &order("o-2", "refunded", "grace")).await;
+    house.quiet().await;
+    let page = visit(&house, "/events").await;
+    page.until(&format!("{ROWS} === 4")).await;
+
+    page.choose("select[name=source]", "orders").await;
+    page.until(&format!("{ROWS} === 2 && location.search === '?source=orders'")).await;
+    page.type_in("input[name=text]", "GRACE\u{e007}").await;
+    page.until(&format!("{ROWS} === 1 && location.search.includes('text=GRACE')")).await;
+    page.shows("tbody tr", "refunded").await;
+    page.back().await;
+    page.until(&format!("{ROWS} === 2 && location.search === '?source=orders'")).await;
+    page.back().await;
+    page.until(&format!("{ROWS} === 4 && location.search === ''")).await;
+
+    page.choose("select[name=state]", "dead:failed").await;
+    page.until(&format!("{ROWS} === 1 && location.search === '?state=dead&cause=failed'")).await;
+    page.shows("tbody tr", "broken").await;
+    page.open(&house.admin_url("/events?field.customer=ada&last=1h")).await;
+    page.until(&format!("{ROWS} === 1")).await;
+    assert_eq!(page.value("document.querySelector('input[name=field]').value").await, "customer=ada");
+    page.open(&house.admin_url("/events?text=nobody")).await;
+    page.says("Nothing matches").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn rows_come_by_themselves_and_do_not_move_what_is_being_read() {
+    let house = House::new(&config("true"));
+    for n in 0..70 {
+        house.deliver(ORDER, &order(&format!("o-{n}"), "paid", &format!("customer {n}"))).await;
+    }
+    let page = visit(&house, "/events").await;
+    page.until(&format!("{ROWS} === 50")).await;
+    page.shows("#live", "Live").await;
+    let new = house.deliver(ORDER, &order("o-new", "paid", "newcomer")).await.event();
+    page.shows("tbody tr:first-child", short(&new)).await;
+
+    page.value("(scrollTo(0, 700), 1)").await;
+    page.until("scrollY > 600").await;
+    let top = "Math.round(document.querySelectorAll('tbody tr')[20].getBoundingClientRect().top)";
+    let before = page.value(top).await;
+    let newer = house.deliver(ORDER, &order("o-newer", "paid", "second")).await.event();
+    page.shows(".new-rows", "1 new event").await;
+    assert_eq!(page.value("document.querySelectorAll('tbody tr').length").await, 51);
+    let shift = page.value("document.querySelector('.new-rows').offsetHeight").await.as_i64().unwrap();
+    let moved = page.value(top).await.as_i64().unwrap() - before.as_i64().unwrap();
+    assert!(moved.abs() <= shift.max(1) && moved.abs() < 60, "the rows moved by {moved}");
+    page.value("(scrollTo(0, 0), 1)").await;
+    page.click(".new-rows").await;
+    page.shows("tbody tr:first-child", short(&newer)).await;
+    page.lacks(".new-rows").await;
+
+    page.click(".more button").await;
+    page.until(&format!("{ROWS} === 72")).await;
+    page.says("72 events").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn the_keyboard_alone_is_enough() {
+    let house = House::new(&config("test -e fixed"));
+    let mut events = Vec::new();
+    for n in 1..=3 {
+        events.push(house.deliver(DEPLOY, &deploy(&format!("d-{n}"), &format!("app{n}"), "latest", n)).await.event());
+    }
+    house.quiet().await;
+    let page = visit(&house, "/").await;
+    page.shows("#needs", "3 dead letters").await;
+    // The first thing one comes to leads past the navigation.
+    page.press(&[TAB]).await;
+    assert_eq!(page.value("document.activeElement.className").await, "skip");
+    page.press(&['g', 'e']).await;
+    page.until(&format!("location.pathname === '/events' && {ROWS} === 3")).await;
+    page.press(&['/']).await;
+    page.until("document.activeElement.name === 'text'").await;
+    page.press(&[ESCAPE]).await;
+    page.press(&['j', 'j']).await;
+    page.until(&format!("document.activeElement.textContent === '{}'", short(&events[1]))).await;
+    page.press(&['k', 'j', 'j', 'j']).await;
+    page.until(&format!("document.activeElement.textContent === '{}'", short(&events[0]))).await;
+    page.press(&[ENTER]).await;
+    page.until(&format!("location.pathname === '/events/{}'", events[0])).await;
+    page.shows("#replay", "Replay").await;
+
+    page.press(&['r']).await;
+    page.shows("dialog[open]", short(&events[0])).await;
+    page.press(&[ESCAPE]).await;
+    page.lacks("dialog").await;
+    assert_eq!(house.sql("select max(life) from events"), ["1"], "Escape means no");
+    crate::touch(&house, "fixed");
+    page.press(&['r']).await;
+    page.shows("dialog[open]", short(&events[0])).await;
+    page.press(&[ENTER]).await;
+    page.shows(".event-head .chip", "done").await;
+    page.press(&['u']).await;
+    page.until("location.pathname === '/events'").await;
+    page.press(&['?']).await;
+    page.shows("dialog[open]", "next and previous row").await;
+    page.press(&[ENTER]).await;
+    page.lacks("dialog").await;
+    page.close(&house.admin_url("/")).await;
+}

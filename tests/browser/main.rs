@@ -1,0 +1,75 @@
+//! The dashboard in a real browser, against the real binary with real deliveries.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod browser;
+mod event;
+mod events;
+mod first;
+#[path = "../house/mod.rs"]
+mod house;
+mod login;
+mod looks;
+mod reconnect;
+mod served;
+mod shots;
+mod strings;
+
+use browser::Browser;
+use house::{House, Sent};
+use serde_json::json;
+
+/// Where deploys arrive.
+const DEPLOY: &str = "/in/deploys";
+/// Where orders arrive.
+const ORDER: &str = "/in/orders";
+
+/// Two sources: deploys that run a command, orders that are only recorded.
+fn config(step: &str) -> String {
+    format!(
+        r#"
+[source.deploys]
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+when   = 'tag != "nightly"'
+fields = {{ app = "body.app", tag = "body.tag", build = "body.build", at = "body.at" }}
+[source.deploys.once]
+per    = ["delivery", "body"]
+change = {{ of = ["app", "tag"], to = ["build"], order = "at" }}
+[[source.deploys.route]]
+name = "run"
+run  = {{ steps = [{step}] }}
+[source.orders]
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ kind = "body.kind", customer = "body.customer" }}
+[[source.orders.route]]
+name = "record"
+"#,
+        step = json!(step)
+    )
+}
+
+/// A build of an app that is to be deployed; each delivery of it has bytes of its own.
+fn deploy(id: &str, app: &str, tag: &str, build: u64) -> Sent {
+    let body = json!({ "app": app, "tag": tag, "build": build, "at": build, "as": id });
+    Sent::github("push", id, &body.to_string())
+}
+
+fn order(id: &str, kind: &str, customer: &str) -> Sent {
+    Sent::github("push", id, &json!({ "kind": kind, "customer": customer }).to_string())
+}
+
+/// A browser on this page of the house.
+async fn visit(house: &House, path: &str) -> Browser {
+    let browser = Browser::new(1280, 900).await;
+    browser.open(&house.admin_url(path)).await;
+    browser
+}
+
+/// The end of an event's id, as people see it.
+fn short(event: &str) -> &str {
+    &event[event.len() - 8..]
+}
+
+/// Lets commands go on that wait for this file.
+fn touch(house: &House, name: &str) {
+    std::fs::write(house.path(name), "").unwrap();
+}

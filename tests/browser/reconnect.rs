@@ -1,0 +1,26 @@
+//! A node that goes away and comes back under an open page.
+
+use crate::house::House;
+use crate::{DEPLOY, config, deploy, short, visit};
+
+#[tokio::test]
+async fn the_page_says_that_it_reconnects_and_shows_what_it_missed() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let admin = format!("[admin]\nlisten = \"127.0.0.1:{port}\"\n");
+    let mut house = House::new(&format!("{admin}{}", config("true")));
+    let page = visit(&house, "/events").await;
+    page.says("No events yet").await;
+    page.shows("#live", "Live").await;
+    page.value("window.unloaded = 'no'").await;
+    house.stop();
+    page.shows("#live", "Reconnecting").await;
+    house.start();
+    // Before the page is back.
+    let missed = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
+    page.shows("#live", "Live").await;
+    page.shows("tbody tr", short(&missed)).await;
+    let live = house.deliver(DEPLOY, &deploy("d-2", "desk", "latest", 1)).await.event();
+    page.shows("tbody tr:first-child", short(&live)).await;
+    assert_eq!(page.value("window.unloaded").await, "no");
+    page.close(&house.admin_url("/")).await;
+}
