@@ -173,9 +173,6 @@ async fn the_pictures_can_be_drawn() {
     page.shows(".timeline .verdict-failed", "failed").await;
     page.shows(".json", "action").await;
     picture(&page, "event").await;
-    page.open(&house.admin_url("/events")).await;
-    page.shows("tbody tr", "billing").await;
-    picture(&page, "events").await;
 
     page.system_theme("dark").await;
     page.size(390, 844).await;

@@ -115,9 +115,10 @@ class Drawn {
   drawTiles({ deliveries, duplicates, events, ended, saved, window }) {
     const { tiles } = this;
     const total = sum(deliveries);
-    const kept = saved.kept ?? saved.window;
+    // The store notes repeats a little later than this node counts them.
+    const kept = Math.max(saved.kept ?? 0, saved.window);
     say(tiles.saved.value, `${count(kept)} ${kept === 1 ? "run" : "runs"}`);
-    say(tiles.saved.hint, saved.kept !== null && saved.kept !== saved.window ? `repeats that did not act · ${count(saved.window)} ${WINDOW_WORDS[window]}` : `repeats that did not act, ${WINDOW_WORDS[window]}`);
+    say(tiles.saved.hint, kept !== saved.window ? `repeats that did not act · ${count(saved.window)} ${WINDOW_WORDS[window]}` : `repeats that did not act, ${WINDOW_WORDS[window]}`);
     say(tiles.deliveries.value, count(total));
     say(tiles.deliveries.hint, WINDOW_WORDS[window]);
     fill(tiles.deliveries.parts, split(VERDICTS.map(({ name, tone }) => ({ value: deliveries[name], tone }))));
