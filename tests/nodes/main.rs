@@ -1,6 +1,8 @@
 //! Several nodes on one store: real processes on a real PostgreSQL or Redis, killed, paused, replaced and misled.
 #![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
+#[path = "../house/disk.rs"]
+mod disk;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]
@@ -11,6 +13,7 @@ mod redis;
 
 mod fleet;
 mod servers;
+mod wrong;
 
 use fleet::{Fleet, Start, size};
 use house::Sent;
@@ -18,6 +21,7 @@ use rustix::process::Signal;
 use servers::StoreServer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wrong::a_store_that_is_not_there_yet_is_waited_for;
 
 const NO_TIME: Duration = Duration::ZERO;
 
@@ -44,6 +48,7 @@ on_both! {
     nodes_are_replaced_under_load_and_nobody_notices
     one_node_receives_and_another_acts
     two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
+    a_store_that_is_not_there_yet_is_waited_for
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {

@@ -31,15 +31,26 @@ impl StoreServer {
 
     /// Ends it as a crash does, and starts it again.
     pub(crate) async fn crash(&mut self) {
+        self.end();
+        self.start_again().await;
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn end(&mut self) {
+        match self {
+            Self::Postgres(server) => server.crash(),
+            Self::Redis(server) => server.kill(),
+            Self::None => unreachable!("it is in somebody else's hands"),
+        }
+    }
+
+    /// Starts it on what it held.
+    pub(crate) async fn start_again(&mut self) {
         match self {
             Self::Postgres(server) => {
-                server.crash();
                 assert!(server.start_again().await, "PostgreSQL did not come back");
             }
-            Self::Redis(server) => {
-                server.kill();
-                server.run();
-            }
+            Self::Redis(server) => server.run(),
             Self::None => unreachable!("it is in somebody else's hands"),
         }
     }
