@@ -12,11 +12,13 @@ mod postgres;
 mod redis;
 
 mod fleet;
+mod moving;
 mod servers;
 mod wrong;
 
 use fleet::{Fleet, Start, size};
 use house::Sent;
+use moving::a_file_that_a_node_filled_is_moved_whole;
 use rustix::process::Signal;
 use servers::StoreServer;
 use std::sync::Arc;
@@ -49,6 +51,7 @@ on_both! {
     one_node_receives_and_another_acts
     two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
     a_store_that_is_not_there_yet_is_waited_for
+    a_file_that_a_node_filled_is_moved_whole
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {
