@@ -11,6 +11,7 @@ mod postgres;
 #[path = "../house/redis.rs"]
 mod redis;
 
+mod backup;
 mod fleet;
 mod moving;
 mod servers;
