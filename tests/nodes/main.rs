@@ -13,6 +13,7 @@ mod redis;
 
 mod backup;
 mod fleet;
+mod keeping;
 mod moving;
 mod servers;
 mod wrong;
