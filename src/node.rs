@@ -92,7 +92,6 @@ impl Node {
         let lanes = lanes(config, does, guard)?;
         let store = open(config, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
-        notice(&*store, config).await?;
         let meter = Arc::new(Meter::new(&config.sources));
         let batch = Batcher::metered(store.clone(), meter);
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
@@ -208,14 +207,30 @@ fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, 
 }
 
 /// Says what would act again because a source was renamed or its identities changed.
-async fn notice(store: &dyn Store, config: &Config) -> Result<(), CannotStart> {
-    let cannot = |error: StoreError| CannotStart(error.to_string());
+async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
-    let before = store.recipes().await.map_err(cannot)?;
+    let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
         telemetry::say(Level::Warn, "once", &[("why", &change)]);
     }
-    if before == recipes { Ok(()) } else { store.remember(recipes).await.map_err(cannot) }
+    if before == recipes { Ok(()) } else { store.remember(recipes).await }
+}
+
+/// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
+async fn open_once(config: &Config) -> Result<Arc<dyn Store>, CannotOpen> {
+    let cannot = |error: StoreError| match error {
+        StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
+            CannotOpen::Yet(format!("{}: {error}", config.store))
+        }
+        _ => CannotOpen::Ever(format!("{}: {error}", config.store)),
+    };
+    let store = store::open::open_for(&config.store, Use::Node(config.migrate)).await?;
+    for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
+        let why = format!("the field {name} is no column of its own: `events` has one of that name");
+        telemetry::say(Level::Warn, "columns", &[("why", &why)]);
+    }
+    notice(&*store, config).await.map_err(cannot)?;
+    Ok(store)
 }
 
 /// Opens the store; one that does not answer yet is waited for, and said to be, also to those who send meanwhile.
@@ -224,7 +239,7 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
     let store = loop {
-        match store::open::open_for(&config.store, Use::Node(config.migrate)).await {
+        match open_once(config).await {
             Ok(store) => break store,
             Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
             Err(CannotOpen::Yet(why)) => {
@@ -240,11 +255,6 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
     };
     if let Some(closed) = closed {
         closed.open().await;
-    }
-    let taken = store.declare(declared(&config.sources)).await;
-    for name in taken.map_err(|error| CannotStart(format!("{}: {error}", config.store)))? {
-        let why = format!("the field {name} is no column of its own: `events` has one of that name");
-        telemetry::say(Level::Warn, "columns", &[("why", &why)]);
     }
     Ok(store)
 }

@@ -168,7 +168,7 @@ async fn an_unsure_answer_to_a_claim_neither_loses_nor_doubles() {
             &[Mood::Written, Mood::NotWritten, Mood::NotWritten],
             &[Mood::NotWritten, Mood::NotWritten, Mood::NotWritten],
         ] {
-            let (desk, stub) = desk(Does::Takes(ms(1)), 300, in_doubt);
+            let (desk, stub) = desk(Does::Takes(ms(1)), 1_500, in_doubt);
             desk.store.claims.once(moods);
             let one = making().delivery("claim");
             let (id, what) = (one.id(), format!("{in_doubt:?} {moods:?}"));

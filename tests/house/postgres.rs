@@ -137,6 +137,13 @@ impl Server {
         assert!(self.start_again().await, "{}", self.log());
     }
 
+    /// A folder that is the server's own.
+    pub fn make_folder(&self, path: &Path) {
+        std::fs::create_dir(path).unwrap();
+        let owner = std::fs::metadata(self.dir.path().join("data")).unwrap();
+        std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+
     fn log(&self) -> String {
         let mut text = String::new();
         if let Ok(mut file) = std::fs::File::open(self.dir.path().join("log")) {
@@ -205,7 +212,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// One of Debian's programs: not all of them are in the path.
-fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<_> =
         versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();

@@ -226,44 +226,11 @@ forward = {{ url = "{}", timeout = "10s" }}
         all
     }
 
-    /// A look into the store, beside the nodes.
-    pub(crate) async fn look(&self) -> Arc<dyn Store> {
-        open_for(&self.address, Use::Look).await.unwrap()
-    }
-
     /// Waits until every event is over; how many there are, by where they ended.
     pub(crate) async fn quiet(&self) -> BTreeMap<String, usize> {
-        let store = self.look().await;
-        let until = Instant::now() + PATIENCE;
-        // An event may go from one to the other between two looks: the first is looked at once more.
-        let open = ["running", "waiting", "running"];
-        let mut clear = 0;
-        while clear < open.len() {
-            let listing = Listing { state: Some(open[clear].into()), limit: 1, ..Listing::default() };
-            if store.list(listing).await.unwrap().is_empty() {
-                clear += 1;
-            } else {
-                assert!(Instant::now() < until, "some are still {}", open[clear]);
-                clear = 0;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-        let mut ends = BTreeMap::new();
-        let mut before = None;
-        loop {
-            let page = store.list(Listing { before, limit: 500, ..Listing::default() }).await.unwrap();
-            for event in &page {
-                let end = match &event.state {
-                    State::Done { how: How::Acted, .. } => "acted".to_owned(),
-                    other => format!("{other:?}"),
-                };
-                *ends.entry(end).or_default() += 1;
-            }
-            before = page.last().map(|event| event.id);
-            if page.len() < 500 {
-                return ends;
-            }
-        }
+        let store = open_for(&self.address, Use::Look).await.unwrap();
+        over(&*store).await;
+        count(&*store).await
     }
 
     /// Every key has one event and one effect: nothing lost, doubled or stuck.
@@ -276,6 +243,64 @@ forward = {{ url = "{}", timeout = "10s" }}
         assert_eq!(ends, BTreeMap::from([("acted".to_owned(), usize::try_from(keys).unwrap())]), "{what}");
         assert_eq!(effects as u64, keys, "{what}");
         assert_eq!(words.values().sum::<u64>(), deliveries, "{what}");
+    }
+}
+
+/// Where the events of the store at this address are, and how many each.
+pub(crate) async fn ends(url: &str) -> BTreeMap<String, usize> {
+    count(&*look(url).await).await
+}
+
+/// The same, when every event is over.
+pub(crate) async fn ends_when_quiet(url: &str) -> BTreeMap<String, usize> {
+    let store = look(url).await;
+    over(&*store).await;
+    count(&*store).await
+}
+
+/// A look into the store at this address, beside the nodes.
+async fn look(url: &str) -> Arc<dyn Store> {
+    open_for(&Address::parse(url, std::path::Path::new("")).unwrap(), Use::Look).await.unwrap()
+}
+
+/// Waits until every event is over.
+async fn over(store: &dyn Store) {
+    let until = Instant::now() + PATIENCE;
+    // An event may go from one to the other between two looks: the first is looked at once more.
+    let open = ["running", "waiting", "running"];
+    let mut clear = 0;
+    while clear < open.len() {
+        let listing = Listing { state: Some(open[clear].into()), limit: 1, ..Listing::default() };
+        if store.list(listing).await.unwrap().is_empty() {
+            clear += 1;
+        } else {
+            assert!(Instant::now() < until, "some are still {}", open[clear]);
+            clear = 0;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn count(store: &dyn Store) -> BTreeMap<String, usize> {
+    let mut ends = BTreeMap::new();
+    let mut before = None;
+    loop {
+        let page = store.list(Listing { before, limit: 500, ..Listing::default() }).await.unwrap();
+        for event in &page {
+            let end = match &event.state {
+                State::Done { how: How::Acted, .. } => "acted".to_owned(),
+                State::Done { how: How::Recorded, .. } => "recorded".to_owned(),
+                State::Done { how: How::Superseded { .. }, .. } => "superseded".to_owned(),
+                State::Waiting { .. } => "waiting".to_owned(),
+                State::Dead { .. } => "dead".to_owned(),
+                State::Running { .. } => "running".to_owned(),
+            };
+            *ends.entry(end).or_default() += 1;
+        }
+        before = page.last().map(|event| event.id);
+        if page.len() < 500 {
+            return ends;
+        }
     }
 }
 

@@ -1,6 +1,10 @@
 //! Several nodes on one store: real processes on a real PostgreSQL or Redis, killed, paused, replaced and misled.
 #![expect(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 
+#[path = "../house/cutter.rs"]
+mod cutter;
+#[path = "../house/disk.rs"]
+mod disk;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]
@@ -9,15 +13,22 @@ mod postgres;
 #[path = "../house/redis.rs"]
 mod redis;
 
+mod backup;
 mod fleet;
+mod keeping;
+mod moving;
 mod servers;
+mod wrong;
 
 use fleet::{Fleet, Start, size};
 use house::Sent;
+use moving::a_file_that_a_node_filled_is_moved_whole;
 use rustix::process::Signal;
 use servers::StoreServer;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use wrong::a_store_that_is_not_there_yet_is_waited_for;
 
 const NO_TIME: Duration = Duration::ZERO;
 
@@ -44,6 +55,8 @@ on_both! {
     nodes_are_replaced_under_load_and_nobody_notices
     one_node_receives_and_another_acts
     two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
+    a_store_that_is_not_there_yet_is_waited_for
+    a_file_that_a_node_filled_is_moved_whole
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {
@@ -171,4 +184,27 @@ async fn two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers(store:
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
         assert_eq!(fleet.receiver.counted(), (usize::try_from(round).unwrap() + 1, round + 1));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_whose_answers_are_cut_off_make_one_event_and_one_effect() {
+    let (cuts, keys) = (size(1_000, 50), size(100_000, 3_000));
+    let deliveries = 2 * keys;
+    let server = postgres::Server::start().await;
+    let cutter = cutter::Cutter::before(server.port).await;
+    let (armed, done) = (cutter.armed.clone(), cutter.cuts.clone());
+    let fleet = Arc::new(Fleet::of_three(StoreServer::Cut(server, cutter), "accepted", NO_TIME).await);
+    let flood = tokio::spawn({
+        let fleet = fleet.clone();
+        async move { fleet.flood(deliveries, keys, 16).await }
+    });
+    while done.load(Ordering::SeqCst) < cuts && !flood.is_finished() {
+        armed.store(true, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    armed.store(false, Ordering::SeqCst);
+    let words = flood.await.unwrap();
+    let done = done.load(Ordering::SeqCst);
+    fleet.settled(&format!("{done} connections cut at COMMIT"), deliveries, keys, &words).await;
+    assert!(done >= cuts, "only {done} were cut");
 }

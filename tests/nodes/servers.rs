@@ -1,5 +1,6 @@
 //! The stores that nodes can share, each a real server of the test's own.
 
+use crate::cutter::Cutter;
 use crate::postgres;
 use crate::redis;
 
@@ -7,6 +8,8 @@ use crate::redis;
 pub(crate) enum StoreServer {
     Postgres(postgres::Server),
     Redis(redis::Server),
+    /// PostgreSQL, behind somebody who cuts connections.
+    Cut(postgres::Server, Cutter),
     /// It is in somebody else's hands.
     None,
 }
@@ -25,21 +28,35 @@ impl StoreServer {
         match self {
             Self::Postgres(server) => server.url(&server.database().await),
             Self::Redis(server) => server.url("fleet"),
+            Self::Cut(server, cutter) => {
+                format!("postgres://postgres@127.0.0.1:{}/{}", cutter.port, server.database().await)
+            }
             Self::None => unreachable!("it is in somebody else's hands"),
         }
     }
 
     /// Ends it as a crash does, and starts it again.
     pub(crate) async fn crash(&mut self) {
+        self.end();
+        self.start_again().await;
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn end(&mut self) {
         match self {
-            Self::Postgres(server) => {
-                server.crash();
+            Self::Postgres(server) | Self::Cut(server, _) => server.crash(),
+            Self::Redis(server) => server.kill(),
+            Self::None => unreachable!("it is in somebody else's hands"),
+        }
+    }
+
+    /// Starts it on what it held.
+    pub(crate) async fn start_again(&mut self) {
+        match self {
+            Self::Postgres(server) | Self::Cut(server, _) => {
                 assert!(server.start_again().await, "PostgreSQL did not come back");
             }
-            Self::Redis(server) => {
-                server.kill();
-                server.run();
-            }
+            Self::Redis(server) => server.run(),
             Self::None => unreachable!("it is in somebody else's hands"),
         }
     }

@@ -1,6 +1,7 @@
 //! Many at once on one PostgreSQL: claims that want the same keys, answers that get lost, and callers that give up.
 
 use crate::START;
+use crate::cutter::Cutter;
 use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::decide::claim::{Claim, New, Same};
@@ -15,10 +16,8 @@ use hookonce::store::postgres::{Options, Postgres, Schema};
 use hookonce::store::shared::Shared;
 use hookonce::store::{Advance, Keeps, Store, StoreError};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Client;
 
 /// The same numbers from the same seed.
@@ -244,53 +243,12 @@ async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys(
     }
 }
 
-/// Passes bytes on; when armed, the next answer to a commit is cut off with its connection.
-struct Proxy {
-    port: u16,
-    armed: Arc<AtomicBool>,
-    cuts: Arc<AtomicU64>,
-}
-
-impl Proxy {
-    async fn before(server: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (armed, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (arm, cut) = (armed.clone(), cuts.clone());
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, server, arm.clone(), cut.clone()));
-            }
-        });
-        Self { port, armed, cuts }
-    }
-}
-
-async fn pass(client: TcpStream, server: u16, armed: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
-    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-        (client.into_split(), server.into_split());
-    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-        let said = &bytes[..length];
-        if said.windows(7).any(|word| word == b"COMMIT\0") && armed.swap(false, Ordering::SeqCst) {
-            cuts.fetch_add(1, Ordering::SeqCst);
-            break;
-        }
-        if to_client.write_all(said).await.is_err() {
-            break;
-        }
-    }
-    up.abort();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
     let rounds = if std::env::var_os("HOOKONCE_FULL").is_some() { 1_000 } else { 40 };
     let server = Server::start().await;
     let database = server.database().await;
-    let proxy = Proxy::before(server.port).await;
+    let proxy = Cutter::before(server.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
     let options = Options { clock: Clock::manual(START), schema: Schema::Auto };
     let store = Shared(Postgres::open(&url, options).await.unwrap());

@@ -14,6 +14,12 @@ use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
 mod contended;
+#[cfg(feature = "postgres")]
+#[path = "../house/cutter.rs"]
+mod cutter;
+#[cfg(feature = "sqlite")]
+#[path = "../house/disk.rs"]
+mod disk;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(feature = "sqlite")]

@@ -1,5 +1,6 @@
 //! Opening an SQLite file: who may, and what is said to who may not.
 
+use crate::disk::Disk;
 use crate::history::folder;
 use crate::sqlite::{new, node};
 use hookonce::cli::migrate;
@@ -9,7 +10,6 @@ use hookonce::store::{Store, StoreError};
 use rusqlite::Connection;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 fn check_refused(path: &Path, access: Access, words: &str) {
     let said = match Sqlite::open(path, access) {
@@ -113,29 +113,6 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
     db.execute("delete from schema_migrations where version > ?1", [latest]).unwrap();
     db.execute_batch("update schema_migrations set checksum = 'x' where version = 2").unwrap();
     check_refused(&path, Access::Node, "applied in another form");
-}
-
-/// A small disk of our own, where we may mount one.
-pub(crate) struct Disk(pub(crate) tempfile::TempDir);
-
-impl Disk {
-    pub(crate) fn mount(options: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(dir)),
-            _ => {
-                println!("skipped: only root may mount a disk");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
-    }
 }
 
 #[test]

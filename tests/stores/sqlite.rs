@@ -1,7 +1,7 @@
 //! SQLite as a store: commits, notes, disks that are full, and columns for people.
 
+use crate::disk::Disk;
 use crate::history::folder;
-use crate::opening::Disk;
 use hookonce::cli::migrate::{self, Consent};
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::{Event, Step};

@@ -84,11 +84,11 @@ async fn what_is_overtaken_while_it_runs_and_fails_is_not_tried_again() {
 #[tokio::test]
 async fn a_replay_makes_an_old_event_its_subjects_current_one() {
     let house = House::new(&ghcr(RUN));
-    for (id, version, second) in [("a", 1, 1), ("b", 2, 2)] {
+    for (id, version, second) in [("the-first", 1, 1), ("the-second", 2, 2)] {
         house.deliver(GHCR, &Sent::package(id, "latest", version, second)).await;
         house.quiet().await;
     }
-    let replayed = house.ask("POST", "/api/events/a/replay").await;
+    let replayed = house.ask("POST", "/api/events/the-first/replay").await;
     assert_eq!(replayed.status, 200, "{replayed:?}");
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["1", "2", "1"]);

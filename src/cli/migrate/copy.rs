@@ -17,7 +17,7 @@ pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> R
     let path = match Address::parse(from, Path::new("")) {
         Ok(Address::Sqlite(path)) => path,
         Err(_) if Path::new(from).is_file() => from.into(),
-        _ => return Err(Trouble::unknown(format!("`{from}` cannot be moved: expected sqlite:PATH"))),
+        _ => return Err(Trouble::unknown(format!("`{}` cannot be moved: expected sqlite:PATH", shown(from)))),
     };
     // A password on the command line could be read by everybody on this machine.
     let target = match to.strip_prefix("env:") {
@@ -30,7 +30,7 @@ pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> R
         Ok(address) if address.is_shared() => address,
         _ => {
             let why = "a file is moved into postgres://HOST/DATABASE or redis://HOST";
-            return Err(Trouble::unknown(format!("`{to}` cannot be the target: {why}")));
+            return Err(Trouble::unknown(format!("`{}` cannot be the target: {why}", shown(to))));
         }
     };
     // Read first: what is not there is not made. Then with its lock: nobody writes it meanwhile.
@@ -56,6 +56,15 @@ pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> R
         "next: write the new address into `store` of the config, and start the nodes; keep the file until then"
     )?;
     Ok(0)
+}
+
+/// What somebody gave as a store, without a password that may stand in it.
+fn shown(given: &str) -> String {
+    match Address::parse(given, Path::new("")) {
+        Ok(address) => address.to_string(),
+        Err(_) if given.contains('@') => format!("{}:…", given.split(':').next().unwrap_or_default()),
+        Err(_) => given.to_owned(),
+    }
 }
 
 /// How far it is, on standard error: a bar for people, every tenth part for a log.

@@ -1,0 +1,280 @@
+//! What a store costs that keeps much: a claim beside one that keeps little, bytes per kept event, and what claims wait
+//! for while the sweep runs. See `docs/performance.md`.
+//!
+//! ```text
+//! cargo bench --bench scale               10^4 and 10^6 kept events on SQLite, PostgreSQL and Redis
+//! cargo bench --bench scale -- --full     10^7 too: an hour, and 25 GB of memory for Redis
+//! cargo bench --bench scale -- --many 100000 --only redis
+//! cargo bench --bench scale -- --quick    only whether it still works; `cargo test --benches` does the same
+//! ```
+//!
+//! The kept events are claimed, as any other: two keys each, recorded, without a body. A round on the small store is
+//! followed by one on the large: what the machine does beside it hits both alike.
+#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
+
+#[path = "../tests/house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
+mod postgres;
+#[path = "../tests/house/redis.rs"]
+mod redis;
+
+use hookonce::decide::claim::{Claim, New};
+use hookonce::decide::limits;
+use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::time::Duration;
+use hookonce::store::contract::making;
+use hookonce::store::{Keeps, Store};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+use tokio::task::JoinSet;
+
+/// Kept events of the store that others are compared with.
+const FEW: usize = 10_000;
+/// Claims in a batch that is timed.
+const BATCH: usize = 64;
+/// Claims in a batch that fills.
+const FILL: usize = 512;
+/// Batches under way at once while filling a server.
+const IN_FLIGHT: usize = 4;
+/// As the sweep of a node.
+const SWEEP_PAUSE: Duration = Duration::from_millis(50);
+
+struct Plan {
+    few: usize,
+    many: Vec<usize>,
+    rounds: usize,
+    only: Option<String>,
+}
+
+impl Plan {
+    /// `cargo bench` says so; whoever else starts this wants to know whether it works.
+    fn of(args: &[String]) -> Self {
+        let has = |name: &str| args.iter().any(|arg| arg == name);
+        let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
+        if has("--quick") || !has("--bench") {
+            return Self { few: 200, many: vec![2_000], rounds: 3, only: None };
+        }
+        let many = match word("--many").and_then(|many| many.parse().ok()) {
+            Some(many) => vec![many],
+            None if has("--full") => vec![1_000_000, 10_000_000],
+            None => vec![1_000_000],
+        };
+        Self { few: FEW, many, rounds: 60, only: word("--only") }
+    }
+}
+
+/// A store, and how many bytes it takes.
+struct Place {
+    store: Arc<dyn Store>,
+    next: usize,
+    url: String,
+}
+
+/// The servers, and a folder on the disk of the build: in memory every sync would be free.
+struct Servers {
+    dir: tempfile::TempDir,
+    postgres: postgres::Server,
+    redis: Vec<redis::Server>,
+    made: usize,
+}
+
+impl Servers {
+    async fn place(&mut self, kind: &str) -> Place {
+        self.made += 1;
+        let url = match kind {
+            "sqlite" => format!("sqlite:{}", self.dir.path().join(format!("{}.db", self.made)).display()),
+            "postgres" => self.postgres.url(&self.postgres.database().await),
+            _ => {
+                let dir = tempfile::tempdir_in(self.dir.path()).unwrap();
+                self.redis.push(redis::Server::inside(dir, &redis::redis(), &[]));
+                self.redis.last().unwrap().url("scale")
+            }
+        };
+        Place { store: hookonce::store::open(&url).await.unwrap(), next: 0, url }
+    }
+
+    /// What it takes: on the disk, or of Redis's memory.
+    async fn bytes(&self, place: &Place) -> f64 {
+        match place.url.split_once(':').unwrap() {
+            ("sqlite", path) => {
+                let log = std::fs::metadata(format!("{path}-wal")).map_or(0, |log| log.len());
+                let all = std::fs::metadata(Path::new(path)).unwrap().len();
+                println!("    (its log: {} KiB)", log >> 10);
+                all as f64
+            }
+            ("postgres", url) => {
+                let name = url.rsplit('/').next().unwrap();
+                let db = self.postgres.client(name).await;
+                db.batch_execute("checkpoint").await.unwrap();
+                let sql = "select pg_database_size(current_database())::float8, \
+                           pg_total_relation_size('events')::float8, pg_total_relation_size('keys')::float8";
+                let row = db.query_one(sql, &[]).await.unwrap();
+                let (all, events, keys) = (row.get::<_, f64>(0), row.get::<_, f64>(1), row.get::<_, f64>(2));
+                println!("    (events with indexes {:.0} MiB, keys {:.0} MiB)", events / 1048576.0, keys / 1048576.0);
+                all
+            }
+            _ => {
+                let server = self.redis.iter().find(|server| server.url("scale") == place.url).unwrap();
+                let info: String = ::redis::cmd("INFO").arg("memory").query(&mut server.client()).unwrap();
+                let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+                used.trim().parse().unwrap()
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The next so many claims, each new, of this source.
+    fn batch(&mut self, source: &str, size: usize) -> Vec<New> {
+        self.next += size;
+        self.at(source, self.next - size, size)
+    }
+
+    fn at(&self, source: &str, from: usize, size: usize) -> Vec<New> {
+        let kept = Kept { body: Duration::ZERO, ..Kept::default() };
+        let one = |n: usize| {
+            let made = making().source(source).delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}"));
+            made.named(&n.to_string()).recorded().kept(kept).made(self.store.now())
+        };
+        (from..from + size).map(one).collect()
+    }
+
+    async fn fill(&mut self, many: usize) -> f64 {
+        let begun = Instant::now();
+        let at_once = if self.store.batches_at_once() > 1 { IN_FLIGHT } else { 1 };
+        let mut tasks = JoinSet::new();
+        let mut left = many;
+        while left > 0 {
+            if tasks.len() >= at_once {
+                tasks.join_next().await.unwrap().unwrap();
+            }
+            let batch = self.batch("kept", left.min(FILL));
+            left -= batch.len();
+            let store = self.store.clone();
+            tasks.spawn(async move {
+                let claims = store.claim(batch).await.unwrap();
+                assert!(claims.iter().all(|claim| matches!(claim, Claim::New { .. })));
+            });
+        }
+        tasks.join_all().await;
+        begun.elapsed().as_secs_f64()
+    }
+
+    /// Microseconds per claim of a batch of these.
+    async fn timed(&self, batch: Vec<New>, new: bool) -> f64 {
+        let many = batch.len() as f64;
+        let begun = Instant::now();
+        let claims = self.store.claim(batch).await.unwrap();
+        let took = begun.elapsed().as_secs_f64() * 1e6 / many;
+        assert!(claims.iter().all(|claim| matches!(claim, Claim::New { .. }) == new));
+        took
+    }
+
+    /// How long batches of new claims wait, in milliseconds: half of them at most, and all but one in a hundred.
+    async fn waits(&mut self, batches: usize) -> (f64, f64) {
+        let mut waits = Vec::new();
+        for _ in 0..batches {
+            let batch = self.batch("source", BATCH);
+            waits.push(self.timed(batch, true).await * BATCH as f64 / 1e3);
+        }
+        waits.sort_by(f64::total_cmp);
+        (waits[waits.len() / 2], waits[waits.len() * 99 / 100])
+    }
+}
+
+fn middle(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Claims of the large store beside the small one, in turn.
+async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kept_many): (&mut Place, usize)) {
+    for new in [true, false] {
+        let (mut small, mut large, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..rounds + 2 {
+            // Repeats are of keys all over what is kept.
+            let place = |kept: usize| round * 7919 * BATCH % (kept - BATCH);
+            let one = if new { few.batch("source", BATCH) } else { few.at("kept", place(kept_few), BATCH) };
+            let other = if new { many.batch("source", BATCH) } else { many.at("kept", place(kept_many), BATCH) };
+            let (one, other) = (few.timed(one, new).await, many.timed(other, new).await);
+            if round >= 2 {
+                small.push(one);
+                large.push(other);
+                ratios.push(other / one);
+            }
+        }
+        println!(
+            "    {}: {:.1} µs per claim, with few kept {:.1} µs, ratio {:.2}",
+            if new { "new    " } else { "repeats" },
+            middle(large),
+            middle(small),
+            middle(ratios)
+        );
+    }
+}
+
+/// What claims wait for, alone and while what was kept is forgotten.
+async fn sweep(rounds: usize, many: &mut Place) {
+    let alone = many.waits(rounds * 5).await;
+    let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(Keeps { sources: [("kept".into(), kept)].into(), others: None });
+    let (over, forgotten) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let sweeper = tokio::spawn({
+        let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());
+        async move {
+            while !over.load(Ordering::SeqCst) {
+                let freed = store.forget(keeps.clone(), limits::FORGET_BATCH).await.unwrap();
+                forgotten.fetch_add(freed.events, Ordering::SeqCst);
+                tokio::time::sleep(SWEEP_PAUSE).await;
+            }
+        }
+    });
+    let swept = many.waits(rounds * 5).await;
+    over.store(true, Ordering::SeqCst);
+    sweeper.await.unwrap();
+    println!(
+        "    a batch of {BATCH} waits p50 {:.2} ms, p99 {:.2} ms; while the sweep frees {} events: p50 {:.2} ms, p99 {:.2} ms",
+        alone.0,
+        alone.1,
+        forgotten.load(Ordering::SeqCst),
+        swept.0,
+        swept.1
+    );
+    assert!(forgotten.load(Ordering::SeqCst) > 0);
+}
+
+async fn measure(plan: &Plan) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut servers = Servers { dir, postgres: postgres::Server::start().await, redis: Vec::new(), made: 0 };
+    for kind in ["sqlite", "postgres", "redis"] {
+        if plan.only.as_deref().is_some_and(|only| only != kind) {
+            continue;
+        }
+        for &many in &plan.many {
+            let (mut few, mut large) = (servers.place(kind).await, servers.place(kind).await);
+            let before = servers.bytes(&large).await;
+            few.fill(plan.few).await;
+            let took = large.fill(many).await;
+            println!("{kind}, {many} events kept beside {}: filled at {:.0} claims/s", plan.few, many as f64 / took);
+            let each = (servers.bytes(&large).await - before) / many as f64;
+            println!("    {each:.0} bytes per kept event with its two keys");
+            compare(plan.rounds, (&mut few, plan.few), (&mut large, many)).await;
+            sweep(plan.rounds, &mut large).await;
+        }
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "--list") {
+        if !args.iter().any(|arg| arg == "--ignored") {
+            println!("the_stores_keep_much: test");
+        }
+        return;
+    }
+    let plan = Plan::of(&args);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+    runtime.unwrap().block_on(measure(&plan));
+}

@@ -1,0 +1,49 @@
+//! Between nodes and PostgreSQL: passes bytes on, and cuts a connection where it hurts.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// When armed, the next answer to a commit is cut off with its connection.
+pub struct Cutter {
+    pub port: u16,
+    pub armed: Arc<AtomicBool>,
+    pub cuts: Arc<AtomicU64>,
+}
+
+impl Cutter {
+    /// One before the server on this port.
+    pub async fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (armed, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (arm, cut) = (armed.clone(), cuts.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, arm.clone(), cut.clone()));
+            }
+        });
+        Self { port, armed, cuts }
+    }
+}
+
+async fn pass(client: TcpStream, server: u16, armed: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
+    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+        let said = &bytes[..length];
+        if said.windows(7).any(|word| word == b"COMMIT\0") && armed.swap(false, Ordering::SeqCst) {
+            cuts.fetch_add(1, Ordering::SeqCst);
+            break;
+        }
+        if to_client.write_all(said).await.is_err() {
+            break;
+        }
+    }
+    up.abort();
+}
