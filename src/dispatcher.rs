@@ -23,9 +23,10 @@ use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
 use crate::decide::source::{InDoubt, Route, Source};
+use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Keeps, Store, StoreError};
+use crate::store::{Advance, Effected, Keeps, Store, StoreError};
 use crate::telemetry::{self, Level};
 use lane::Queue;
 use std::collections::{BTreeMap, HashMap};
@@ -197,19 +198,34 @@ impl Dispatcher {
     async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let advance = self.0.batch.advance(change).await?;
-        if let Advance::Written { event, now } = &advance {
+        self.told(&advance, took, &why);
+        Ok(advance)
+    }
+
+    /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
+    /// keeps nobody else's change waiting.
+    async fn write_with(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
+        let began = boottime();
+        let effected = self.0.store.effect(change, statement).await?;
+        if let Effected::Came(advance) = &effected {
+            self.told(advance, Some(boottime().0.saturating_sub(began.0)), "");
+        }
+        Ok(effected)
+    }
+
+    fn told(&self, advance: &Advance, took: Option<Duration>, why: &str) {
+        if let Advance::Written { event, now } = advance {
             let millis = |time: Duration| format!("{}ms", time.as_millis());
             let took = took.map(millis).unwrap_or_default();
             let wait = match event.state {
                 State::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
                 _ => String::new(),
             };
-            let details = [("took", &*took), ("wait", &*wait), ("why", &*why)];
+            let details = [("took", &*took), ("wait", &*wait), ("why", why)];
             let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             self.tell(event, &details);
             self.wake(event);
         }
-        Ok(advance)
     }
 
     fn tell(&self, event: &Event, details: &[(&str, &str)]) {

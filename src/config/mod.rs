@@ -25,6 +25,7 @@ pub mod schema;
 mod section;
 mod shape;
 mod source;
+mod sql;
 mod value;
 mod verify;
 
