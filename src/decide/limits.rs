@@ -84,6 +84,8 @@ pub const STATEMENT_NAMES_MAX: usize = 256;
 pub const STATEMENT_TIME: Duration = Duration::from_secs(5);
 /// The longest that a route may give it.
 pub const STATEMENT_TIME_MAX: Duration = Duration::from_mins(1);
+/// Characters of what a database says of it that are kept: it may repeat what was bound.
+pub const STATEMENT_SAID_MAX: usize = 400;
 /// How often a statement that others got in the way of is run anew before that counts as a failed attempt.
 pub const STATEMENT_TRIES: u32 = 3;
 /// How long a receiver's `Retry-After` is believed.

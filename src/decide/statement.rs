@@ -401,6 +401,3 @@ enum Escapes {
 fn is_letter(c: u8) -> bool {
     c.is_ascii_alphabetic() || c == b'_' || c >= 0x80
 }
-
-#[cfg(test)]
-mod tests;

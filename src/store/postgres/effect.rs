@@ -8,11 +8,12 @@
 //! What fails before the commit is sent has left nothing behind; what fails after it may have been written, and the
 //! event's revision tells.
 
-use super::pool::{Failed, Link, SESSION, ask};
+use super::pool::{ANSWER_TIME, Failed, Link, SESSION, ask};
 use super::swap;
 use super::trouble::{self, Stage};
 use super::write::{COMMIT, ROLLBACK, lock, writes};
 use crate::decide::event::Outcome;
+use crate::decide::limits;
 use crate::decide::statement::{Bind, Bound};
 use crate::decide::time::Duration;
 use crate::store::shared::{Swap, Swapped};
@@ -38,8 +39,7 @@ type Came = (Swapped, Vec<Hint>);
 /// Writes the swap and runs the statement, both or neither. `Err`: nothing was written, or nobody knows.
 pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result<Came, StoreError> {
     let before = |failed: Failed| failed.classify(Stage::Before);
-    let reset = format!("reset all; {SESSION}");
-    link.client.batch_execute(&reset).await.map_err(|error| trouble::classify(&error, Stage::Before))?;
+    begin_anew(link).await.map_err(before)?;
     if let Err(swapped) = prepare(link, bound).await {
         return Ok((swapped, Vec::new()));
     }
@@ -70,11 +70,16 @@ pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result
     }
 }
 
-/// Takes back what is not committed. A connection that is gone has taken it back itself.
+/// Whatever a function has set on this connection is not set any more.
+async fn begin_anew(link: &mut Link) -> Result<(), Failed> {
+    let reset = format!("reset all; {SESSION}");
+    let done = tokio::time::timeout(ANSWER_TIME, link.client.batch_execute(&reset)).await;
+    Ok(done.map_err(|_| Failed::Silent)??)
+}
+
+/// Takes back what is not committed. A connection that does not answer is dropped, and takes it back so.
 async fn undone(link: &mut Link, swapped: Swapped) -> Result<Came, StoreError> {
-    if !link.client.is_closed() {
-        link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
-    }
+    link.spent |= link.ask(&[ask!(ROLLBACK)]).await.is_err();
     Ok((swapped, Vec::new()))
 }
 
@@ -105,7 +110,7 @@ async fn run(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
 
 /// What an error of the statement means for the attempt.
 fn refused(error: &tokio_postgres::Error, bound: &Bound) -> Swapped {
-    let said = trouble::said(error);
+    let said: String = trouble::said(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
     let Some(code) = error.code() else {
         // It may be the statement that ends the connection: it is not run again at once.
         return failed_because(format!("the connection ended while the statement ran: {said}"));

@@ -19,7 +19,7 @@ const LINKS_FOR_LOOKS: usize = 6;
 /// Beside these, how many may run statements of the user's, so that slow ones keep nobody from claiming.
 const LINKS_FOR_EFFECTS: usize = 4;
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
-const ANSWER_TIME: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
 
 /// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
 /// that may have been empty then.
@@ -97,11 +97,11 @@ impl Pool {
         if self.session == Session::Reads {
             client.batch_execute(READ_ONLY).await?;
         }
-        Ok(Link { client, statements: HashMap::new(), theirs: HashMap::new() })
+        Ok(Link { client, statements: HashMap::new(), theirs: HashMap::new(), spent: false })
     }
 
     pub(super) fn put(&self, link: Link, purpose: Purpose) {
-        if !link.client.is_closed() {
+        if !link.client.is_closed() && !link.spent {
             self.idle(purpose).push(link);
         }
     }
@@ -118,6 +118,8 @@ pub(super) struct Link {
     statements: HashMap<&'static str, Statement>,
     /// The same for those of the user's.
     pub(super) theirs: HashMap<Arc<str>, Statement>,
+    /// It has a question open, and is not used again.
+    pub(super) spent: bool,
 }
 
 /// A statement with its parameters.

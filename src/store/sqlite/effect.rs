@@ -7,6 +7,7 @@ use super::rows::Rows;
 use super::writer::{Stage, Writer, classify, stop};
 use crate::decide::change::Change;
 use crate::decide::event::Outcome;
+use crate::decide::limits;
 use crate::decide::statement::{Bind, Bound};
 use crate::store::{Advance, Effected, StoreError, ledger};
 use rusqlite::types::{ToSqlOutput, Value};
@@ -121,7 +122,7 @@ fn is_ours(error: &rusqlite::Error) -> bool {
 
 /// What an error of the statement means for the attempt.
 fn refused(error: &rusqlite::Error, bound: &Bound) -> Outcome {
-    let why = error.to_string();
+    let why: String = error.to_string().chars().take(limits::STATEMENT_SAID_MAX).collect();
     match error.sqlite_error_code() {
         // A constraint, or a value that cannot stand there: it would be the same the next time.
         Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {

@@ -1,4 +1,8 @@
-use super::*;
+//! Which `:names` stand in a statement, and which statements may not run.
+
+use hookonce::decide::limits;
+use hookonce::decide::statement::{Dialect, Param, Statement, Wrong};
+use std::time::Duration;
 
 const BOTH: [Dialect; 2] = [Dialect::Sqlite, Dialect::Postgres];
 
@@ -165,7 +169,7 @@ fn several_statements_are_refused_however_they_hide() {
     refused("select [;], `;`; commit", Dialect::Sqlite, "several statements");
     refused("select /* /* */ 1; commit -- */", Dialect::Sqlite, "several statements");
     for fine in ["select ';'", "select 1;", "select \";\"", "select 1 -- ; x", "select /* ; x */ 1"] {
-        BOTH.map(|dialect| sent(fine, dialect));
+        BOTH.iter().for_each(|dialect| drop(sent(fine, *dialect)));
     }
     sent("select $$ ; commit; $$", Dialect::Postgres);
 }
@@ -173,7 +177,7 @@ fn several_statements_are_refused_however_they_hide() {
 #[test]
 fn what_never_ends_and_parameters_without_a_name_are_refused() {
     for text in ["select 'a", "select \"a", "select /* a", "select 'a''"] {
-        BOTH.map(|dialect| refused(text, dialect, "never ends"));
+        BOTH.iter().for_each(|dialect| refused(text, *dialect, "never ends"));
     }
     for text in ["select $$ a", "select $a$ $$", "select e'\\'", "select /* /* */"] {
         refused(text, Dialect::Postgres, "never ends");
@@ -187,11 +191,11 @@ fn what_never_ends_and_parameters_without_a_name_are_refused() {
     for text in ["select $1", "select $1, :a"] {
         refused(text, Dialect::Postgres, "no name");
     }
-    BOTH.map(|dialect| refused("select 'a\0b'", dialect, "zero byte"));
+    BOTH.iter().for_each(|dialect| refused("select 'a\0b'", *dialect, "zero byte"));
     let long = format!("select '{}'", "x".repeat(limits::STATEMENT_BYTES_MAX));
     let many = format!("select {}1", ":a, ".repeat(limits::STATEMENT_NAMES_MAX + 1));
-    BOTH.map(|dialect| refused(&long, dialect, "bytes"));
-    BOTH.map(|dialect| refused(&many, dialect, "names"));
+    BOTH.iter().for_each(|dialect| refused(&long, *dialect, "bytes"));
+    BOTH.iter().for_each(|dialect| refused(&many, *dialect, "names"));
 }
 
 #[test]
