@@ -23,9 +23,10 @@ use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
 use crate::decide::source::{InDoubt, Route, Source};
+use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Keeps, Store, StoreError};
+use crate::store::{Advance, Effected, Keeps, Store, StoreError};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use lane::Queue;
@@ -204,8 +205,25 @@ impl Dispatcher {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;
-        if let Advance::Written { event, now } = &advance {
-            if let Some(outcome) = &outcome {
+        self.told(&advance, outcome.as_deref(), took, &why);
+        Ok(advance)
+    }
+
+    /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
+    /// keeps nobody else's change waiting.
+    async fn write_with(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
+        let began = boottime();
+        let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
+        let effected = self.0.store.effect(change, statement).await?;
+        if let Effected::Came(advance) = &effected {
+            self.told(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
+        }
+        Ok(effected)
+    }
+
+    fn told(&self, advance: &Advance, outcome: Option<&str>, took: Option<Duration>, why: &str) {
+        if let Advance::Written { event, now } = advance {
+            if let Some(outcome) = outcome {
                 self.meter().attempt(event, outcome);
             }
             let millis = |time: Duration| format!("{}ms", time.as_millis());
@@ -214,12 +232,11 @@ impl Dispatcher {
                 State::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
                 _ => String::new(),
             };
-            let details = [("took", &*took), ("wait", &*wait), ("why", &*why)];
+            let details = [("took", &*took), ("wait", &*wait), ("why", why)];
             let details: Vec<_> = details.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             self.tell(event, &details);
             self.wake(event);
         }
-        Ok(advance)
     }
 
     fn tell(&self, event: &Event, details: &[(&str, &str)]) {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
+//!                                 sql.rs       nothing yet: its statement goes with the write of the outcome
 //!                                 http.rs      one request ─▶ target.rs where to ─▶ resolve.rs at which address
 //! ```
 //!
@@ -16,6 +17,7 @@ mod lifeline;
 mod output;
 pub mod plan;
 pub mod resolve;
+mod sql;
 mod step;
 pub mod target;
 mod trace;
@@ -28,6 +30,7 @@ pub use step::Variables;
 
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Event, Outcome};
+use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use plan::ActionPlan;
 use resolve::Resolver;
@@ -49,6 +52,11 @@ pub trait Action: Send + Sync {
     /// Whether an attempt at this of its receivers may begin. Whoever asks begins one, if it may.
     fn ready(&self, _part: u16) -> Ready {
         Ready::Now
+    }
+
+    /// What is to run in the very write that moves the event to done, if it has come so far.
+    fn effect(&self, _event: &Event, _payload: &Payload) -> Option<Bound> {
+        None
     }
 
     /// How many attempts at this of its receivers may be under way at once, if it says so.
@@ -132,6 +140,7 @@ pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Act
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
         ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers, &environment.resolver)?)),
+        ActionPlan::Sql(statement) => Ok(Arc::new(sql::Sql(statement))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::resolve::Range;
 use crate::decide::field::{Fields, Value};
+use crate::decide::statement::Statement;
 use crate::decide::time::Duration;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,6 +16,8 @@ pub enum ActionPlan {
     Run(Vec<Block>),
     /// Sends to these receivers, one event for each.
     Forward(Vec<Receiver>),
+    /// Runs this statement in the write that moves the event to done.
+    Sql(Arc<Statement>),
 }
 
 impl ActionPlan {
@@ -22,6 +25,8 @@ impl ActionPlan {
     pub fn fields(&self) -> Vec<Arc<str>> {
         let blocks = match self {
             Self::Run(blocks) => blocks,
+            // What is missing is null there.
+            Self::Sql(_) => return Vec::new(),
             Self::Forward(receivers) => return receivers.iter().flat_map(Receiver::fields).collect(),
         };
         let dirs = blocks.iter().filter_map(|block| match &block.dir {

@@ -157,6 +157,10 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
             let texts: Vec<_> = receivers.iter().map(receiver_text).collect();
             lines(out, "    ", "forwards", &texts)?;
         }
+        Some(ActionPlan::Sql(statement)) => {
+            let written = statement.written.split_whitespace().collect::<Vec<_>>().join(" ");
+            line(out, "    ", "sql", &format!("{written}, within {}", duration_text(statement.timeout)))?;
+        }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
     }
     if route.makes == Makes::Record {

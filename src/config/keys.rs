@@ -32,6 +32,8 @@ pub enum Part {
     Forward,
     /// `sign = { … }`
     Sign,
+    /// `sql = { … }`
+    Sql,
     /// `retry = { … }`
     Retry,
     /// `{ env = "…" }` or `{ file = "…" }`
@@ -87,6 +89,8 @@ pub enum Takes {
     Tables(Part),
     /// Tables with the keys of this part, each under a name of the user's choice.
     Named(Part),
+    /// A text, or a table with the keys of this part.
+    TextOr(Part),
     /// The name of a scheme, or a table with the keys of this part.
     WordOr(&'static [&'static str], Part),
     /// Each name of the user's choice: a place, or a table with the keys of this part.
@@ -139,7 +143,8 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 /// The table.
 pub const KEYS: &[Key] = {
     use Part::{
-        Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Sign, Source, Token, Top, Verify,
+        Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Sign, Source, Sql, Token, Top,
+        Verify,
     };
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
@@ -302,7 +307,7 @@ pub const KEYS: &[Key] = {
         key(Route, "run", Takes::Tables(Block), "none", "Commands to run."),
         key(Route, "forward", Takes::Tables(Forward), "none", "Receivers to send to."),
         later(Route, "publish", Takes::Text, "Publishes to a NATS subject."),
-        later(Route, "sql", Takes::Text, "Runs a statement in the store's transaction."),
+        key(Route, "sql", Takes::TextOr(Sql), "none", "A statement to run in the store's own transaction."),
         key(
             Block,
             "dir",
@@ -353,6 +358,8 @@ pub const KEYS: &[Key] = {
             "none",
             "Headers of the answer that are kept beside its type, language, location and ids.",
         ),
+        key(Sql, "statement", Takes::Text, "required", "The statement; values are bound to its :names."),
+        key(Sql, "timeout", Takes::Duration, "5s", "How long it may take."),
         key(Sign, "secret", Takes::Secret, "required", "The secret, whsec_ and base64."),
         key(
             Retry,
@@ -417,6 +424,7 @@ impl Takes {
             Self::Headers => "a table of names and values".to_owned(),
             Self::Table(_) => "a table".to_owned(),
             Self::Tables(_) => "a table, or a list of tables".to_owned(),
+            Self::TextOr(_) => "a string, or a table".to_owned(),
             Self::Named(_) => "tables, each under a name".to_owned(),
             Self::WordOr(words, _) => format!("a table, or {}", one_of(words)),
             Self::Places(_) => "a table of names and places".to_owned(),
@@ -440,13 +448,20 @@ impl Takes {
                 | Self::Open
                 | Self::Name
                 | Self::Group
-                | Self::WordOr(..),
+                | Self::WordOr(..)
+                | Self::TextOr(_),
                 Value::Text(_),
             )
             | (Self::Flag, Value::Flag(_))
             | (Self::Count, Value::Integer(_))
             | (
-                Self::Open | Self::Secret | Self::Secrets | Self::Table(_) | Self::Tables(_) | Self::WordOr(..),
+                Self::Open
+                | Self::Secret
+                | Self::Secrets
+                | Self::Table(_)
+                | Self::Tables(_)
+                | Self::WordOr(..)
+                | Self::TextOr(_),
                 Value::Table(_),
             ) => true,
             (Self::Names | Self::Group | Self::Texts | Self::Env, Value::List(list)) => {

@@ -26,6 +26,7 @@ mod section;
 mod shape;
 pub mod shown;
 mod source;
+mod sql;
 mod value;
 mod verify;
 pub mod words;

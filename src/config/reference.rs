@@ -25,6 +25,11 @@ const PARTS: &[(Part, &str, &str)] = &[
         "`forward = { … }`",
         "A receiver that deliveries are sent on to; or a list of them: one event for each. See docs/forward.md.",
     ),
+    (
+        Part::Sql,
+        "`sql = { … }`",
+        "One statement, run in the transaction that moves the event to done. Short is the statement alone. See docs/sql.md.",
+    ),
     (Part::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
     (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
     (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),

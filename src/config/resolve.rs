@@ -4,9 +4,10 @@ use super::keys::Part;
 use super::problem::{Complaints, Nature, Problems};
 use super::raw::{self, Node, Origin, Span, Table, Value};
 use super::section::Section;
-use super::{Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StoreAddress, Token, presets, shape};
+use super::{Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StoreAddress, Token, presets, shape, sql};
 use crate::decide::limits;
 use crate::decide::source::Source;
+use crate::decide::statement::Dialect;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub(super) struct Resolver<'a> {
     pub(super) env_names: BTreeSet<String>,
     /// Variables that routes pass on, and where they say so.
     pub(super) env_passed: Vec<(String, Span)>,
+    /// What statements of this store are written in; `None`: it runs none.
+    pub(super) dialect: Option<Dialect>,
     /// Every source's secrets so far, with its name.
     pub(super) secrets_seen: Vec<(Secret, String)>,
 }
@@ -64,7 +67,8 @@ impl<'a> Resolver<'a> {
         let found = Complaints::default();
         let (secrets, elsewhere) = (Secrets::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
-        Self { text, base, env, secrets, found, elsewhere, env_names, env_passed, secrets_seen }
+        let dialect = None;
+        Self { text, base, env, secrets, found, elsewhere, env_names, env_passed, dialect, secrets_seen }
     }
 
     /// The file as a tree; `None` if it is not TOML, which is then told.
@@ -90,6 +94,7 @@ impl<'a> Resolver<'a> {
         let top = Section::new(&root, Part::Top, Span { origin: Origin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
         let store = self.store(&top);
+        self.dialect = sql::dialect(&store);
         let admin = self.admin(&top, listen);
         let mut config = Config {
             listen,

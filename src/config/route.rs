@@ -34,7 +34,7 @@ impl Resolver<'_> {
         let runs = matches!(plan, Some(ActionPlan::Run(_))) || section.has("run");
         let makes = match &plan {
             None => Makes::Record,
-            Some(ActionPlan::Run(_)) => Makes::Actions(1),
+            Some(ActionPlan::Run(_) | ActionPlan::Sql(_)) => Makes::Actions(1),
             Some(ActionPlan::Forward(receivers)) => Makes::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
         };
         let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };

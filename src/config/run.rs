@@ -12,6 +12,8 @@ use crate::decide::source::Respond;
 use crate::decide::time::Duration;
 use std::ops::Range;
 
+/// What a route can do; one of them.
+const ACTIONS: [&str; 3] = ["run", "forward", "sql"];
 const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
@@ -23,10 +25,11 @@ const TEXT_OPTIONS: [&str; 6] = ["-c", "-lc", "-ec", "-e", "-E", "--eval"];
 impl Resolver<'_> {
     /// What the route does; `None`: nothing, its events are only recorded.
     pub(super) fn plan(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<ActionPlan> {
-        if route.has("run") && route.has("forward") {
+        let actions: Vec<_> = ACTIONS.into_iter().filter(|key| route.has(key)).collect();
+        if let [first, .., last] = actions[..] {
             self.found
-                .error("a route has one action, and this one has `run` and `forward`")
-                .at(route.key_place("forward"), "")
+                .error(format!("a route has one action, and this one has `{first}` and `{last}`"))
+                .at(route.key_place(last), "")
                 .hint("keep one of them; a command can also send, and `forward` may be a list");
         }
         if route.has("env") && !route.has("run") {
@@ -37,6 +40,9 @@ impl Resolver<'_> {
         }
         if route.has("forward") {
             return self.forward(route, names, respond).map(ActionPlan::Forward);
+        }
+        if route.has("sql") {
+            return self.sql(route, names).map(ActionPlan::Sql);
         }
         None
     }

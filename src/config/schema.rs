@@ -90,6 +90,7 @@ fn takes(takes: Takes) -> Value {
         Takes::Table(of) => any(&[part(of)]),
         Takes::Tables(of) => any(&[part(of), list(part(of))]),
         Takes::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),
+        Takes::TextOr(of) => any(&[text(), part(of)]),
         Takes::WordOr(words, of) => any(&[json!({ "enum": words }), part(of)]),
         Takes::Places(of) => {
             json!({ "type": "object", "additionalProperties": any(&[written(PLACE), part(of)]) })

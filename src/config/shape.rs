@@ -72,7 +72,10 @@ fn value_of(key: &Key, node: &Node, within: &str, found: &mut Complaints) {
         return;
     }
     match (key.takes, &node.value) {
-        (Takes::Table(part) | Takes::Tables(part) | Takes::WordOr(_, part), Value::Table(table)) => {
+        (
+            Takes::Table(part) | Takes::Tables(part) | Takes::WordOr(_, part) | Takes::TextOr(part),
+            Value::Table(table),
+        ) => {
             check(table, part, &inner(key.name, part, within), found);
         }
         (Takes::Tables(part), Value::List(list)) => {

@@ -126,6 +126,9 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
     let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
         None => json!({ "record": true }),
         Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(block).collect::<Vec<_>>() }),
+        Some(ActionPlan::Sql(statement)) => json!({
+            "sql": { "statement": &*statement.written, "timeout": duration_text(statement.timeout) },
+        }),
         Some(ActionPlan::Forward(receivers)) => json!({
             "forward": receivers
                 .iter()

@@ -76,6 +76,18 @@ pub const SIGHTINGS_MAX: usize = 16;
 pub const NOTED_EVENTS_MAX: usize = 16 << 10;
 /// `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
+/// One SQL statement of a route.
+pub const STATEMENT_BYTES_MAX: usize = 64 << 10;
+/// Places in it that values are bound to.
+pub const STATEMENT_NAMES_MAX: usize = 256;
+/// How long it may take, unless its route says otherwise: it holds locks, in SQLite the only pen.
+pub const STATEMENT_TIME: Duration = Duration::from_secs(5);
+/// The longest that a route may give it.
+pub const STATEMENT_TIME_MAX: Duration = Duration::from_mins(1);
+/// Characters of what a database says of it that are kept: it may repeat what was bound.
+pub const STATEMENT_SAID_MAX: usize = 400;
+/// How often a statement that others got in the way of is run anew before that counts as a failed attempt.
+pub const STATEMENT_TRIES: u32 = 3;
 /// How long a receiver's `Retry-After` is believed.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 /// Failures in a row after which a receiver is left alone.

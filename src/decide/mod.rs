@@ -33,6 +33,7 @@ pub mod recipe;
 pub mod refusal;
 pub mod retry;
 pub mod source;
+pub mod statement;
 pub mod time;
 pub mod trace;
 pub mod verify;

@@ -11,8 +11,10 @@ use crate::decide::change::{Change, PassedOn, Tried};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
 use crate::decide::id::{EventId, Revision};
-use crate::decide::time::Duration;
-use crate::store::{Advance, StoreError, Stored};
+use crate::decide::source::Route;
+use crate::decide::statement::Bound;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::{Advance, Effected, StoreError, Stored};
 use crate::telemetry::meter::Asked;
 use crate::telemetry::trace::{Context, Span};
 use crate::telemetry::{self, Level};
@@ -88,7 +90,17 @@ impl Dispatcher {
             why: outcome.why().into(),
             output: output.kept(),
         };
-        self.settle(lane, &event, step, tried, passed).await;
+        let effect = match &step {
+            Step::Settle { outcome: Outcome::Delivered(_), .. } => {
+                lane.action.as_ref().and_then(|action| action.effect(&event, &payload))
+            }
+            _ => None,
+        };
+        let end = End { step, tried, passed };
+        match effect {
+            Some(effect) => self.settle_with(lane, &event, end, effect).await,
+            None => self.settle(lane, &event, end).await,
+        }
     }
 
     /// The attempt as a part of its trace; what it hands on belongs to it.
@@ -222,9 +234,36 @@ impl Dispatcher {
     }
 
     /// Writes what this attempt came to.
-    async fn settle(&self, lane: &Lane, event: &Event, step: Step, tried: Tried, passed: PassedOn) {
-        let Ok(change) = event.change(step, &lane.route, tried.ended_at) else { return };
-        self.insist(event, Change { attempt: Some(tried), passed, ..change }).await;
+    async fn settle(&self, lane: &Lane, event: &Event, end: End) {
+        if let Some(change) = end.change(event, &lane.route) {
+            self.insist(event, change).await;
+        }
+    }
+
+    /// The same with a statement in the same transaction. What refuses to run leaves nothing behind, and is then what the
+    /// attempt came to.
+    async fn settle_with(&self, lane: &Lane, event: &Event, end: End, effect: Bound) {
+        let Some(change) = end.change(event, &lane.route) else { return };
+        for tries in 0_u64.. {
+            match self.write_with(change.clone(), effect.clone()).await {
+                Ok(Effected::Came(Advance::Written { .. })) | Err(StoreError::Broken(_)) => return,
+                Ok(Effected::Came(Advance::Lost)) => return self.lost(event),
+                Ok(Effected::Refused(outcome)) => {
+                    return self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
+                }
+                // Where the commit did not come through, the event stands as it did: neither is written.
+                Err(StoreError::Unsure(_)) => match self.stands(event).await {
+                    Some(stands) if stands.revision == event.revision => {}
+                    _ => return,
+                },
+                Err(error @ StoreError::Down(_)) => {
+                    if tries == 0 {
+                        rest(&error);
+                    }
+                }
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Writes a step that ends this attempt before it began.
@@ -263,6 +302,31 @@ impl Dispatcher {
         self.meter().lost(event.id);
         let (id, attempt) = (event.id.short(), event.attempt.to_string());
         telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+    }
+}
+
+/// How an attempt ends.
+struct End {
+    step: Step,
+    tried: Tried,
+    passed: PassedOn,
+}
+
+impl End {
+    fn change(&self, event: &Event, route: &Route) -> Option<Change> {
+        let change = event.change(self.step.clone(), route, self.tried.ended_at).ok()?;
+        Some(Change { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
+    }
+
+    /// The same attempt, whose statement came to this instead.
+    fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
+        let (word, why) = (outcome.word().into(), outcome.why().into());
+        let tried = Tried { outcome: word, why, ended_at: now, ..self.tried };
+        let step = match self.step {
+            Step::Settle { blocks, jitter, .. } => Step::Settle { outcome, blocks, jitter },
+            other => other,
+        };
+        Self { step, tried, passed: self.passed }
     }
 }
 

@@ -32,10 +32,11 @@ pub use open::open;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
-use crate::decide::event::{Event, Receipt, State};
+use crate::decide::event::{Event, Outcome, Receipt, State};
 use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
+use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
 use std::collections::HashMap;
 use std::fmt;
@@ -56,6 +57,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes these changes: each swaps revision n-1 for n, or is lost.
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>>;
+
+    /// Writes one change and runs a statement, in this order and in one transaction of their own: both or neither. For
+    /// stores that are databases; the config lets no other come here.
+    fn effect(&self, _: Change, _: Bound) -> Answer<'_, Effected> {
+        let why = "this store runs no statements".to_owned();
+        Box::pin(std::future::ready(Ok(Effected::Refused(Outcome::Rejected { why, receipt: None }))))
+    }
 
     /// The hot row alone.
     fn get(&self, id: EventId) -> Answer<'_, Option<Event>>;
@@ -171,6 +179,15 @@ pub enum Advance {
     },
     /// Somebody else wrote first.
     Lost,
+}
+
+/// What came of a change with a statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effected {
+    /// Both are written, or somebody else wrote first and neither is.
+    Came(Advance),
+    /// The statement could not run, and neither is written: this is what the attempt came to.
+    Refused(Outcome),
 }
 
 /// Why a store did not answer.

@@ -3,6 +3,7 @@
 //! ```text
 //! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
 //!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
+//! effect             ─▶ the same with a statement    ▶ a transaction of its own      effect.rs
 //! get, due, list, …  ─────────────────────────────────▶ look          look.rs
 //! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
 //! ```
@@ -11,6 +12,7 @@
 
 mod address;
 mod declare;
+mod effect;
 mod hints;
 mod look;
 mod pool;
@@ -23,12 +25,13 @@ mod write;
 use super::clock::Clock;
 use super::ledger::Of;
 use super::schema::{self, postgres as migrations};
-use super::shared::{Cell, Reading, Shelf, Swap};
+use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
 use super::{Answer, CannotOpen, Declared, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
+use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
 use address::Address;
 use hints::Hints;
@@ -83,7 +86,7 @@ impl Postgres {
         let now = fit_server(&pool, &mut link, options.schema).await?;
         fit_schema(&pool, &mut link, options.schema).await?;
         options.clock.told(now);
-        pool.put(link);
+        pool.put(link, Purpose::Write);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
         Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
     }
@@ -165,6 +168,16 @@ impl Shelf for Postgres {
             lent.give_back();
             self.hints.tell(hints);
             Ok(written)
+        })
+    }
+
+    fn write_with<'a>(&'a self, swap: Swap, statement: &'a Bound) -> Answer<'a, Swapped> {
+        Box::pin(async move {
+            let mut lent = self.lend(Purpose::Effect).await?;
+            let (swapped, hints) = effect::write(lent.link(), &swap, statement).await?;
+            lent.give_back();
+            self.hints.tell(hints);
+            Ok(swapped)
         })
     }
 

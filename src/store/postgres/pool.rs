@@ -7,7 +7,7 @@ use crate::decide::time::Duration;
 use crate::store::{CannotOpen, StoreError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
@@ -16,12 +16,14 @@ use tokio_postgres::{Client, Error, Row, Statement};
 const LINKS: usize = 8;
 /// Of these, how many those who only look may have: the others are for claims.
 const LINKS_FOR_LOOKS: usize = 6;
+/// Beside these, how many may run statements of the user's, so that slow ones keep nobody from claiming.
+const LINKS_FOR_EFFECTS: usize = 4;
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
-const ANSWER_TIME: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
 
 /// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
 /// that may have been empty then.
-const SESSION: &str = "set synchronous_commit = on; set statement_timeout = '15s'; set lock_timeout = '10s'; \
+pub(super) const SESSION: &str = "set synchronous_commit = on; set statement_timeout = '15s'; set lock_timeout = '10s'; \
     set idle_in_transaction_session_timeout = '20s'; set client_min_messages = warning; \
     set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; \
     set default_transaction_isolation = 'read committed'; set bytea_output = 'hex'";
@@ -34,6 +36,8 @@ pub(super) enum Purpose {
     Write,
     /// Everything else.
     Look,
+    /// Changes with a statement of the user's. What that may have set stays on connections of its own.
+    Effect,
 }
 
 /// May a session write?
@@ -50,14 +54,17 @@ pub(super) struct Pool {
     pub(super) address: Address,
     session: Session,
     idle: Mutex<Vec<Link>>,
+    used: Mutex<Vec<Link>>,
     links: Semaphore,
     looks: Semaphore,
+    effects: Semaphore,
 }
 
 impl Pool {
     pub(super) fn new(address: Address, session: Session) -> Self {
         let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
-        Self { address, session, idle: Mutex::default(), links, looks }
+        let effects = Semaphore::new(LINKS_FOR_EFFECTS);
+        Self { address, session, idle: Mutex::default(), used: Mutex::default(), links, looks, effects }
     }
 
     /// A connection that nobody uses, or a new one.
@@ -65,15 +72,16 @@ impl Pool {
         let closed = |_| StoreError::Down("the store is closed".into());
         let look = match purpose {
             Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
-            Purpose::Write => None,
+            Purpose::Write | Purpose::Effect => None,
         };
-        let permit = self.links.acquire().await.map_err(closed)?;
-        let idle = std::iter::from_fn(|| self.idle().pop()).find(|link| !link.client.is_closed());
+        let places = if purpose == Purpose::Effect { &self.effects } else { &self.links };
+        let permit = places.acquire().await.map_err(closed)?;
+        let idle = std::iter::from_fn(|| self.idle(purpose).pop()).find(|link| !link.client.is_closed());
         let link = match idle {
             Some(link) => link,
             None => self.connect().await.map_err(|error| trouble::classify(&error, Stage::Before))?,
         };
-        Ok(Lent { pool: self, link: Some(link), _permit: permit, _look: look })
+        Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
     }
 
     /// The first connection, with sentences for people if there is none.
@@ -89,17 +97,18 @@ impl Pool {
         if self.session == Session::Reads {
             client.batch_execute(READ_ONLY).await?;
         }
-        Ok(Link { client, statements: HashMap::new() })
+        Ok(Link { client, statements: HashMap::new(), theirs: HashMap::new(), spent: false })
     }
 
-    pub(super) fn put(&self, link: Link) {
-        if !link.client.is_closed() {
-            self.idle().push(link);
+    pub(super) fn put(&self, link: Link, purpose: Purpose) {
+        if !link.client.is_closed() && !link.spent {
+            self.idle(purpose).push(link);
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, purpose: Purpose) -> MutexGuard<'_, Vec<Link>> {
+        let idle = if purpose == Purpose::Effect { &self.used } else { &self.idle };
+        idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,6 +116,10 @@ impl Pool {
 pub(super) struct Link {
     pub(super) client: Client,
     statements: HashMap<&'static str, Statement>,
+    /// The same for those of the user's.
+    pub(super) theirs: HashMap<Arc<str>, Statement>,
+    /// It has a question open, and is not used again.
+    pub(super) spent: bool,
 }
 
 /// A statement with its parameters.
@@ -184,6 +197,7 @@ impl Link {
 /// A connection in use. It goes back only when it is given back.
 pub(super) struct Lent<'p> {
     pool: &'p Pool,
+    purpose: Purpose,
     link: Option<Link>,
     _permit: SemaphorePermit<'p>,
     _look: Option<SemaphorePermit<'p>>,
@@ -197,7 +211,7 @@ impl Lent<'_> {
     /// Gives it back, all questions answered and no transaction open.
     pub(super) fn give_back(mut self) {
         if let Some(link) = self.link.take() {
-            self.pool.put(link);
+            self.pool.put(link, self.purpose);
         }
     }
 }

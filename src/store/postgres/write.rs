@@ -23,8 +23,8 @@ use crate::store::{Hint, Sighting, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
-const COMMIT: &str = "commit";
-const ROLLBACK: &str = "rollback";
+pub(super) const COMMIT: &str = "commit";
+pub(super) const ROLLBACK: &str = "rollback";
 
 /// Keys as they come in: the arrays are sorted, and put in in that order.
 macro_rules! put_keys {
@@ -141,8 +141,8 @@ async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> R
 
 /// What the cells really are, as long as the transaction lasts, and which of them stand there only tentatively.
 #[derive(Default)]
-struct Locked {
-    actual: HashMap<Cell, Seen>,
+pub(super) struct Locked {
+    pub(super) actual: HashMap<Cell, Seen>,
     keys: BTreeMap<Key, EventId>,
     registers: BTreeSet<Key>,
     slots: BTreeSet<Key>,
@@ -161,7 +161,7 @@ enum Tells {
     Key,
 }
 
-async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Locked, Failed> {
+pub(super) async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Locked, Failed> {
     let held = swap::held(swaps);
     let names =
         |pick: fn(&Cell) -> Option<Key>| first.keys().filter_map(pick).map(|key| Name(key.0)).collect::<Vec<_>>();
@@ -257,16 +257,22 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<C
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
     }
-    let mut asks = Vec::new();
-    drop_events(&effect, &mut asks);
-    put_cells(&effect, &locked, &mut asks);
-    put_events(&effect, &mut asks);
+    let mut asks = writes(&effect, &locked);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(Stage::Commit)),
     }
+}
+
+/// All that an effect comes to.
+pub(super) fn writes<'s>(effect: &'s Effect<'s>, locked: &Locked) -> Vec<Ask<'s>> {
+    let mut asks = Vec::new();
+    drop_events(effect, &mut asks);
+    put_cells(effect, locked, &mut asks);
+    put_events(effect, &mut asks);
+    asks
 }
 
 fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) -> Ask<'s> {

@@ -23,6 +23,7 @@ mod coding;
 mod hints;
 mod link;
 mod names;
+mod people;
 mod read;
 mod write;
 

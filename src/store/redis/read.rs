@@ -1,25 +1,24 @@
-//! Reading: cells, what is due, and what people ask for. Every answer comes with the server's time and the store's
+//! Reading: cells, and what is due. Every answer comes with the server's time and the store's
 //! marks, so that a store that lost something is never taken for whole.
 
 use super::Core;
 use super::coding;
 use super::names::{self, Kind};
 use super::write::Words;
-use crate::decide::change::Tried;
-use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt, State};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::cells;
 use crate::store::ledger::{Of, Row};
 use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Seen, Slot, Version};
-use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
+use crate::store::{Due, Look, StoreError, Stored};
 use ::redis::{Pipeline, Value};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// Ids looked at together where only some are wanted.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 /// Entries of one list read at once, whatever was asked for.
 const LOOK_MAX: usize = 10_000;
 
@@ -62,7 +61,7 @@ fn score(value: &Value) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<f64>().ok().map(|score| score as i64))
 }
 
-fn overwritten(what: &str) -> StoreError {
+pub(super) fn overwritten(what: &str) -> StoreError {
     StoreError::Broken(format!("a {what} is not what was written"))
 }
 
@@ -124,12 +123,12 @@ impl Core {
     }
 
     /// These events, as far as they are there.
-    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+    pub(super) async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
         let rows = self.rows(ids).await?.into_iter();
         Ok(rows.filter_map(|(_, row)| row.map(|(found, _)| found.event())).collect())
     }
 
-    async fn ids(&self, questions: Pipeline) -> Result<Vec<EventId>> {
+    pub(super) async fn ids(&self, questions: Pipeline) -> Result<Vec<EventId>> {
         let (answers, _) = self.ask(questions).await?;
         Ok(answers.first().map_or(&[][..], list).iter().filter_map(id).collect())
     }
@@ -293,120 +292,9 @@ impl Core {
         }
         Ok(())
     }
-
-    pub(super) async fn listed(&self, listing: Listing) -> Result<Vec<Event>> {
-        let name = match listing.state.as_deref() {
-            Some("waiting" | "running") => self.names.open(),
-            Some("dead") => self.names.dead(),
-            _ => self.names.all(),
-        };
-        let wanted = |event: &Event| {
-            listing.source.as_deref().is_none_or(|source| *event.source == *source)
-                && listing.route.as_deref().is_none_or(|route| *event.route == *route)
-                && listing.state.as_deref().is_none_or(|state| event.state.word() == state)
-        };
-        let mut events = Vec::new();
-        let mut before = listing.before;
-        while events.len() < listing.limit {
-            let ids = self.before(&name, before, PAGE.min(listing.limit.max(16))).await?;
-            let Some(last) = ids.last() else { break };
-            before = Some(*last);
-            events.extend(self.events(&ids).await?.into_iter().filter(wanted));
-        }
-        events.truncate(listing.limit);
-        Ok(events)
-    }
-
-    /// Ids of a list that is in the order of ids, the newest first.
-    async fn before(&self, name: &[u8], before: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
-        let from = before.map_or(b"+".to_vec(), |id| [&b"("[..], &id.0].concat());
-        let mut questions = Pipeline::new();
-        questions.cmd("ZRANGE").arg(name).arg(from).arg("-").arg("BYLEX").arg("REV").arg("LIMIT").arg(0).arg(limit);
-        self.ids(questions).await
-    }
-
-    pub(super) async fn called(&self, name: &str, limit: usize) -> Result<Vec<Event>> {
-        let begin = names::delivery(name);
-        let (least, most) = ([&b"["[..], &begin, &[0; 16]].concat(), [&b"["[..], &begin, &[255; 16]].concat());
-        let mut questions = Pipeline::new();
-        questions.cmd("ZRANGE").arg(self.names.deliveries()).arg(most).arg(least).arg("BYLEX").arg("REV");
-        questions.arg("LIMIT").arg(0).arg(limit);
-        let (answers, _) = self.ask(questions).await?;
-        let entries = answers.first().map_or(&[][..], list).iter();
-        let mut ids: Vec<_> =
-            entries.filter_map(|entry| bytes(entry)?.get(16..)?.try_into().ok().map(EventId)).collect();
-        for id in self.ending(&name.to_ascii_lowercase(), limit).await? {
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
-        }
-        let mut found = self.events(&ids).await?;
-        found.sort_by_key(|event| std::cmp::Reverse(event.id));
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    /// The newest ids that end like this, as people write them.
-    async fn ending(&self, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
-        let digits = suffix.bytes().filter(|byte| *byte != b'-');
-        if !(1..=32).contains(&digits.clone().count()) || !digits.clone().all(|digit| digit.is_ascii_hexdigit()) {
-            return Ok(Vec::new());
-        }
-        if let Ok(id) = suffix.parse::<EventId>() {
-            return Ok(Vec::from([id]));
-        }
-        let (mut found, mut before) = (Vec::new(), None);
-        while found.len() < limit {
-            let ids = self.before(&self.names.all(), before, PAGE * 10).await?;
-            let Some(last) = ids.last() else { break };
-            before = Some(*last);
-            found.extend(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)));
-        }
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    pub(super) async fn story_of(&self, id: EventId) -> Result<Option<Story>> {
-        let mut questions = Pipeline::new();
-        let kinds = [Kind::Event, Kind::KeysOf, Kind::Receipt];
-        questions.cmd("MGET").arg(kinds.map(|kind| self.names.event(kind, id)).as_slice());
-        questions.cmd("EXISTS").arg(self.names.event(Kind::Payload, id));
-        questions.cmd("LRANGE").arg(self.names.event(Kind::Attempts, id)).arg(0).arg(-1);
-        questions.cmd("HGETALL").arg(self.names.event(Kind::Output, id));
-        questions.cmd("HGETALL").arg(self.names.event(Kind::Sightings, id));
-        let (answers, _) = self.ask(questions).await?;
-        let [strings, body, attempts, outputs, sightings] = &answers[..] else { return Err(overwritten("story")) };
-        let [row, keys, receipt] = list(strings) else { return Ok(None) };
-        let Some(row) = bytes(row) else { return Ok(None) };
-        let event = coding::read_row(id, row).0.event();
-        let (sightings, duplicates) = seen(sightings);
-        let group = event.group.filter(|_| event.state == State::Waiting { due: None });
-        let mut cells: Vec<_> =
-            bytes(keys).unwrap_or_default().chunks_exact(32).filter_map(key).map(Cell::Key).collect();
-        cells.extend(group.map(Cell::Slot));
-        let (mut identities, mut behind): (Vec<Same>, _) = (Vec::new(), None);
-        for (_, found) in self.read_cells(cells).await?.cells {
-            match found {
-                Found::Key(held) if held.event == id && !held.alias => identities.push(held.same),
-                Found::Slot(slot, _) => behind = Some(slot.holder),
-                _ => {}
-            }
-        }
-        identities.sort();
-        Ok(Some(Story {
-            event,
-            identities,
-            sightings,
-            duplicates,
-            attempts: tries(attempts, outputs),
-            receipt: bytes(receipt).and_then(coding::read_receipt),
-            has_body: number(body) == Some(1),
-            behind,
-        }))
-    }
 }
 
-fn key(bytes: &[u8]) -> Option<Key> {
+pub(super) fn key(bytes: &[u8]) -> Option<Key> {
     bytes.try_into().ok().map(Key)
 }
 
@@ -432,30 +320,6 @@ fn found(cell: &Cell, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)
         }
         Cell::Imported(_) => Ok(Found::Nothing),
     }
-}
-
-/// The first sightings, in their order, and how many there were.
-fn seen(value: &Value) -> (Vec<Sighting>, u64) {
-    let (mut sightings, mut count) = (Vec::new(), 0);
-    for (name, value) in pairs(value) {
-        match std::str::from_utf8(name).ok().map(str::parse::<u64>) {
-            Some(Ok(place)) => sightings.extend(coding::read_sighting(value).map(|sighting| (place, sighting))),
-            _ => count = std::str::from_utf8(value).ok().and_then(|count| count.parse().ok()).unwrap_or(0),
-        }
-    }
-    sightings.sort_by_key(|(place, _)| *place);
-    (sightings.into_iter().map(|(_, sighting)| sighting).collect(), count)
-}
-
-/// Attempts with their output, as far as it is still there.
-fn tries(attempts: &Value, outputs: &Value) -> Vec<Tried> {
-    let outputs: std::collections::HashMap<_, _> = pairs(outputs).into_iter().collect();
-    let read = |value: &Value| {
-        let tried = coding::read_tried(bytes(value)?)?;
-        let output = outputs.get(&coding::output_name(&tried)[..]).copied().unwrap_or_default().to_vec();
-        Some(Tried { output, ..tried })
-    };
-    list(attempts).iter().filter_map(read).collect()
 }
 
 /// Names and values.

@@ -13,20 +13,22 @@
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
 
 pub mod draft;
+mod effect;
 #[cfg(test)]
 mod tests;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
-    StoreError, Stored, Story,
+    Advance, Answer, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting,
+    Store, StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Outcome, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Keep;
+use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
@@ -161,6 +163,19 @@ pub enum Op {
     SetSightings(EventId, u64, Vec<Sighting>),
 }
 
+/// What came of a swap with a statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Swapped {
+    /// Both are written.
+    Written,
+    /// A cell is no longer as it was seen: neither is written.
+    Changed,
+    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    Again(String),
+    /// The statement could not run: neither is written.
+    Refused(Outcome),
+}
+
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -179,6 +194,11 @@ pub trait Shelf: Send + Sync + 'static {
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>>;
+
+    /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`].
+    fn write_with<'a>(&'a self, _: Swap, _: &'a Bound) -> Answer<'a, Swapped> {
+        Box::pin(std::future::ready(Ok(Swapped::Refused(effect::no_statements()))))
+    }
 
     /// Up to `limit` events of these sources that may be forgotten since before then. What carries its register's
     /// order is passed over: it would stand at the front for ever.
@@ -257,9 +277,7 @@ impl<S: Shelf> Shared<S> {
             if open.is_empty() {
                 break;
             }
-            if tries > 2 {
-                tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(draft::chance())).await;
-            }
+            back_off(tries).await;
             let drafts = self.draft(inputs, &open, &begins_with, &rule).await?;
             let (mut swaps, mut waits, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
             for (place, drafted) in open.iter().copied().zip(drafts) {
@@ -337,6 +355,13 @@ impl<S: Shelf> Shared<S> {
     }
 }
 
+/// The wait before something is drafted anew, once that was often enough.
+async fn back_off(tries: u32) {
+    if tries > 2 {
+        tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(draft::chance())).await;
+    }
+}
+
 /// Nothing of it was written, but others of its batch may have been.
 fn contended() -> StoreError {
     StoreError::Unsure("others wrote to the same rows each time".into())
@@ -369,6 +394,10 @@ impl<S: Shelf> Store for Shared<S> {
                 self.run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now)).await?;
             written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
         })
+    }
+
+    fn effect(&self, change: Change, statement: Bound) -> Answer<'_, Effected> {
+        Box::pin(self.effect_of(change, statement))
     }
 
     fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {

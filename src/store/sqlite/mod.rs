@@ -11,6 +11,7 @@
 
 mod body;
 mod declare;
+mod effect;
 mod export;
 mod foresee;
 mod listed;
@@ -31,8 +32,8 @@ use super::clock::Clock;
 use super::ledger;
 use super::schema::{self, sqlite as migrations};
 use super::{
-    Advance, Answer, Census, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Page, Recalled, Removal,
-    Store, StoreError, Stored, Story,
+    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Note, Page, Recalled,
+    Removal, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -40,6 +41,7 @@ use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
+use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use log::Log;
@@ -223,6 +225,15 @@ impl Store for Sqlite {
         self.ask(changes.len(), 0, move |rows| {
             let now = rows.now;
             changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
+        })
+    }
+
+    fn effect(&self, change: Change, statement: Bound) -> Answer<'_, Effected> {
+        let (to, answer) = oneshot::channel();
+        let sent = self.send(Job::Effect { change: Box::new(change), statement, to });
+        Box::pin(async move {
+            sent?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
         })
     }
 

@@ -9,14 +9,17 @@
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
 
+use super::effect::Effect;
 use super::log::Log;
 use super::mark::Mark;
 use super::notes::Notes;
 use super::rows::Rows;
+use crate::decide::change::Change;
 use crate::decide::limits;
+use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
-use crate::store::StoreError;
 use crate::store::clock::Clock;
+use crate::store::{Effected, StoreError};
 use crate::telemetry::{self, Level};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
@@ -37,6 +40,8 @@ pub(super) trait Task: Send {
 pub(super) enum Job {
     /// To do this. `bytes` of bodies and `rows` come with it.
     Do { task: Box<dyn Task>, rows: usize, bytes: usize },
+    /// To write a change and run a statement, in a transaction of their own.
+    Effect { change: Box<Change>, statement: Bound, to: oneshot::Sender<Result<Effected, StoreError>> },
     /// To look at the notes: there are some.
     Noted,
 }
@@ -87,8 +92,9 @@ impl Writer {
     /// Works until nobody can ask any more.
     pub(super) fn run(mut self) {
         let _guard = Guard(self.failed.clone());
-        while let Some(batch) = self.next_batch() {
+        while let Some((batch, alone)) = self.next_batch() {
             self.work(batch);
+            alone.into_iter().for_each(|effect| self.effect(effect));
         }
         self.notes.close();
         self.work(Vec::new());
@@ -96,16 +102,16 @@ impl Writer {
     }
 
     /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
-    fn next_batch(&mut self) -> Option<Vec<Box<dyn Task>>> {
+    fn next_batch(&mut self) -> Option<(Vec<Box<dyn Task>>, Vec<Effect>)> {
         let first = match self.notes.due_in() {
             None => self.jobs.recv().ok()?,
             Some(wait) => match self.jobs.recv_timeout(wait) {
                 Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Timeout) => return Some(Default::default()),
                 Err(RecvTimeoutError::Disconnected) => return None,
             },
         };
-        let mut batch = Vec::new();
+        let (mut batch, mut alone) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes, mut next) = (0, 0, Some(first));
         while let Some(job) = next {
             match job {
@@ -114,12 +120,16 @@ impl Writer {
                     rows += more;
                     bytes += heavier;
                 }
+                Job::Effect { change, statement, to } => {
+                    alone.push(Effect { change, statement, to });
+                    rows += 1;
+                }
                 Job::Noted => {}
             }
             let room = rows < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX;
             next = if room { self.jobs.try_recv().ok() } else { None };
         }
-        Some(batch)
+        Some((batch, alone))
     }
 
     fn work(&mut self, mut batch: Vec<Box<dyn Task>>) {
@@ -175,7 +185,7 @@ impl Writer {
         Ok(self.db.total_changes() != before)
     }
 
-    fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
+    pub(super) fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.db.prepare_cached(sql)?.execute([]).map(drop)
     }
 }

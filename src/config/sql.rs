@@ -1,0 +1,104 @@
+//! The statement of a route: what it says, which names are bound to it, and how long it may take.
+
+use super::StoreAddress;
+use super::fields::Names;
+use super::keys::Part;
+use super::nearest;
+use super::raw::Node;
+use super::resolve::Resolver;
+use super::section::Section;
+use super::value::duration_text;
+use crate::decide::limits;
+use crate::decide::statement::{Dialect, OWN_NAMES, Param, Statement};
+use crate::decide::time::Duration;
+use std::sync::Arc;
+
+/// What statements of this store are written in; `None`: it runs none.
+pub(super) fn dialect(store: &StoreAddress) -> Option<Dialect> {
+    match store {
+        StoreAddress::Sqlite(_) => Some(Dialect::Sqlite),
+        StoreAddress::Postgres(_) => Some(Dialect::Postgres),
+        _ => None,
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn sql(&mut self, route: &Section<'_>, names: &Names<'_>) -> Option<Arc<Statement>> {
+        let (node, timeout) = match route.section("sql", Part::Sql) {
+            None => (route.node("sql")?, limits::STATEMENT_TIME),
+            Some(section) => {
+                let Some(node) = section.node("statement") else {
+                    self.found
+                        .error("`sql` has no `statement`")
+                        .at(section.at, "")
+                        .hint("sql = { statement = \"insert into seen values (:delivery)\", timeout = \"5s\" }");
+                    return None;
+                };
+                let timeout = self.positive(&section, "timeout").unwrap_or(limits::STATEMENT_TIME);
+                (node, self.statement_time(&section, timeout))
+            }
+        };
+        let Some(dialect) = self.dialect else {
+            self.found
+                .error("`sql` needs a store that is a database")
+                .at(route.key_place("sql"), "it runs in the transaction that moves the event to done")
+                .hint("store = \"sqlite:hookonce.db\", or PostgreSQL; `run` and `forward` work with every store");
+            return None;
+        };
+        let statement = match Statement::parse(node.text()?, dialect, timeout) {
+            Ok(statement) => statement,
+            Err(wrong) => {
+                let at = self.inside(node.at, &wrong.at);
+                self.found.error(wrong.title).at(at, wrong.label);
+                return None;
+            }
+        };
+        self.names_of(&statement, node, names);
+        self.lease_is_longer(route, timeout);
+        Some(Arc::new(statement))
+    }
+
+    /// Every `:name` is one of ours or a declared field.
+    fn names_of(&mut self, statement: &Statement, node: &Node, names: &Names<'_>) {
+        for named in &statement.names {
+            let Param::Field(name) = &named.what else { continue };
+            if names.fields.ix(name).is_none() {
+                let at = self.inside(node.at, &named.at);
+                let all: Vec<_> = OWN_NAMES.into_iter().chain(names.all()).collect();
+                self.found
+                    .error(format!("`:{name}` is not a declared field"))
+                    .at(at, format!("names here: {}", all.join(", ")))
+                    .hint_if(nearest::did_you_mean(name, all));
+            }
+        }
+        for own in OWN_NAMES {
+            if names.fields.ix(own).is_some() && statement.names.iter().any(|named| named.what.is(own)) {
+                self.found
+                    .warning(format!("`:{own}` is not the field of that name"))
+                    .at(node.at, "hookonce binds it itself")
+                    .hint("call the field something else, if you mean the field");
+            }
+        }
+    }
+
+    fn statement_time(&mut self, section: &Section<'_>, timeout: Duration) -> Duration {
+        if timeout > limits::STATEMENT_TIME_MAX {
+            self.found
+                .error("`timeout` is too long")
+                .at(section.place("timeout"), "at most 1m: it holds locks, in SQLite the only pen");
+        }
+        timeout
+    }
+
+    /// Who is still at it when the lease ends is overtaken by the next attempt.
+    fn lease_is_longer(&mut self, route: &Section<'_>, timeout: Duration) {
+        if let Some(lease) = route.duration("lease")
+            && lease <= timeout
+        {
+            self.found
+                .error("`lease` is not longer than the statement may take")
+                .at(route.place("lease"), format!("the statement may take {}", duration_text(timeout)))
+                .hint("a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
+        }
+    }
+}

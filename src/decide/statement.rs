@@ -1,0 +1,403 @@
+//! One SQL statement of a route: which `:names` stand in it, and whether it may run inside a transaction that is ours.
+//! Read once, at load; what is a name and what only looks like one is told apart here, never when an event runs.
+//!
+//! Values are bound to it and never written into it.
+
+use super::claim::Payload;
+use super::event::Event;
+use super::field::Value;
+use super::limits;
+use super::time::Duration;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Whose SQL it is: they differ in quotes, comments and in what a parameter looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// SQLite's.
+    Sqlite,
+    /// PostgreSQL's.
+    Postgres,
+}
+
+/// One statement that may be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// As it was written.
+    pub written: Arc<str>,
+    /// The same with a number for each name: `$1` in PostgreSQL, `?1` in SQLite. Each place has its own, since a server
+    /// that finds out the type of a parameter may find another at each.
+    pub numbered: Arc<str>,
+    /// What each number stands for.
+    pub names: Vec<Named>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// A `:name` in a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// What it stands for.
+    pub what: Param,
+    /// Where it is written, with its colon.
+    pub at: Range<usize>,
+}
+
+/// What a `:name` stands for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Param {
+    /// `:body`, the bytes that were verified.
+    Body,
+    /// `:delivery`, the sender's id.
+    Delivery,
+    /// `:event_id`
+    EventId,
+    /// `:attempt`, from 1.
+    Attempt,
+    /// The field of this name.
+    Field(Arc<str>),
+}
+
+/// The names that are always there.
+pub const OWN_NAMES: [&str; 4] = ["body", "delivery", "event_id", "attempt"];
+
+impl Param {
+    /// Is this what `:name` stands for?
+    pub fn is(&self, name: &str) -> bool {
+        *self == Self::of(name)
+    }
+
+    fn of(name: &str) -> Self {
+        match name {
+            "body" => Self::Body,
+            "delivery" => Self::Delivery,
+            "event_id" => Self::EventId,
+            "attempt" => Self::Attempt,
+            field => Self::Field(field.into()),
+        }
+    }
+}
+
+/// Why a text is no statement that may be run, in words, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    /// The part of the text.
+    pub at: Range<usize>,
+    /// What is wrong.
+    pub title: String,
+    /// Why, or what to write instead.
+    pub label: &'static str,
+}
+
+/// What a statement may begin with.
+const VERBS: [&str; 8] = ["select", "insert", "update", "delete", "merge", "replace", "with", "values"];
+/// What begins, ends or changes a transaction.
+const CONTROL: [&str; 12] = [
+    "abort",
+    "begin",
+    "checkpoint",
+    "commit",
+    "deallocate",
+    "discard",
+    "end",
+    "prepare",
+    "release",
+    "rollback",
+    "savepoint",
+    "start",
+];
+
+impl Statement {
+    /// Reads a statement.
+    pub fn parse(written: &str, dialect: Dialect, timeout: Duration) -> Result<Self, Wrong> {
+        let whole = 0..written.len();
+        let wrong = |title: String, label| Err(Wrong { at: whole.clone(), title, label });
+        if written.len() > limits::STATEMENT_BYTES_MAX {
+            return wrong(
+                format!("the statement has {} bytes", written.len()),
+                "at most 64 KB; call a function instead",
+            );
+        }
+        if written.contains('\0') {
+            return wrong("the statement has a zero byte in it".to_owned(), "");
+        }
+        let tokens = Tokens { text: written, dialect, at: 0 }.read()?;
+        let Some((verb, at)) = tokens.verb else {
+            return wrong("the statement is empty".to_owned(), "one statement, such as insert into …");
+        };
+        let word = verb.to_ascii_lowercase();
+        if CONTROL.contains(&&*word) || word == "set" {
+            let label = "it runs in the transaction that moves the event to done, which is not yours to end or change";
+            return Err(Wrong { at, title: format!("`{verb}` cannot be run here"), label });
+        }
+        if !VERBS.contains(&&*word) {
+            let label = "a statement begins with select, insert, update, delete, merge, replace, values or with";
+            return Err(Wrong { at, title: format!("`{verb}` cannot be run here"), label });
+        }
+        if tokens.names.len() > limits::STATEMENT_NAMES_MAX {
+            return wrong(format!("the statement has {} names in it", tokens.names.len()), "at most 256");
+        }
+        let numbered = numbered(written, &tokens.names, dialect);
+        Ok(Self { written: written.into(), numbered: numbered.into(), names: tokens.names, timeout })
+    }
+
+    /// The statement with what an attempt at an event binds to it. A field that is missing is null.
+    pub fn bind(self: &Arc<Self>, event: &Event, payload: &Payload) -> Bound {
+        let one = |named: &Named| match &named.what {
+            Param::Body => Bind::Bytes(payload.body.clone()),
+            Param::Delivery => event.delivery_id.clone().map_or(Bind::Null, Bind::Text),
+            Param::EventId => Bind::Text(event.id.to_string().into()),
+            Param::Attempt => Bind::Number(event.attempt.to_string().into()),
+            Param::Field(name) => match event.fields.get(name) {
+                None => Bind::Null,
+                Some(Value::Text(text)) => Bind::Text(text.clone()),
+                Some(Value::Number(text)) => Bind::Number(text.clone()),
+                Some(Value::Bool(flag)) => Bind::Bool(*flag),
+            },
+        };
+        Bound { statement: self.clone(), values: self.names.iter().map(one).collect() }
+    }
+}
+
+/// A statement with a value for each of its names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// The statement.
+    pub statement: Arc<Statement>,
+    /// The values, in the order of its names.
+    pub values: Vec<Bind>,
+}
+
+/// A value that is bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bind {
+    /// None.
+    Null,
+    /// Text.
+    Text(Arc<str>),
+    /// A number, as it was written.
+    Number(Arc<str>),
+    /// True or false.
+    Bool(bool),
+    /// A body.
+    Bytes(Bytes),
+}
+
+fn numbered(text: &str, names: &[Named], dialect: Dialect) -> String {
+    let sign = match dialect {
+        Dialect::Sqlite => '?',
+        Dialect::Postgres => '$',
+    };
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for (number, named) in (1..).zip(names) {
+        out += &text[done..named.at.start];
+        out += &format!("{sign}{number}");
+        // `:a2` must not become a longer number, nor a name that goes on.
+        if text[named.at.end..].starts_with(|c: char| c.is_alphanumeric()) {
+            out.push(' ');
+        }
+        done = named.at.end;
+    }
+    out + &text[done..]
+}
+
+/// What was read of a text.
+#[derive(Default)]
+struct Read<'t> {
+    verb: Option<(&'t str, Range<usize>)>,
+    names: Vec<Named>,
+}
+
+struct Tokens<'t> {
+    text: &'t str,
+    dialect: Dialect,
+    at: usize,
+}
+
+impl<'t> Tokens<'t> {
+    fn read(mut self) -> Result<Read<'t>, Wrong> {
+        let mut read = Read::default();
+        let mut ended = false;
+        while let Some(next) = self.peek(0) {
+            let start = self.at;
+            match (next, self.peek(1)) {
+                (b'-', Some(b'-')) => self.skip_to("\n"),
+                (b'/', Some(b'*')) => self.comment()?,
+                (c, _) if c.is_ascii_whitespace() => self.at += 1,
+                (b';', _) => {
+                    ended = true;
+                    self.at += 1;
+                }
+                _ if ended => {
+                    let label = "one statement alone is one commit; put several into a function, or into `with`";
+                    return Err(self.wrong(start, "there are several statements", label));
+                }
+                (b'\'', _) => self.quoted(b'\'', Escapes::No)?,
+                (b'"', _) => self.quoted(b'"', Escapes::No)?,
+                (b'`', _) if self.dialect == Dialect::Sqlite => self.quoted(b'`', Escapes::No)?,
+                (b'[', _) if self.dialect == Dialect::Sqlite => self.until("]", start)?,
+                (b'$', _) => self.dollar()?,
+                (b'?' | b'@' | b'#', after) if self.dialect == Dialect::Sqlite => {
+                    if next == b'?' || after.is_some_and(is_letter) {
+                        return Err(self.not_a_name(start));
+                    }
+                    self.at += 1;
+                }
+                (b':', _) => read.names.extend(self.colon()?),
+                (c, _) if is_letter(c) => {
+                    let word = self.word()?;
+                    read.verb.get_or_insert((word, start..start + word.len()));
+                }
+                (c, _) if c.is_ascii_digit() => {
+                    while self.peek(0).is_some_and(|c| is_letter(c) || c.is_ascii_digit() || c == b'.') {
+                        self.at += 1;
+                    }
+                }
+                _ => self.at += 1,
+            }
+        }
+        Ok(read)
+    }
+
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.text.as_bytes().get(self.at + ahead).copied()
+    }
+
+    fn rest(&self) -> &'t str {
+        // Every step ends before an ASCII character or at the end: the place is a boundary.
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn wrong(&self, start: usize, title: &str, label: &'static str) -> Wrong {
+        let mut end = (start + 1).min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end += 1;
+        }
+        Wrong { at: start..end, title: title.to_owned(), label }
+    }
+
+    fn not_a_name(&self, start: usize) -> Wrong {
+        self.wrong(start, "this parameter has no name", "values are bound by name, such as :delivery or :body")
+    }
+
+    fn skip_to(&mut self, end: &str) {
+        self.at = self.rest().find(end).map_or(self.text.len(), |found| self.at + found + end.len());
+    }
+
+    /// To the end of what began at `start` with a character of its own.
+    fn until(&mut self, end: &str, start: usize) -> Result<(), Wrong> {
+        match self.rest().find(end) {
+            Some(found) => {
+                self.at += found + end.len();
+                Ok(())
+            }
+            None => Err(self.wrong(start, "this never ends", "the end of the statement is inside of it")),
+        }
+    }
+
+    /// PostgreSQL's comments stand inside each other, SQLite's do not.
+    fn comment(&mut self) -> Result<(), Wrong> {
+        let start = self.at;
+        let mut depth = 0_usize;
+        loop {
+            match (self.peek(0), self.peek(1)) {
+                (Some(b'/'), Some(b'*')) if depth == 0 || self.dialect == Dialect::Postgres => {
+                    depth += 1;
+                    self.at += 2;
+                }
+                (Some(b'*'), Some(b'/')) => {
+                    depth -= 1;
+                    self.at += 2;
+                    if depth == 0 {
+                        return Ok(());
+                    }
+                }
+                (Some(_), _) => self.at += 1,
+                (None, _) => {
+                    return Err(self.wrong(start, "this never ends", "the end of the statement is inside of it"));
+                }
+            }
+        }
+    }
+
+    fn quoted(&mut self, quote: u8, escapes: Escapes) -> Result<(), Wrong> {
+        let start = self.at;
+        self.at += 1;
+        while let Some(next) = self.peek(0) {
+            if next == b'\\' && escapes == Escapes::Backslash {
+                self.at += 2;
+            } else if next != quote {
+                self.at += 1;
+            } else if self.peek(1) == Some(quote) {
+                self.at += 2;
+            } else {
+                self.at += 1;
+                return Ok(());
+            }
+        }
+        Err(self.wrong(start, "this never ends", "the end of the statement is inside of it"))
+    }
+
+    /// `$tag$ … $tag$`; a number is somebody's own parameter, which would be taken for one of ours.
+    fn dollar(&mut self) -> Result<(), Wrong> {
+        let start = self.at;
+        let length = self.rest()[1..].bytes().take_while(|c| is_letter(*c) || c.is_ascii_digit()).count();
+        let tag = &self.rest()[..=length];
+        let quotes = self.dialect == Dialect::Postgres
+            && self.peek(length + 1) == Some(b'$')
+            && !tag[1..].starts_with(|c: char| c.is_ascii_digit());
+        if quotes {
+            let end = &self.rest()[..length + 2];
+            self.at += end.len();
+            return self.until(end, start);
+        }
+        if length > 0 {
+            return Err(self.not_a_name(start));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn colon(&mut self) -> Result<Option<Named>, Wrong> {
+        let start = self.at;
+        match self.peek(1) {
+            Some(b':' | b'=') => self.at += 2,
+            Some(c) if c.is_ascii_alphabetic() || c == b'_' => {
+                let length = self.rest()[1..].bytes().take_while(|c| c.is_ascii_alphanumeric() || *c == b'_').count();
+                self.at += 1 + length;
+                let what = Param::of(&self.text[start + 1..self.at]);
+                return Ok(Some(Named { what, at: start..self.at }));
+            }
+            Some(c) if self.dialect == Dialect::Sqlite && c.is_ascii_digit() => return Err(self.not_a_name(start)),
+            _ => self.at += 1,
+        }
+        Ok(None)
+    }
+
+    /// A word; in PostgreSQL `e'…'` is a string in which a backslash counts.
+    fn word(&mut self) -> Result<&'t str, Wrong> {
+        let start = self.at;
+        let part = |c: u8| is_letter(c) || c.is_ascii_digit() || c == b'$';
+        while self.peek(0).is_some_and(part) {
+            self.at += 1;
+        }
+        let word = &self.text[start..self.at];
+        if self.dialect == Dialect::Postgres && word.eq_ignore_ascii_case("e") && self.peek(0) == Some(b'\'') {
+            self.quoted(b'\'', Escapes::Backslash)?;
+        }
+        Ok(word)
+    }
+}
+
+/// Whether a backslash in a string takes the character behind it along.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escapes {
+    Backslash,
+    No,
+}
+
+/// Whatever may begin a name: letters, `_`, and anything beyond ASCII.
+fn is_letter(c: u8) -> bool {
+    c.is_ascii_alphabetic() || c == b'_' || c >= 0x80
+}

@@ -1,0 +1,155 @@
+//! A swap and a statement of the user's in one transaction: the swap first, the statement second, then the commit.
+//!
+//! ```text
+//! as a session begins ─ begin · lock ─▶ settle ─▶ the swap ─▶ the statement, its constraints ─▶ commit
+//!                                 changed ─┘         refused, too slow, in the way ─┘ rolled back
+//! ```
+//!
+//! What fails before the commit is sent has left nothing behind; what fails after it may have been written, and the
+//! event's revision tells.
+
+use super::pool::{ANSWER_TIME, Failed, Link, SESSION, ask};
+use super::swap;
+use super::trouble::{self, Stage};
+use super::write::{COMMIT, ROLLBACK, lock, writes};
+use crate::decide::event::Outcome;
+use crate::decide::limits;
+use crate::decide::statement::{Bind, Bound};
+use crate::decide::time::Duration;
+use crate::store::shared::{Swap, Swapped};
+use crate::store::{Hint, StoreError};
+use bytes::BytesMut;
+use std::error::Error;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+
+/// What it may take the server to say that the time is over.
+const GRACE: Duration = Duration::from_secs(5);
+/// For the statement the server's own settings count, but for the time.
+const FOR_THEIRS: &str = "select set_config('statement_timeout', $1, true), \
+     set_config('enable_seqscan', 'on', true), set_config('plan_cache_mode', 'auto', true)";
+/// What is only checked at the commit is checked now, while it can still be told apart.
+const CHECK: &str = "set constraints all immediate";
+/// Whatever a function has set, the commit is ours.
+const FOR_OURS: &str =
+    "select set_config('statement_timeout', '15s', true), set_config('synchronous_commit', 'on', true)";
+
+/// What came of it, and what others may want to hear of that.
+type Came = (Swapped, Vec<Hint>);
+
+/// Writes the swap and runs the statement, both or neither. `Err`: nothing was written, or nobody knows.
+pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result<Came, StoreError> {
+    let before = |failed: Failed| failed.classify(Stage::Before);
+    begin_anew(link).await.map_err(before)?;
+    if let Err(swapped) = prepare(link, bound).await {
+        return Ok((swapped, Vec::new()));
+    }
+    let swaps = std::slice::from_ref(swap);
+    let mut locked = match lock(link, swaps, &swap::first_seen(swaps)).await {
+        Ok(locked) => locked,
+        Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
+        Err(failed) => return Err(before(failed)),
+    };
+    let (written, effect) = swap::settle(swaps, &mut locked.actual);
+    if !written.contains(&true) {
+        return undone(link, Swapped::Changed).await;
+    }
+    match link.ask(&writes(&effect, &locked)).await {
+        Ok(_) => {}
+        Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
+        Err(failed) => return Err(before(failed)),
+    }
+    if let Err(swapped) = run(link, bound).await {
+        link.theirs.clear(); // a plan may be out of date
+        return undone(link, swapped).await;
+    }
+    link.ask(&[ask!(FOR_OURS)]).await.map_err(before)?;
+    match link.ask(&[ask!(COMMIT)]).await {
+        Ok(_) => Ok((Swapped::Written, effect.hints())),
+        Err(failed) if failed.is_contention() => undone(link, Swapped::Changed).await,
+        Err(failed) => Err(failed.classify(Stage::Commit)),
+    }
+}
+
+/// Whatever a function has set on this connection is not set any more.
+async fn begin_anew(link: &mut Link) -> Result<(), Failed> {
+    let reset = format!("reset all; {SESSION}");
+    let done = tokio::time::timeout(ANSWER_TIME, link.client.batch_execute(&reset)).await;
+    Ok(done.map_err(|_| Failed::Silent)??)
+}
+
+/// Takes back what is not committed. A connection that does not answer is dropped, and takes it back so.
+async fn undone(link: &mut Link, swapped: Swapped) -> Result<Came, StoreError> {
+    link.spent |= link.ask(&[ask!(ROLLBACK)]).await.is_err();
+    Ok((swapped, Vec::new()))
+}
+
+async fn prepare(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
+    let text = &bound.statement.numbered;
+    if !link.theirs.contains_key(text) {
+        let prepared = link.client.prepare(text).await.map_err(|error| refused(&error, bound))?;
+        link.theirs.insert(text.clone(), prepared);
+    }
+    Ok(())
+}
+
+async fn run(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
+    let limit = bound.statement.timeout;
+    let told = |failed: &Failed| match failed {
+        Failed::Said(error) => refused(error, bound),
+        Failed::Silent => failed_because("the server said nothing while the statement ran".into()),
+    };
+    link.ask(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
+    let statement = &link.theirs[&bound.statement.numbered];
+    let values: Vec<&(dyn ToSql + Sync)> = bound.values.iter().map(|value| value as _).collect();
+    match tokio::time::timeout(limit + GRACE, link.client.execute(statement, &values)).await {
+        Ok(ran) => ran.map_err(|error| refused(&error, bound))?,
+        Err(_) => return Err(failed_because("the server said nothing while the statement ran".into())),
+    };
+    link.ask(&[ask!(CHECK)]).await.map(drop).map_err(|failed| told(&failed))
+}
+
+/// What an error of the statement means for the attempt.
+fn refused(error: &tokio_postgres::Error, bound: &Bound) -> Swapped {
+    let said: String = trouble::said(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
+    let Some(code) = error.code() else {
+        // It may be the statement that ends the connection: it is not run again at once.
+        return failed_because(format!("the connection ended while the statement ran: {said}"));
+    };
+    match &code.code()[..2] {
+        // A constraint, or a value that its type does not have: it would be the same the next time.
+        "22" | "23" => Swapped::Refused(Outcome::Rejected { why: said, receipt: None }),
+        "40" => Swapped::Again(said),
+        "57" if code.code() == "57014" => {
+            let limit = bound.statement.timeout.as_millis();
+            failed_because(format!("the statement took longer than {limit} ms, and was ended"))
+        }
+        _ => failed_because(said),
+    }
+}
+
+fn failed_because(why: String) -> Swapped {
+    Swapped::Refused(Outcome::Failed { why, retry_after: None, receipt: None })
+}
+
+/// A value goes as text, which the server reads as whatever type it found for its place; a body for a `bytea` as it is.
+impl ToSql for Bind {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Null => return Ok(IsNull::Yes),
+            Self::Text(text) | Self::Number(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Bool(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
+            Self::Bytes(bytes) => out.extend_from_slice(bytes),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, ty: &Type) -> Format {
+        if *ty == Type::BYTEA { Format::Binary } else { Format::Text }
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,69 @@
+//! What is wrong with a statement is told at load, with its place.
+
+use crate::config;
+use crate::house::House;
+
+/// What `hookonce check` says of this route on this store.
+fn check(store: &str, route: &str) -> (bool, String) {
+    let house = House::empty(&config(store, "", route));
+    let said = house.command(&["check"]).output().unwrap();
+    (said.status.success(), String::from_utf8(said.stdout).unwrap())
+}
+
+fn wrong(store: &str, route: &str, words: &[&str]) {
+    let (fine, said) = check(store, route);
+    assert!(!fine, "{route} is taken: {said}");
+    for word in words {
+        assert!(said.contains(word), "{route}: {said}");
+    }
+}
+
+const SQLITE: &str = "sqlite:hookonce.db";
+const POSTGRES: &str = "postgres://u@127.0.0.1/d";
+
+#[test]
+fn a_name_that_is_no_field_is_an_error_at_its_place() {
+    for store in [SQLITE, POSTGRES] {
+        let said = ["`:txt` is not a declared field", "did you mean `text`?", "hookonce.toml:", "^^^^"];
+        wrong(store, r#"sql = "insert into t values (:n, :txt)""#, &said);
+        wrong(store, r#"sql = { statement = "insert into t values (:deliver)" }"#, &["did you mean `delivery`?"]);
+    }
+}
+
+#[test]
+fn transaction_control_and_several_statements_are_errors() {
+    for store in [SQLITE, POSTGRES] {
+        for statement in
+            ["begin", "commit", "rollback", "savepoint a", "set transaction read only", "vacuum", "call p()"]
+        {
+            wrong(store, &format!("sql = \"{statement}\""), &["cannot be run here"]);
+        }
+        wrong(store, r#"sql = "select 1; commit""#, &["several statements"]);
+        wrong(store, r#"sql = "select 'a""#, &["never ends"]);
+        wrong(store, r#"sql = """#, &["the statement is empty"]);
+    }
+}
+
+#[test]
+fn a_store_that_is_no_database_runs_no_statement() {
+    for store in ["memory:", "redis://127.0.0.1:6379/0"] {
+        wrong(store, r#"sql = "select 1""#, &["`sql` needs a store that is a database"]);
+    }
+}
+
+#[test]
+fn times_that_do_not_fit_and_two_actions_are_errors() {
+    wrong(SQLITE, r#"sql = { timeout = "1s" }"#, &["`sql` has no `statement`"]);
+    wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "2m" }"#, &["`timeout` is too long"]);
+    wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "0s" }"#, &["`timeout` is zero"]);
+    wrong(SQLITE, "lease = \"5s\"\nsql = \"select 1\"", &["`lease` is not longer than the statement may take"]);
+    wrong(SQLITE, "sql = \"select 1\"\nrun = { steps = [\"true\"] }", &["one action", "`run` and `sql`"]);
+    wrong(SQLITE, "sql = 3", &["expected a string, or a table"]);
+}
+
+#[test]
+fn check_says_what_will_run() {
+    let (fine, said) = check(SQLITE, "sql = \"\"\"insert into t\n  values (:n, :body)\"\"\"");
+    assert!(fine, "{said}");
+    assert!(said.contains("sql        insert into t values (:n, :body), within 5s"), "{said}");
+}

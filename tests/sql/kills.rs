@@ -1,0 +1,160 @@
+//! Exactly so many rows, whatever dies: nodes at random under load, and connections at the commit.
+
+use crate::house::{House, Sent};
+use crate::postgres::Server;
+use crate::{IN, config, number, size};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_postgres::Client;
+
+/// No key of its own: a row too many is a row too many.
+const SINK: &str = "create table sink (delivery text, event uuid, n int)";
+const ROUTE: &str = "lease = \"3s\"\nretry = { attempts = 50, first = \"20ms\", longest = \"200ms\" }\n\
+    sql = { statement = \"insert into sink values (:delivery, :event_id, :n)\", timeout = \"2s\" }";
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// Sends to whoever answers until somebody takes it.
+async fn send(client: &reqwest::Client, urls: &RwLock<Vec<String>>, delivery: &Sent, first: u64) {
+    let until = Instant::now() + PATIENCE;
+    for n in usize::try_from(first).unwrap().. {
+        assert!(Instant::now() < until, "nobody took it");
+        let url = {
+            let urls = urls.read().unwrap();
+            urls[n % urls.len()].clone()
+        };
+        let mut request = client.post(url).body(delivery.body.clone()).timeout(Duration::from_secs(20));
+        for (name, value) in &delivery.headers {
+            request = request.header(name, value);
+        }
+        if request.send().await.is_ok_and(|answer| answer.status().is_success()) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sends them all, from so many senders, each once or twice.
+async fn flood(urls: Arc<RwLock<Vec<String>>>, events: u64, senders: u64) {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..senders {
+        let (next, urls) = (next.clone(), urls.clone());
+        tasks.spawn(async move {
+            let client = reqwest::Client::new();
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                if n >= events {
+                    return;
+                }
+                for again in 0..=u64::from(n % 5 == 0) {
+                    send(&client, &urls, &number(&format!("d{n}"), n), n + again).await;
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// Waits until all have ended, and counts.
+async fn exactly(db: &Client, events: u64, what: &str) {
+    let start = Instant::now();
+    let open = "select count(*) from events where ended_at is null";
+    while db.query_one(open, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(start.elapsed() < PATIENCE, "they do not end");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let counts = "select (select count(*) from events where state = 'done'), (select count(*) from events), count(*), \
+                  count(distinct event), (select coalesce(max(attempt), 0)::bigint from events) from sink";
+    let row = db.query_one(counts, &[]).await.unwrap();
+    let counted: Vec<i64> = (0..5).map(|n| row.get(n)).collect();
+    println!("{what}: {events} events: {} rows, at most {} attempts", counted[2], counted[4]);
+    let n = i64::try_from(events).unwrap();
+    assert_eq!(counted[..4], [n; 4], "{what}: done, events, rows, rows of different events");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_killed_at_random_make_exactly_one_row_for_each_event() {
+    let events = size(10_000, 2_000);
+    let server = Server::start().await;
+    let database = server.database().await;
+    let db = server.client(&database).await;
+    db.batch_execute(SINK).await.unwrap();
+    let config = config(&server.url(&database), "", ROUTE);
+    let mut nodes: Vec<House> = (0..3).map(|_| House::new(&config)).collect();
+    let urls = Arc::new(RwLock::new(nodes.iter().map(|node| node.url(IN)).collect::<Vec<_>>()));
+    let flood = tokio::spawn(flood(urls.clone(), events, 16));
+    let mut kills = 0;
+    while !flood.is_finished() {
+        tokio::time::sleep(Duration::from_millis(200 + kills * 137 % 300)).await;
+        let victim = usize::try_from(kills * 7 % 3).unwrap();
+        nodes[victim].kill();
+        nodes[victim].start();
+        urls.write().unwrap()[victim] = nodes[victim].url(IN);
+        kills += 1;
+    }
+    flood.await.unwrap();
+    exactly(&db, events, &format!("{kills} nodes killed")).await;
+    assert!(kills > 2);
+}
+
+/// Passes bytes on. Of so many answers to a commit, one is cut off with its connection: it is committed, and nobody hears.
+struct Proxy {
+    port: u16,
+    cuts: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    async fn before(server: u16, every: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (cuts, commits) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let cut = cuts.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, every, commits.clone(), cut.clone()));
+            }
+        });
+        Self { port, cuts }
+    }
+}
+
+async fn pass(client: TcpStream, server: u16, every: u64, commits: Arc<AtomicU64>, cuts: Arc<AtomicU64>) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+        let said = &bytes[..length];
+        if said.windows(7).any(|word| word == b"COMMIT\0")
+            && commits.fetch_add(1, Ordering::SeqCst) % every == every - 1
+        {
+            cuts.fetch_add(1, Ordering::SeqCst);
+            break;
+        }
+        if to_client.write_all(said).await.is_err() {
+            break;
+        }
+    }
+    up.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_cut_at_the_commit_make_exactly_one_row_for_each_event() {
+    let events = size(10_000, 600);
+    let server = Server::start().await;
+    let database = server.database().await;
+    let db = server.client(&database).await;
+    db.batch_execute(SINK).await.unwrap();
+    let proxy = Proxy::before(server.port, 13).await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
+    let node = House::new(&config(&url, "", ROUTE));
+    flood(Arc::new(RwLock::new(vec![node.url(IN)])), events, 16).await;
+    exactly(&db, events, "cut at the commit").await;
+    let cuts = proxy.cuts.load(Ordering::SeqCst);
+    println!("{cuts} connections cut at the commit");
+    assert!(cuts > events / 50, "{cuts}");
+}

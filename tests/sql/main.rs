@@ -1,0 +1,62 @@
+//! `sql`: a statement and the event's end in one commit, on SQLite and PostgreSQL, from outside: real deliveries to the
+//! real binary, real servers, and nodes that are killed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod config;
+#[path = "../house/mod.rs"]
+mod house;
+mod kills;
+mod on_postgres;
+mod on_sqlite;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
+mod statement;
+
+use house::Sent;
+
+/// Where deliveries arrive.
+const IN: &str = "/in";
+
+/// A source of bodies such as `{"n":1,"text":"a"}` whose route has this statement, in a store at this address.
+fn config(store: &str, keys: &str, route: &str) -> String {
+    format!(
+        r#"store = "{store}"
+[source.s]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ n = "body.n", text = "body.text", flag = "body.flag", none = "body.none" }}
+{keys}
+[source.s.once]
+per = ["delivery"]
+[[source.s.route]]
+name = "r"
+{route}
+"#
+    )
+}
+
+fn number(id: &str, n: u64) -> Sent {
+    Sent::github("push", id, &format!("{{\"n\":{n},\"text\":\"t{n}\",\"flag\":true}}"))
+}
+
+/// Values that would be more than values if anybody wrote them into a statement.
+const INJECTIONS: [&str; 12] = [
+    "'; drop table sink; --",
+    "' or '1'='1",
+    "\\'; commit; --",
+    "$1",
+    "$$; drop table sink; $$",
+    ":body",
+    "?1",
+    "\"; delete from events; --",
+    "/* */; rollback",
+    "' || (select id from events limit 1) || '",
+    "%s {0} ${x}",
+    "ü',''); vacuum; --",
+];
+
+/// A number that grows with `HOOKONCE_FULL`.
+fn size(full: u64, small: u64) -> u64 {
+    if std::env::var_os("HOOKONCE_FULL").is_some() { full } else { small }
+}
