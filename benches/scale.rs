@@ -24,7 +24,6 @@ use hookonce::decide::source::{Keep, Kept};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
 use hookonce::store::{Keeps, Store};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -99,10 +98,11 @@ impl Servers {
     async fn bytes(&self, place: &Place) -> f64 {
         match place.url.split_once(':').unwrap() {
             ("sqlite", path) => {
-                let log = std::fs::metadata(format!("{path}-wal")).map_or(0, |log| log.len());
-                let all = std::fs::metadata(Path::new(path)).unwrap().len();
-                println!("    (its log: {} KiB)", log >> 10);
-                all as f64
+                // As its readers see it: with what is still in its log.
+                let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+                let db = rusqlite::Connection::open_with_flags(path, flags).unwrap();
+                let sql = "select page_count * page_size from pragma_page_count(), pragma_page_size()";
+                db.query_row(sql, [], |row| row.get::<_, f64>(0)).unwrap()
             }
             ("postgres", url) => {
                 let name = url.rsplit('/').next().unwrap();
@@ -112,7 +112,11 @@ impl Servers {
                            pg_total_relation_size('events')::float8, pg_total_relation_size('keys')::float8";
                 let row = db.query_one(sql, &[]).await.unwrap();
                 let (all, events, keys) = (row.get::<_, f64>(0), row.get::<_, f64>(1), row.get::<_, f64>(2));
-                println!("    (events with indexes {:.0} MiB, keys {:.0} MiB)", events / 1048576.0, keys / 1048576.0);
+                println!(
+                    "    (events with indexes {:.0} MiB, keys {:.0} MiB)",
+                    events / 1_048_576.0,
+                    keys / 1_048_576.0
+                );
                 all
             }
             _ => {

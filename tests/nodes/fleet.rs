@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long a fleet may take to get quiet.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// How long one delivery is tried.
-const SENDING: Duration = Duration::from_secs(60);
+const SENDING: Duration = Duration::from_mins(1);
 
 /// Takes what is forwarded, and honours `Idempotency-Key`.
 pub(crate) struct Receiver {

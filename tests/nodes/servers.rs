@@ -19,6 +19,7 @@ impl StoreServer {
         Self::Postgres(postgres::Server::start().await)
     }
 
+    #[expect(clippy::unused_async, reason = "it is started as the other")]
     pub(crate) async fn redis() -> Self {
         Self::Redis(redis::Server::start())
     }
