@@ -166,7 +166,7 @@ impl<'a> Resolver<'a> {
         let default = default();
         let Some(open) = self.open("store", node) else { return default };
         let stands_here = open.shown.is_none();
-        match StoreAddress::parse(&open.text, &self.base) {
+        match StoreAddress::parse(&open.text, self.base) {
             Ok(StoreAddress::Postgres(url) | StoreAddress::Redis(url)) if stands_here && url.has_password() => {
                 self.found
                     .error("the password of `store` stands in the file")
