@@ -448,20 +448,14 @@ impl Takes {
                 | Self::Open
                 | Self::Name
                 | Self::Group
-                | Self::WordOr(..)
-                | Self::TextOr(_),
+                | Self::WordOr(..),
                 Value::Text(_),
             )
+            | (Self::TextOr(_), Value::Text(_) | Value::Table(_))
             | (Self::Flag, Value::Flag(_))
             | (Self::Count, Value::Integer(_))
             | (
-                Self::Open
-                | Self::Secret
-                | Self::Secrets
-                | Self::Table(_)
-                | Self::Tables(_)
-                | Self::WordOr(..)
-                | Self::TextOr(_),
+                Self::Open | Self::Secret | Self::Secrets | Self::Table(_) | Self::Tables(_) | Self::WordOr(..),
                 Value::Table(_),
             ) => true,
             (Self::Names | Self::Group | Self::Texts | Self::Env, Value::List(list)) => {

@@ -11,7 +11,7 @@
 use super::pool::{ANSWER_TIME, Failed, Link, SESSION, ask};
 use super::swap;
 use super::trouble::{self, Stage};
-use super::write::{COMMIT, ROLLBACK, lock, writes};
+use super::write::{COMMIT, ROLLBACK, drop_events, lock, put_cells, put_events};
 use crate::decide::event::Outcome;
 use crate::decide::limits;
 use crate::decide::statement::{Bind, Bound};
@@ -53,7 +53,11 @@ pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result
     if !written.contains(&true) {
         return undone(link, Swapped::Changed).await;
     }
-    match link.ask(&writes(&effect, &locked)).await {
+    let mut asks = Vec::new();
+    drop_events(&effect, &mut asks);
+    put_cells(&effect, &locked, &mut asks);
+    put_events(&effect, &mut asks);
+    match link.ask(&asks).await {
         Ok(_) => {}
         Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
         Err(failed) => return Err(before(failed)),

@@ -257,22 +257,16 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<C
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
     }
-    let mut asks = writes(&effect, &locked);
+    let mut asks = Vec::new();
+    drop_events(&effect, &mut asks);
+    put_cells(&effect, &locked, &mut asks);
+    put_events(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.ask(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(Stage::Commit)),
     }
-}
-
-/// All that an effect comes to.
-pub(super) fn writes<'s>(effect: &'s Effect<'s>, locked: &Locked) -> Vec<Ask<'s>> {
-    let mut asks = Vec::new();
-    drop_events(effect, &mut asks);
-    put_cells(effect, locked, &mut asks);
-    put_events(effect, &mut asks);
-    asks
 }
 
 fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) -> Ask<'s> {
@@ -286,7 +280,7 @@ fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) 
     Ask { sql, params }
 }
 
-fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     let gone: Vec<Id> = effect.events.iter().filter(|(_, fate)| fate.gone).map(|(id, _)| Id(*id)).collect();
     if !gone.is_empty() {
         asks.push(ask!(DROP_EVENTS, gone.clone()));
@@ -295,7 +289,7 @@ fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
 }
 
 /// Keys, registers, slots and imported keys; what was put in tentatively and is not to stay goes.
-fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) {
     let stays = |key: &Key, by: &EventId| effect.keys.get(key).is_some_and(|held| held.event == *by);
     let refused: Vec<_> = locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| Name(key.0)).collect();
     // What an event held tentatively went with it, where it was removed and made again.
@@ -345,7 +339,7 @@ fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) 
 }
 
 /// Events, and what lies beside them.
-fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
     let (new, changed): (Vec<Written<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
     if !new.is_empty() {

@@ -1,12 +1,25 @@
 //! A change with a statement: drafted as any other, and written by itself. The statement is the user's, so it shares a
 //! transaction with nobody else's event.
 
-use super::{Drafted, Shared, Shelf, Swapped, TRIES, back_off, cells_of, contended};
+use super::{BACK_OFF, BACK_OFF_MAX, Drafted, Shared, Shelf, TRIES, cells_of, contended, draft};
 use crate::decide::change::Change;
 use crate::decide::event::Outcome;
 use crate::decide::limits;
 use crate::decide::statement::Bound;
 use crate::store::{Effected, StoreError, ledger};
+
+/// What came of a swap with a statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Swapped {
+    /// Both are written.
+    Written,
+    /// A cell is no longer as it was seen: neither is written.
+    Changed,
+    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    Again(String),
+    /// The statement could not run: neither is written.
+    Refused(Outcome),
+}
 
 impl<S: Shelf> Shared<S> {
     pub(super) async fn effect_of(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
@@ -34,6 +47,13 @@ impl<S: Shelf> Shared<S> {
             }
         }
         Err(contended())
+    }
+}
+
+/// The wait before something is drafted anew, once that was often enough.
+pub(super) async fn back_off(tries: u32) {
+    if tries > 2 {
+        tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(draft::chance())).await;
     }
 }
 

@@ -17,6 +17,8 @@ mod effect;
 #[cfg(test)]
 mod tests;
 
+pub use effect::Swapped;
+
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting,
@@ -24,7 +26,7 @@ use super::{
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
-use crate::decide::event::{Event, Outcome, Receipt};
+use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Keep;
@@ -163,19 +165,6 @@ pub enum Op {
     SetSightings(EventId, u64, Vec<Sighting>),
 }
 
-/// What came of a swap with a statement.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Swapped {
-    /// Both are written.
-    Written,
-    /// A cell is no longer as it was seen: neither is written.
-    Changed,
-    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
-    Again(String),
-    /// The statement could not run: neither is written.
-    Refused(Outcome),
-}
-
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -277,7 +266,7 @@ impl<S: Shelf> Shared<S> {
             if open.is_empty() {
                 break;
             }
-            back_off(tries).await;
+            effect::back_off(tries).await;
             let drafts = self.draft(inputs, &open, &begins_with, &rule).await?;
             let (mut swaps, mut waits, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
             for (place, drafted) in open.iter().copied().zip(drafts) {
@@ -352,13 +341,6 @@ impl<S: Shelf> Shared<S> {
     ) -> Result<T, StoreError> {
         let mut answers = self.run(&[()], |()| begins_with.clone(), |draft, (), now| rule(draft, now)).await?;
         answers.pop().flatten().ok_or_else(contended)
-    }
-}
-
-/// The wait before something is drafted anew, once that was often enough.
-async fn back_off(tries: u32) {
-    if tries > 2 {
-        tokio::time::sleep((BACK_OFF * 2_u32.pow(tries - 3)).min(BACK_OFF_MAX).mul_f64(draft::chance())).await;
     }
 }
 

@@ -72,6 +72,9 @@ impl<T: Send, F: FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send> Tas
     }
 }
 
+/// What is done in one transaction, and what in one of its own each, after it.
+type Batch = (Vec<Box<dyn Task>>, Vec<Effect>);
+
 /// Why the store stopped, if it did. Once set it stays.
 pub(super) type Failed = watch::Sender<Option<String>>;
 
@@ -94,7 +97,9 @@ impl Writer {
         let _guard = Guard(self.failed.clone());
         while let Some((batch, alone)) = self.next_batch() {
             self.work(batch);
-            alone.into_iter().for_each(|effect| self.effect(effect));
+            for effect in alone {
+                self.effect(effect);
+            }
         }
         self.notes.close();
         self.work(Vec::new());
@@ -102,7 +107,7 @@ impl Writer {
     }
 
     /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
-    fn next_batch(&mut self) -> Option<(Vec<Box<dyn Task>>, Vec<Effect>)> {
+    fn next_batch(&mut self) -> Option<Batch> {
         let first = match self.notes.due_in() {
             None => self.jobs.recv().ok()?,
             Some(wait) => match self.jobs.recv_timeout(wait) {
