@@ -41,7 +41,12 @@ impl Gateway {
 
     /// Receives one delivery.
     pub async fn receive(&self, source: &Source, delivery: &Delivery<'_>) -> Reply {
-        match judge(source, delivery, &mut new_id) {
+        self.take(source, delivery).await.0
+    }
+
+    /// The same, with the events it made or repeats.
+    pub async fn take(&self, source: &Source, delivery: &Delivery<'_>) -> (Reply, Vec<EventId>) {
+        let reply = match judge(source, delivery, &mut new_id) {
             Verdict::Refused(refusal) => {
                 let reply = answer::refused(&refusal);
                 let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
@@ -61,14 +66,16 @@ impl Gateway {
                 telemetry::say(Level::Info, "ignored", &[("source", &source.name), ("delivery", &id), ("why", &why)]);
                 answer::ignored(&why)
             }
-            Verdict::Events(events) => self.claim_all(source, events).await,
-        }
+            Verdict::Events(events) => return self.claim_all(source, events).await,
+        };
+        (reply, Vec::new())
     }
 
-    async fn claim_all(&self, source: &Source, events: Vec<New>) -> Reply {
+    async fn claim_all(&self, source: &Source, events: Vec<New>) -> (Reply, Vec<EventId>) {
         let all = futures_util::future::join_all(events.into_iter().map(|new| self.claim_one(source, new))).await;
         let (ids, replies): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        answer::together(replies, &ids.into_iter().flatten().collect::<Vec<_>>())
+        let ids: Vec<_> = ids.into_iter().flatten().collect();
+        (answer::together(replies, &ids), ids)
     }
 
     async fn claim_one(&self, source: &Source, new: New) -> Came {

@@ -1,5 +1,7 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+#[cfg(feature = "nats")]
+use crate::action::nats::Servers;
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::Config;
 use crate::decide::answer;
@@ -87,7 +89,13 @@ impl Node {
         };
         let admin_listener = bind(config.admin.listen, "admin.listen").await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
-        let lanes = lanes(config, does, guard)?;
+        let environment = Environment {
+            variables: Variables::own(&config.secret_env_names),
+            guard,
+            #[cfg(feature = "nats")]
+            servers: Servers::default(),
+        };
+        let lanes = lanes(config, does, &environment)?;
         let store = open(config, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         notice(&*store, config).await?;
@@ -101,6 +109,10 @@ impl Node {
             flight: Arc::new(BodiesInFlight::default()),
             health: health.clone(),
         };
+        let mut ports = Vec::new();
+        if does != Does::Work {
+            ports.extend(streams(config, &environment, &port, &dispatcher)?);
+        }
         let mut configured = config.admin.clone();
         configured.listen = admin;
         let desk = Desk { store: store.clone(), dispatcher: dispatcher.clone(), admin: Arc::new(configured), health };
@@ -115,7 +127,7 @@ impl Node {
         if does != Does::Ingest {
             dispatcher.run();
         }
-        let mut ports = vec![tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone()))];
+        ports.push(tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone())));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
             ports.push(tokio::spawn(accept::serve(listener, answer, Limits::default(), draining.clone())));
@@ -183,8 +195,7 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
     listener.local_addr().map_err(|error| CannotStart(format!("a port has no address: {error}")))
 }
 
-fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
-    let environment = Environment { variables: Variables::own(&config.secret_env_names), guard };
+fn lanes(config: &Config, does: Does, environment: &Environment) -> Result<Vec<Lane>, CannotStart> {
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {
@@ -193,7 +204,7 @@ fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, 
                 continue;
             }
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
-            let action = plan.map(|plan| action(plan.clone(), &environment)).transpose();
+            let action = plan.map(|plan| action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
                 CannotStart(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
             })?;
@@ -201,6 +212,35 @@ fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, 
         }
     }
     Ok(lanes)
+}
+
+/// Begins to take from streams.
+#[cfg(feature = "nats")]
+fn streams(
+    config: &Config,
+    environment: &Environment,
+    port: &Ingest,
+    dispatcher: &Dispatcher,
+) -> Result<Vec<JoinHandle<()>>, CannotStart> {
+    let hall = crate::nats::Hall {
+        servers: environment.servers.clone(),
+        gateway: port.gateway.clone(),
+        dispatcher: dispatcher.clone(),
+        store: port.health.store.clone(),
+        flight: port.flight.clone(),
+        draining: port.health.draining.clone(),
+    };
+    crate::nats::start(config, &hall).map_err(CannotStart)
+}
+
+#[cfg(not(feature = "nats"))]
+fn streams(config: &Config, _: &Environment, _: &Ingest, _: &Dispatcher) -> Result<Vec<JoinHandle<()>>, CannotStart> {
+    match config.streams.keys().next() {
+        Some(source) => {
+            Err(CannotStart(format!("this hookonce was built without NATS, which the source {source} needs")))
+        }
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Says what would act again because a source was renamed or its identities changed.
@@ -294,7 +334,7 @@ fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
 fn identity_fields(source: &Source) -> BTreeSet<&str> {
     let named = source.once.per.iter().flat_map(|identity| match identity {
         Identity::Named(fields) => fields.as_slice(),
-        Identity::Delivery | Identity::Body => &[],
+        Identity::Delivery | Identity::Message | Identity::Body => &[],
     });
     let change = source.once.change.iter().flat_map(|change| change.of.iter().chain(&change.to));
     named.chain(change).map(|ix| &*source.fields.get(*ix).name).collect()

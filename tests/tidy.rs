@@ -14,7 +14,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
     ("config", &["decide", "action", "config"]),
     ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http"]),
-    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),
+    ("nats", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats"]),
+    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats", "node"]),
 ];
 
 /// A file is one idea. Longer than this, look for the second one in it.

@@ -1,9 +1,10 @@
-//! What is done with an event: commands behind a guard, HTTP. An action is told what to act on and how long it may,
+//! What is done with an event: commands behind a guard, HTTP, NATS. An action is told what to act on and how long it may,
 //! and says what came of it. It never writes to a store, never retries, and knows no route.
 //!
 //! ```text
 //! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
 //!                                 http.rs      one request
+//!                                 nats.rs      one message
 //! ```
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
@@ -14,6 +15,8 @@ mod guarded;
 mod http;
 mod lease;
 mod lifeline;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod output;
 pub mod plan;
 mod step;
@@ -95,6 +98,9 @@ pub struct Environment {
     pub variables: Variables,
     /// What is started as their guard.
     pub guard: GuardProgram,
+    /// Connections to NATS, one for each server.
+    #[cfg(feature = "nats")]
+    pub servers: nats::Servers,
 }
 
 /// Why there can be no such action on this machine.
@@ -114,6 +120,10 @@ pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Act
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
         ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers)?)),
+        #[cfg(feature = "nats")]
+        ActionPlan::Publish(publish) => Ok(Arc::new(nats::Publisher::new(*publish, &environment.servers)?)),
+        #[cfg(not(feature = "nats"))]
+        ActionPlan::Publish(_) => Err(CannotAct("this hookonce was built without NATS".into())),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a route does, as resolved from the config: which commands, which receivers. Data; the doing is elsewhere.
 
+pub mod nats;
+
 use crate::decide::field::{Fields, Value};
 use crate::decide::time::Duration;
 use std::fmt;
@@ -13,12 +15,18 @@ pub enum ActionPlan {
     Run(Vec<Block>),
     /// Sends to these receivers, one event for each.
     Forward(Vec<Receiver>),
+    /// Publishes to NATS.
+    Publish(Box<nats::Publish>),
 }
 
 impl ActionPlan {
     /// The fields it needs as parameters.
     pub fn fields(&self) -> Vec<Arc<str>> {
-        let Self::Run(blocks) = self else { return Vec::new() };
+        let blocks = match self {
+            Self::Run(blocks) => blocks,
+            Self::Forward(_) => return Vec::new(),
+            Self::Publish(publish) => return publish.fields(),
+        };
         let dirs = blocks.iter().filter_map(|block| match &block.dir {
             Dir::Named(template) => Some(template),
             Dir::Fixed(_) => None,
@@ -117,6 +125,8 @@ pub enum Unfilled {
     Missing(Arc<str>),
     /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
     NotASegment(Arc<str>),
+    /// The field's value is not one token of a subject: it is empty, or has a space, a `.` or a wildcard in it.
+    NotAToken(Arc<str>),
 }
 
 impl fmt::Display for Unfilled {
@@ -124,6 +134,10 @@ impl fmt::Display for Unfilled {
         match self {
             Self::Missing(name) => write!(f, "the field `{name}` is missing"),
             Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
+            Self::NotAToken(name) => write!(
+                f,
+                "the field `{name}` is not one token of a subject: it is empty, or has a space, a dot or a wildcard in it"
+            ),
         }
     }
 }

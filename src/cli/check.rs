@@ -3,6 +3,7 @@
 mod json;
 pub mod live;
 
+use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, EnvEntry};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
@@ -128,7 +129,10 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     if let Some(preset) = notes.and_then(|notes| notes.preset) {
         line(out, "  ", "preset", preset)?;
     }
-    line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?;
+    match &source.stream {
+        Some(_) => line(out, "  ", "takes from", &source.path)?,
+        None => line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?,
+    }
     line(out, "  ", "signed by", &source.verify.words())?;
     if let Some(kind) = &source.kind {
         line(out, "  ", "kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")))?;
@@ -165,6 +169,13 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
             let texts: Vec<_> =
                 receivers.iter().map(|r| format!("{}, within {}", r.shown, duration_text(r.timeout))).collect();
             lines(out, "    ", "forwards", &texts)?;
+        }
+        Some(ActionPlan::Publish(publish)) => {
+            let keeper = match publish.keeper {
+                Keeper::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
+                Keeper::Nobody => "to whoever listens: at most once".to_owned(),
+            };
+            line(out, "    ", "publishes", &format!("{} at {}, {keeper}", publish.subject, publish.server.shown))?;
         }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
     }
@@ -236,6 +247,7 @@ pub(super) fn identity_text(source: &Source, identity: &Identity) -> String {
             Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
             None => "the delivery id".to_owned(),
         },
+        Identity::Message => "the message: its stream, its number there, and when it was stored".to_owned(),
         Identity::Body => "the body".to_owned(),
         Identity::Named(fields) => names(source, fields),
     }

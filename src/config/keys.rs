@@ -1,6 +1,8 @@
 //! Every key of the config, once: where it belongs, what it takes, what it means. The reader, the hints, and what is
 //! written for people and editors all go by this table.
 
+mod nats;
+
 use super::raw::Value;
 
 /// A part of the config that has keys of its own.
@@ -14,6 +16,8 @@ pub enum Part {
     Token,
     /// `[source.NAME]`
     Source,
+    /// `from = { … }`
+    From,
     /// `verify = { … }`
     Verify,
     /// `kind = { … }`, in a preset.
@@ -30,6 +34,8 @@ pub enum Part {
     Block,
     /// `forward = { … }`
     Forward,
+    /// `publish = { … }`
+    Publish,
     /// `retry = { … }`
     Retry,
     /// `{ env = "…" }` or `{ file = "…" }`
@@ -118,7 +124,9 @@ pub struct Key {
 }
 
 /// The schemes of `verify`.
-pub const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "none"];
+pub const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
+/// The schemes whose signature can be carried to somebody else.
+pub const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 
 const fn key(part: Part, name: &'static str, takes: Takes, default: &'static str, doc: &'static str) -> Key {
     Key { part, name, takes, default, doc, since: Since::Now }
@@ -133,8 +141,24 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 }
 
 /// The table.
-pub const KEYS: &[Key] = {
-    use Part::{Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Source, Token, Top, Verify};
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + nats::KEYS.len() }>(OWN, &nats::KEYS);
+
+/// One list after the other.
+const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
+    let mut all = [first[0]; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
+        i += 1;
+    }
+    all
+}
+
+const OWN: &[Key] = {
+    use Part::{
+        Admin, Block, Change, Elsewhere, Field, Forward, From, Kind, Once, Publish, Retry, Route, Source, Token, Top,
+        Verify,
+    };
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
         key(
@@ -160,7 +184,7 @@ pub const KEYS: &[Key] = {
         key(Token, "may", Takes::Word(&["read", "forget", "all"]), "read", "What this token may do."),
         key(Source, "preset", Takes::Text, "none", "Begins with what is known about a sender; keys beside it replace."),
         key(Source, "path", Takes::Text, "/in/<source name>", "The path webhooks arrive on."),
-        later(Source, "from", Takes::Text, "Takes deliveries from a NATS stream in place of a path."),
+        key(Source, "from", Takes::Table(From), "none", "Takes deliveries from a NATS stream in place of a path."),
         key(
             Source,
             "verify",
@@ -215,6 +239,7 @@ pub const KEYS: &[Key] = {
         in_preset(Source, "imported", Takes::Names, "What an imported change is known by."),
         in_preset(Source, "kind", Takes::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", Takes::Word(SCHEMES), "required", "How the sender signs."),
+        key(Verify, "of", Takes::Word(CARRIED), "required for carried", "Whose signature the messages carry."),
         key(Verify, "secret", Takes::Secrets, "required", "The secret, or a list of them while rotating."),
         key(Verify, "header", Takes::Text, "required for hmac", "The header with the signature."),
         key(Verify, "prefix", Takes::Text, "nothing", "What stands before the signature."),
@@ -268,7 +293,7 @@ pub const KEYS: &[Key] = {
         ),
         key(Route, "run", Takes::Tables(Block), "none", "Commands to run."),
         key(Route, "forward", Takes::Tables(Forward), "none", "Receivers to send to."),
-        later(Route, "publish", Takes::Text, "Publishes to a NATS subject."),
+        key(Route, "publish", Takes::Table(Publish), "none", "A NATS subject to publish to."),
         later(Route, "sql", Takes::Text, "Runs a statement in the store's transaction."),
         key(
             Block,

@@ -10,6 +10,7 @@ const PARTS: &[(Part, &str, &str)] = &[
     (Part::Admin, "`[admin]`", "The port for people."),
     (Part::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
     (Part::Source, "`[source.NAME]`", "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`."),
+    (Part::From, "`from = { … }`", "A NATS stream that deliveries are taken from."),
     (Part::Verify, "`verify = { … }`", "How deliveries are verified."),
     (Part::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
     (Part::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
@@ -21,6 +22,7 @@ const PARTS: &[(Part, &str, &str)] = &[
         "Commands. Blocks are independent; in one, a step runs only if the one before succeeded.",
     ),
     (Part::Forward, "`forward = { … }`", "A receiver that deliveries are sent on to."),
+    (Part::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
     (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
     (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
 ];

@@ -26,10 +26,11 @@ const TEXT_OPTIONS: [&str; 6] = ["-c", "-lc", "-ec", "-e", "-E", "--eval"];
 impl Resolver<'_> {
     /// What the route does; `None`: nothing, its events are only recorded.
     pub(super) fn plan(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<ActionPlan> {
-        if route.has("run") && route.has("forward") {
+        let actions: Vec<_> = ["run", "forward", "publish"].into_iter().filter(|key| route.has(key)).collect();
+        if let [first, second, ..] = actions.as_slice() {
             self.found
-                .error("a route has one action, and this one has `run` and `forward`")
-                .at(route.key_place("forward"), "")
+                .error(format!("a route has one action, and this one has `{first}` and `{second}`"))
+                .at(route.key_place(second), "")
                 .hint("keep one of them; a command can also send, and `forward` may be a list");
         }
         if route.has("env") && !route.has("run") {
@@ -40,6 +41,9 @@ impl Resolver<'_> {
         }
         if route.has("forward") {
             return self.forward(route, respond).map(ActionPlan::Forward);
+        }
+        if let Some(section) = route.section("publish", Part::Publish) {
+            return self.publish(&section, names).map(|publish| ActionPlan::Publish(Box::new(publish)));
         }
         None
     }
@@ -156,7 +160,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn pieces(&mut self, node: &Node, names: &Names<'_>) -> Vec<Piece> {
+    pub(super) fn pieces(&mut self, node: &Node, names: &Names<'_>) -> Vec<Piece> {
         let text = node.text().unwrap_or_default();
         let mut pieces = Vec::new();
         let mut done = 0;

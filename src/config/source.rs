@@ -8,7 +8,7 @@ use super::raw::{Node, Span, Table};
 use super::resolve::Resolver;
 use super::section::Section;
 use super::value::size_text;
-use super::{Notes, Whence, presets};
+use super::{Notes, StreamPlan, Whence, presets};
 use crate::action::plan::ActionPlan;
 use crate::decide::field::FieldSet;
 use crate::decide::field::Place;
@@ -27,6 +27,7 @@ const OWN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 pub(super) struct Resolved {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
+    pub(super) stream: Option<StreamPlan>,
     pub(super) notes: Notes,
 }
 
@@ -35,13 +36,22 @@ impl Resolver<'_> {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written);
         let section = Section::new(&table, Part::Source, at);
+        let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
         let scheme = self.verify(name, &section, delivery_at.as_ref());
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref());
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
+        let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let names = Names { source: name, fields: &fields, scheme: scheme.as_ref(), kind: kind.as_ref() };
+        let names = Names {
+            source: name,
+            fields: &fields,
+            scheme: scheme.as_ref(),
+            kind: kind.as_ref(),
+            delivery: delivery.as_ref(),
+            stream: stream.as_ref(),
+        };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
         let require = self.filter("require", &section, &names);
@@ -71,7 +81,8 @@ impl Resolver<'_> {
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
-            path: self.path(name, &section),
+            path: stream.as_ref().map_or_else(|| self.path(name, &section), |stream| stream.words().into()),
+            stream: stream.as_ref().map(StreamPlan::stream),
             verify: scheme.unwrap_or(Scheme::None),
             kind,
             delivery,
@@ -83,7 +94,7 @@ impl Resolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        Resolved { source, plans, notes }
+        Resolved { source, plans, stream, notes }
     }
 
     fn source_name(&mut self, name: &str, at: Span) {
@@ -168,6 +179,9 @@ impl Resolver<'_> {
     }
 
     fn respond(&mut self, section: &Section<'_>) -> Respond {
+        if section.has("from") {
+            return Respond::Accepted;
+        }
         let within = self.positive(section, "respond_within");
         if section.text("respond") == Some("done") {
             return Respond::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };

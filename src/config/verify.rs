@@ -15,6 +15,8 @@ const TOLERANCE: Duration = Duration::from_mins(5);
 /// `verify` and what belongs to it, as written.
 struct Written<'a> {
     scheme: &'a str,
+    /// What messages of a stream carry is verified again, whatever its age: how long it waited there says nothing.
+    carried: bool,
     at: Span,
     /// The keys beside `scheme`; none if `verify` is only a name.
     keys: Option<Section<'a>>,
@@ -24,9 +26,10 @@ impl Resolver<'_> {
     /// The scheme; `None` if so much is wrong that nothing can be said about what it covers.
     pub(super) fn verify(&mut self, name: &str, source: &Section<'_>, delivery: Option<&Place>) -> Option<Scheme> {
         let written = self.scheme(name, source)?;
+        let written = self.carried(source, written)?;
         self.foreign_keys(&written);
         let secrets = self.source_secrets(name, source, &written);
-        match written.scheme {
+        let scheme = match written.scheme {
             "github" => Some(Scheme::Github(Secrets::new(secrets?))),
             "bearer" => Some(Scheme::Bearer(Secrets::new(secrets?))),
             "none" => Some(Scheme::None),
@@ -39,6 +42,45 @@ impl Resolver<'_> {
                 self.hmac(&keys, written.keys.is_some(), Secrets::new(secrets?), delivery)
             }
             _ => None,
+        }?;
+        let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
+        Some(if written.carried && ages { scheme.of_any_age() } else { scheme })
+    }
+
+    /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
+    fn carried<'a>(&mut self, source: &Section<'a>, written: Written<'a>) -> Option<Written<'a>> {
+        match (source.has("from"), written.scheme) {
+            (true, "none") | (false, "github" | "standard-webhooks" | "hmac" | "bearer" | "none") => Some(written),
+            (false, _) => {
+                self.found
+                    .error("scheme `carried` is for messages of a stream")
+                    .at(written.at, "this source has no `from`")
+                    .hint("name the sender's own scheme");
+                None
+            }
+            (true, "carried") => {
+                let keys = written.keys.filter(|keys| keys.has("of"));
+                let Some(keys) = keys else {
+                    self.found
+                        .error("scheme `carried` needs to know whose signature is carried")
+                        .at(written.at, "`of` is missing")
+                        .hint(
+                            "verify = { scheme = \"carried\", of = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }",
+                        );
+                    return None;
+                };
+                Some(Written { scheme: keys.text("of")?, carried: true, ..written })
+            }
+            (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Whence::Preset => {
+                Some(Written { carried: true, ..written })
+            }
+            (true, scheme) => {
+                self.found
+                    .error(format!("scheme `{scheme}` is for what a sender sends itself"))
+                    .at(written.at, "this source takes messages of a stream")
+                    .hint("scheme = \"carried\" with `of` verifies the signature that the messages carry; \"none\" must be written out");
+                None
+            }
         }
     }
 
@@ -51,7 +93,7 @@ impl Resolver<'_> {
             return None;
         };
         if let Some(scheme) = node.text() {
-            return Some(Written { scheme, at: node.at, keys: None });
+            return Some(Written { scheme, carried: false, at: node.at, keys: None });
         }
         let keys = source.section("verify", Part::Verify)?;
         if !keys.has("scheme") {
@@ -59,13 +101,16 @@ impl Resolver<'_> {
                 .error("`verify` has no `scheme`")
                 .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
-        Some(Written { scheme: keys.text("scheme")?, at: keys.place("scheme"), keys: Some(keys) })
+        Some(Written { scheme: keys.text("scheme")?, carried: false, at: keys.place("scheme"), keys: Some(keys) })
     }
 
     fn foreign_keys(&mut self, written: &Written<'_>) {
         let own: &[&str] = match written.scheme {
-            "hmac" => return,
+            "hmac" if written.carried => return,
+            "hmac" => &["scheme", "secret", "header", "prefix", "hash", "encoding", "over", "timestamp", "tolerance"],
+            "standard-webhooks" if written.carried => &["scheme", "of", "secret", "tolerance"],
             "standard-webhooks" => &["scheme", "secret", "tolerance"],
+            _ if written.carried => &["scheme", "of", "secret"],
             _ => &["scheme", "secret"],
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {

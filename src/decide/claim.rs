@@ -57,6 +57,8 @@ pub enum Counts {
 pub enum Same {
     /// The sender's delivery id.
     Delivery,
+    /// The message of a stream.
+    Message,
     /// The bytes.
     Body,
     /// These fields, by their names joined for people.
@@ -70,6 +72,7 @@ impl Same {
     pub fn word(&self) -> &str {
         match self {
             Self::Delivery => "delivery",
+            Self::Message => "message",
             Self::Body => "body",
             Self::Fields(names) => names,
             Self::Change => "change",
@@ -80,6 +83,7 @@ impl Same {
     pub fn parse(word: &str) -> Self {
         match word {
             "delivery" => Self::Delivery,
+            "message" => Self::Message,
             "body" => Self::Body,
             "change" => Self::Change,
             names => Self::Fields(names.into()),
@@ -89,17 +93,39 @@ impl Same {
     /// May a delivery matched through its register leave this key behind as an alias? Keys of named fields may not:
     /// that would join unrelated events.
     pub fn aliased(&self) -> bool {
-        matches!(self, Self::Delivery | Self::Body)
+        matches!(self, Self::Delivery | Self::Message | Self::Body)
     }
 }
 
 /// Headers that fields use or a route passes on, and the body as it came.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// Names in lower case.
+    /// Names in lower case. One that is only passed on, and goes when the event ends, stands under `>name`, which no
+    /// header can be called.
     pub headers: Vec<(String, String)>,
     /// The bytes that were verified.
     pub body: Bytes,
+}
+
+/// Stands before the name of a header that is only passed on.
+const PASSED: char = '>';
+
+impl Payload {
+    /// Keeps a header only to pass it on.
+    pub fn pass(&mut self, name: &str, value: String) {
+        self.headers.push((format!("{PASSED}{name}"), value));
+    }
+
+    /// The values of this header, whatever it is kept for.
+    pub fn all<'p>(&'p self, name: &'p str) -> impl Iterator<Item = &'p str> {
+        let named = move |kept: &str| kept.strip_prefix(PASSED).unwrap_or(kept) == name;
+        self.headers.iter().filter(move |(kept, _)| named(kept)).map(|(_, value)| &**value)
+    }
+
+    /// The first of them.
+    pub fn header<'p>(&'p self, name: &'p str) -> Option<&'p str> {
+        self.all(name).next()
+    }
 }
 
 impl std::fmt::Debug for Payload {
@@ -160,6 +186,6 @@ pub fn repeat(event: &Event, same: &Same, instead: bool, redelivery: Redelivery,
     else {
         return Repeat::Hears;
     };
-    let wait = if *same == Same::Delivery { same_after } else { other_after };
+    let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
     if cause.rearmable() && now >= *at + wait { Repeat::Rearms } else { Repeat::Hears }
 }

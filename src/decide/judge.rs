@@ -10,6 +10,7 @@ use super::filter::Filter;
 use super::id::{Digest, EventId, Key, Revision, Turn};
 use super::key::{self, Part};
 use super::limits;
+use super::message;
 use super::refusal::Refusal;
 use super::source::{Group, Identity, Kind, Makes, Route, Source};
 use super::time::Timestamp;
@@ -130,7 +131,7 @@ impl Made<'_> {
         let delivery = self.verified.delivery();
         let digest = Digest::of(delivery.body);
         let delivery_id = self.delivery_id()?;
-        let payload = Payload { headers: self.kept_headers(), body: delivery.body.clone() };
+        let payload = self.payload();
         let (count, state) = match self.route.makes {
             Makes::Record => (1, State::Done { how: How::Recorded, at: delivery.at }),
             Makes::Actions(count) => (count, State::Waiting { due: Some(delivery.at) }),
@@ -197,6 +198,7 @@ impl Made<'_> {
                     }
                     (Same::Delivery, "delivery", parts)
                 }
+                Identity::Message => (Same::Message, "message", message::parts(self.verified.delivery())?),
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
                 Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
             };
@@ -271,7 +273,7 @@ impl Made<'_> {
     }
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
-        let Some(at) = &self.source.delivery else { return Ok(None) };
+        let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
             return Err(Refusal::FieldTooLong("delivery".into()));
@@ -279,13 +281,22 @@ impl Made<'_> {
         Ok(Some(id))
     }
 
-    /// What a receiver needs to read the body, and what fields were read from.
-    fn kept_headers(&self) -> Vec<(String, String)> {
+    /// The body, with the headers that are needed to read it, that fields were read from, and that the route passes on.
+    fn payload(&self) -> Payload {
         let used = |name: &str| {
             name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
         };
         let delivery = self.verified.delivery();
-        let kept = delivery.headers.iter().filter(|(name, _)| used(name));
-        kept.filter_map(|(name, value)| Some((name.clone(), String::from_utf8(value.clone()).ok()?))).collect()
+        let mut payload = Payload { headers: Vec::new(), body: delivery.body.clone() };
+        for (name, value) in delivery.headers {
+            let passed = self.route.passes.contains(name);
+            let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
+            match String::from_utf8(value.clone()) {
+                Ok(value) if used(name) => payload.headers.push((name.clone(), value)),
+                Ok(value) => payload.pass(name, value),
+                Err(_) => {}
+            }
+        }
+        payload
     }
 }

@@ -53,6 +53,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/api/events/{event}/replay", post(replay))
         .route("/api/events/{event}/cancel", post(cancel))
         .route("/api/forget", post(forget))
+        .route("/api/quarantine", get(quarantined))
         .route("/api/tail", get(tail))
         .layer(from_fn_with_state(desk.clone(), admit));
     Router::new()
@@ -146,6 +147,16 @@ async fn list(State(desk): State<Desk>, Query(asked): Query<HashMap<String, Stri
         Ok(events) => {
             let next = events.last().map(|event| event.id);
             Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response()
+        }
+        Err(error) => unavailable(&error),
+    }
+}
+
+async fn quarantined(State(desk): State<Desk>) -> Response {
+    match desk.store.quarantined(LIST_MAX).await {
+        Ok(messages) => {
+            let messages: Vec<_> = messages.iter().map(shown::quarantined).collect();
+            Json(json!({ "messages": messages })).into_response()
         }
         Err(error) => unavailable(&error),
     }

@@ -3,6 +3,7 @@
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
+use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store, StoreError,
     Stored, Story,
@@ -14,7 +15,7 @@ use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +42,7 @@ pub(super) struct Books {
     sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
     turns: u64,
     recipes: Vec<Recipe>,
+    quarantine: VecDeque<Quarantined>,
 }
 
 impl Memory {
@@ -188,6 +190,19 @@ impl Store for Memory {
         let now = self.clock.now();
         let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, now));
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        let mut books = self.books();
+        if !books.quarantine.iter().any(|known| known.message == message.message) {
+            books.quarantine.push_front(message);
+            books.quarantine.truncate(limits::QUARANTINE_MAX);
+        }
+        answer(Ok(()))
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        answer(Ok(self.books().quarantine.iter().take(limit).cloned().collect()))
     }
 
     fn now(&self) -> Timestamp {

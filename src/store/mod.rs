@@ -15,6 +15,7 @@ pub mod memory;
 pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+pub mod quarantine;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]
@@ -28,6 +29,7 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
+use quarantine::Quarantined;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -89,6 +91,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// What each of these would come to if it were claimed now, alone. Writes nothing.
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
+
+    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message again
+    /// changes nothing.
+    fn quarantine(&self, _: Quarantined) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Err(StoreError::Down("this store has no quarantine".into()))))
+    }
+
+    /// What lies there, the newest first: at most `limit`.
+    fn quarantined(&self, _limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
     /// cannot be.

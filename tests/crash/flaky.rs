@@ -277,6 +277,7 @@ fn source(route: Arc<Route>) -> Source {
         name: "source".into(),
         scope: "source".into(),
         path: "/in".into(),
+        stream: None,
         verify: Scheme::None,
         kind: None,
         delivery: None,

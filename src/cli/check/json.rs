@@ -2,9 +2,11 @@
 
 use super::live::Tried;
 use super::{env_name, in_doubt_word, store_text};
+use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, CommandLine};
 use crate::config::problem::{Level, Problem, Problems};
 use crate::config::{Config, May, Whence, duration_text};
+use crate::decide::envelope::Envelope;
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
 use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
@@ -116,6 +118,15 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
     let action = match config.actions.get(&(source.name.clone(), route.name.clone())) {
         None => json!({ "record": true }),
         Some(ActionPlan::Run(blocks)) => json!({ "run": blocks.iter().map(block).collect::<Vec<_>>() }),
+        Some(ActionPlan::Publish(publish)) => json!({
+            "publish": {
+                "nats": publish.server.shown,
+                "subject": publish.subject.to_string(),
+                "timeout": duration_text(publish.timeout),
+                "envelope": (publish.envelope == Envelope::Patchwork).then_some("patchwork"),
+                "core": publish.keeper == Keeper::Nobody,
+            },
+        }),
         Some(ActionPlan::Forward(receivers)) => json!({
             "forward": receivers
                 .iter()
@@ -169,6 +180,7 @@ fn block(block: &Block) -> Value {
 fn identity_json(source: &Source, identity: &Identity) -> Value {
     match identity {
         Identity::Delivery => json!("delivery"),
+        Identity::Message => json!("message"),
         Identity::Body => json!("body"),
         Identity::Named(fields) => json!(names(source, fields)),
     }

@@ -5,6 +5,7 @@ use crate::decide::claim::Same;
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value as Field;
 use crate::decide::time::Timestamp;
+use crate::store::quarantine::Quarantined;
 use crate::store::standing::standing;
 use crate::store::{Sighting, Story};
 use axum::response::sse;
@@ -14,6 +15,19 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
+
+/// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
+pub fn quarantined(message: &Quarantined) -> Value {
+    json!({
+        "source": &*message.source,
+        "message": message.message,
+        "subject": message.subject,
+        "at": message.at,
+        "why": message.why,
+        "bytes": message.bytes,
+        "head": String::from_utf8_lossy(&message.head),
+    })
+}
 
 /// One event.
 pub fn event(event: &Event) -> Value {
