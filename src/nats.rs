@@ -165,6 +165,8 @@ impl Taker {
         mut free: Vec<OwnedSemaphorePermit>,
         tasks: &TaskTracker,
     ) -> Result<(), String> {
+        let broken = self.server.down();
+        tokio::pin!(broken);
         let pull = consumer.batch().max_messages(free.len()).expires(PULL_TIME).messages();
         let mut messages = pull.await.map_err(|error| format!("cannot be taken from: {error}"))?;
         let patience = consumer.cached_info().config.ack_wait / 3;
@@ -173,7 +175,7 @@ impl Taker {
                 biased;
                 next = messages.next() => next,
                 () = self.hall.draining.cancelled() => break,
-                () = self.server.down() => return Err("the connection broke".into()),
+                () = &mut broken => return Err("the connection broke".into()),
             };
             match (next, free.pop()) {
                 (Some(Ok(message)), Some(hand)) => {

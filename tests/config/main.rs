@@ -7,6 +7,7 @@ mod dangers;
 mod identities;
 mod keys;
 mod meaning;
+mod nats;
 mod schemes;
 mod secrets;
 mod values;

@@ -33,7 +33,7 @@ impl Stored {
 }
 
 /// The server's program: the one that `./test` has installed, else the one of this machine.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let named = std::env::var_os("HOOKONCE_NATS_SERVER").map(PathBuf::from);
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/nats/bin/nats-server");
     let own = Some(tools).filter(|path| path.exists());
@@ -117,6 +117,24 @@ impl Nats {
         self.dir.path().join(name)
     }
 
+    /// Makes the stream as the user `admin`.
+    pub(crate) async fn as_admin(&self) {
+        let options = async_nats::ConnectOptions::new().user_and_password("admin".into(), "admin".into());
+        make(options.connect(self.url()).await.unwrap(), "GITHUB", super::LONG).await;
+    }
+
+    /// Makes it with this token.
+    pub(crate) async fn with_token(&self, token: &str) {
+        let options = async_nats::ConnectOptions::new().token(token.into());
+        make(options.connect(self.url()).await.unwrap(), "GITHUB", super::LONG).await;
+    }
+
+    /// Makes it over TLS.
+    pub(crate) async fn over_tls(&self, ca: &str) {
+        let options = async_nats::ConnectOptions::new().add_root_certificates(ca.into()).require_tls(true);
+        make(options.connect(self.url()).await.unwrap(), "GITHUB", super::LONG).await;
+    }
+
     /// A client of its own, as a person with the `nats` command would have.
     pub(crate) async fn client(&self) -> async_nats::Client {
         async_nats::connect(self.url()).await.unwrap()
@@ -128,15 +146,7 @@ impl Nats {
 
     /// Makes a stream for `github.>`.
     pub(crate) async fn stream(&self, name: &str, window: Duration) -> stream::Stream {
-        let config = stream::Config {
-            name: name.into(),
-            subjects: vec!["github.>".into()],
-            duplicate_window: window,
-            ..Default::default()
-        };
-        let context = self.jetstream().await;
-        context.create_stream(config).await.unwrap();
-        context.get_stream(name).await.unwrap()
+        make(self.client().await, name, window).await
     }
 
     /// Everything in a stream, oldest first.
@@ -216,4 +226,17 @@ pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, fact: impl
         assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Makes a stream for `github.>`.
+async fn make(client: async_nats::Client, name: &str, window: Duration) -> stream::Stream {
+    let config = stream::Config {
+        name: name.into(),
+        subjects: vec!["github.>".into()],
+        duplicate_window: window,
+        ..Default::default()
+    };
+    let context = jetstream::new(client);
+    context.create_stream(config).await.unwrap();
+    context.get_stream(name).await.unwrap()
 }

@@ -91,23 +91,23 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
     let dir = folder();
     let path = dir.path().join("a.db");
     migrate::up(&path, Some(2), &mut Vec::new()).unwrap();
-    check_refused(&path, Access::Tool, "needs version 4; run `hookonce migrate up`");
-    check_refused(&path, Access::Read, "needs version 4; run `hookonce migrate up`");
+    check_refused(&path, Access::Tool, "needs version 5; run `hookonce migrate up`");
+    check_refused(&path, Access::Read, "needs version 5; run `hookonce migrate up`");
     drop(node(&path));
     let ahead = |version: u32| {
         let db = Connection::open(&path).unwrap();
         db.execute("insert into schema_migrations values (?1, 'later', 'x', 0)", [version]).unwrap();
     };
-    ahead(5);
+    ahead(6);
     for access in [Access::Node, Access::Tool, Access::Read] {
         Sqlite::open(&path, access).unwrap();
     }
-    ahead(6);
+    ahead(7);
     for access in [Access::Node, Access::Tool, Access::Read] {
-        check_refused(&path, access, "schema is version 6, and this hookonce knows version 4");
+        check_refused(&path, access, "schema is version 7, and this hookonce knows version 5");
     }
     let db = Connection::open(&path).unwrap();
-    db.execute_batch("delete from schema_migrations where version > 4").unwrap();
+    db.execute_batch("delete from schema_migrations where version > 5").unwrap();
     db.execute_batch("update schema_migrations set checksum = 'x' where version = 2").unwrap();
     check_refused(&path, Access::Node, "applied in another form");
 }

@@ -44,8 +44,13 @@ impl Servers {
         }
         options(plan).map_err(CannotAct)?;
         addresses(plan).map_err(CannotAct)?;
-        let (up, client) = (watch::Sender::new(false), OnceCell::new());
-        let made = Arc::new(Connection { plan: plan.clone(), up: Arc::new(up), client, told: AtomicBool::new(false) });
+        let made = Arc::new(Connection {
+            plan: plan.clone(),
+            news: Arc::new(watch::Sender::new(())),
+            breaks: Arc::new(watch::Sender::new(0)),
+            client: OnceCell::new(),
+            told: AtomicBool::new(false),
+        });
         all.insert(plan.clone(), made.clone());
         Ok(made)
     }
@@ -54,7 +59,10 @@ impl Servers {
 /// One connection.
 pub struct Connection {
     plan: Server,
-    up: Arc<watch::Sender<bool>>,
+    /// Something happened to it.
+    news: Arc<watch::Sender<()>>,
+    /// How often it broke.
+    breaks: Arc<watch::Sender<u64>>,
     client: OnceCell<Client>,
     told: AtomicBool,
 }
@@ -69,20 +77,20 @@ impl Connection {
     pub async fn up(&self, within: Duration) -> Result<Client, String> {
         let until = tokio::time::Instant::now() + within;
         let client = self.client.get_or_try_init(|| self.connect()).await?;
-        let mut up = self.up.subscribe();
+        let mut news = self.news.subscribe();
         while client.connection_state() != State::Connected {
-            if tokio::time::timeout_at(until, up.changed()).await.is_err() {
+            if tokio::time::timeout_at(until, news.changed()).await.is_err() {
                 return Err(format!("not connected to {}", self.plan.shown));
             }
         }
         Ok(client.clone())
     }
 
-    /// Waits until the connection is broken.
-    pub async fn down(&self) {
-        let mut up = self.up.subscribe();
-        // The sender is ours, so this ends only for the reason it waits for.
-        up.wait_for(|up| !up).await.map(drop).unwrap_or_default();
+    /// Waits until the connection breaks; counted from the call, not from when it is first waited for.
+    pub fn down(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut breaks = self.breaks.subscribe();
+        // The sender may be gone with the node: then nobody waits any more.
+        async move { breaks.changed().await.unwrap_or_default() }
     }
 
     /// Is this the first to be told something about the server?
@@ -91,7 +99,7 @@ impl Connection {
     }
 
     async fn connect(&self) -> Result<Client, String> {
-        let (up, shown) = (self.up.clone(), self.plan.shown.clone());
+        let (news, breaks, shown) = (self.news.clone(), self.breaks.clone(), self.plan.shown.clone());
         let options = options(&self.plan)?
             .name("hookonce")
             .retry_on_initial_connect()
@@ -101,7 +109,10 @@ impl Connection {
             .reconnect_delay_callback(wait)
             .event_callback(move |event| {
                 tell(&shown, &event);
-                up.send_replace(matches!(event, Event::Connected));
+                if event == Event::Disconnected {
+                    breaks.send_modify(|breaks| *breaks += 1);
+                }
+                news.send_replace(());
                 std::future::ready(())
             });
         let connecting = options.connect(addresses(&self.plan)?);
