@@ -18,7 +18,7 @@ fn blocks(house: &House) -> Vec<(String, Vec<Vec<String>>)> {
             ActionPlan::Run(blocks) => {
                 blocks.iter().map(|block| block.steps.iter().map(CommandLine::to_string).collect())
             }
-            ActionPlan::Forward(_) => panic!("it forwards"),
+            ActionPlan::Forward(_) | ActionPlan::Publish(_) => panic!("it sends"),
         }
         .collect()
     };

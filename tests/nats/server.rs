@@ -113,10 +113,6 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     /// Makes the stream as the user `admin`.
     pub(crate) async fn as_admin(&self) {
         let options = async_nats::ConnectOptions::new().user_and_password("admin".into(), "admin".into());

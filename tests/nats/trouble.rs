@@ -73,10 +73,8 @@ async fn a_worker_killed_between_effect_and_ack_has_one_effect_per_event() {
     worker.quiet().await;
     let effects = effects(&[&worker]);
     let doubled = effects.values().filter(|events| events.len() > 1).count();
-    println!(
-        "workers killed between effect and ack: N = {kills}, lost {}, doubled {doubled}",
-        kills - effects.len() as u64
-    );
+    let (lost, raw) = (kills - effects.len() as u64, worker.lines("effects").len());
+    println!("workers killed between effect and ack: N = {kills}, raw calls {raw}, lost {lost}, doubled {doubled}");
     assert_eq!((effects.len() as u64, doubled), (kills, 0));
 }
 
