@@ -13,7 +13,7 @@
 mod letter;
 mod place;
 
-use crate::action::nats::{Connection, Servers};
+use crate::action::nats::{Connection, Servers, heard};
 use crate::config::{Ack, Config, StreamPlan};
 use crate::decide::delivery::Delivery;
 use crate::decide::event::State;
@@ -50,6 +50,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// How long what was already sent to us is looked for when the node stops.
 const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How long the server may take to hear the last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How often a message that waits for its event looks whether the node stops.
 const END_LOOK: Duration = Duration::from_millis(500);
 
@@ -128,6 +130,10 @@ impl Taker {
         }
         tasks.close();
         tasks.wait().await;
+        // The last answers are on their way: who ends now may take them along.
+        if let Ok(client) = self.server.up(Duration::ZERO).await {
+            timeout(LAST_ANSWERS, heard(&client)).await.ok();
+        }
     }
 
     fn say(&self, level: Level, word: &str, details: &[(&str, &str)]) {
@@ -288,7 +294,7 @@ fn reason(answer: &[u8]) -> String {
 
 /// How long a message waits that has been delivered so often.
 fn later(delivered: i64) -> Duration {
-    let times = u32::try_from(delivered.saturating_sub(1)).unwrap_or(0);
+    let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
     let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
     doubled.min(limits::MESSAGE_AGAIN_MAX)
 }

@@ -14,7 +14,7 @@
 mod look;
 mod server;
 
-pub use server::{Connection, Servers};
+pub use server::{Connection, Servers, heard};
 
 use super::plan::nats::{Keeper, Publish};
 use super::{Acting, Action, Attempt, CannotAct, spoken};
@@ -203,9 +203,8 @@ async fn to_nobody(client: &Client, subject: String, headers: HeaderMap, body: B
             _ => Outcome::Rejected { why: format!("cannot be published: {error}"), receipt: None },
         };
     }
-    match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
-        Ok(_) => Outcome::Delivered(None),
-        Err(error) if error.kind() == RequestErrorKind::NoResponders => Outcome::Delivered(None),
+    match heard(client).await {
+        Ok(()) => Outcome::Delivered(None),
         Err(error) => Outcome::Unknown { why: format!("sent, and the server did not answer: {error}") },
     }
 }

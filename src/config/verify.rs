@@ -50,8 +50,8 @@ impl Resolver<'_> {
     /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
     fn carried<'a>(&mut self, source: &Section<'a>, written: Written<'a>) -> Option<Written<'a>> {
         match (source.has("from"), written.scheme) {
-            (true, "none") | (false, "github" | "standard-webhooks" | "hmac" | "bearer" | "none") => Some(written),
-            (false, _) => {
+            (true, "none") => Some(written),
+            (false, "carried") => {
                 self.found
                     .error("scheme `carried` is for messages of a stream")
                     .at(written.at, "this source has no `from`")
@@ -74,6 +74,8 @@ impl Resolver<'_> {
             (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Whence::Preset => {
                 Some(Written { carried: true, ..written })
             }
+            (false, _) => Some(written),
+            (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
             (true, scheme) => {
                 self.found
                     .error(format!("scheme `{scheme}` is for what a sender sends itself"))

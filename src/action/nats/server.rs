@@ -7,6 +7,7 @@ use crate::action::CannotAct;
 use crate::action::plan::nats::{Server, Who};
 use crate::decide::time::Duration;
 use crate::telemetry::{self, Level};
+use async_nats::client::{Request, RequestError, RequestErrorKind};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use std::collections::HashMap;
@@ -117,6 +118,14 @@ impl Connection {
             });
         let connecting = options.connect(addresses(&self.plan)?);
         connecting.await.map_err(|error| format!("cannot connect to {}: {error}", self.plan.shown))
+    }
+}
+
+/// Asks the server a question that nobody has an answer to: when it says so, it has taken all that was sent before.
+pub async fn heard(client: &Client) -> Result<(), RequestError> {
+    match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
+        Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(error),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -17,6 +17,7 @@ pub mod draft;
 mod tests;
 
 use super::ledger::{self, Held, Of, Register, Row};
+use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError,
     Stored, Story,
@@ -199,6 +200,14 @@ pub trait Shelf: Send + Sync + 'static {
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
     /// See [`Store::remember`].
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    /// See [`Store::quarantine`].
+    fn quarantine(&self, _: Quarantined) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Err(StoreError::Down("this store has no quarantine".into()))))
+    }
+    /// See [`Store::quarantined`].
+    fn quarantined(&self, _limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
     /// See [`Store::declare`].
     fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -431,6 +440,14 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.0.remember(recipes)
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.0.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.0.quarantined(limit)
     }
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {

@@ -12,6 +12,7 @@ use crate::store::clock::Clock;
 use crate::store::contract::{self, Fresh, making};
 use crate::store::ledger::{Ledger, Of, Swept};
 use crate::store::memory::{Books, Memory};
+use crate::store::quarantine::Quarantined;
 use crate::store::{Advance, Answer, Due, Listing, Look, Note, Store, Stored, Story};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -146,6 +147,12 @@ impl Shelf for Board {
     }
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.memory.remember(recipes)
+    }
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.memory.quarantine(message)
+    }
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.memory.quarantined(limit)
     }
     fn now(&self) -> Timestamp {
         self.memory.now()
