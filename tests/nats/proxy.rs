@@ -10,7 +10,7 @@ pub(crate) struct Proxy {
     pub(crate) url: String,
     /// Lose the next acknowledgement of a stream, and the connection with it.
     lose: Arc<AtomicBool>,
-    lost: Arc<AtomicUsize>,
+    losses: Arc<AtomicUsize>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -19,15 +19,15 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("nats://{}", listener.local_addr().unwrap());
-        let (lose, lost) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let (losing, losses) = (lose.clone(), lost.clone());
+        let (lose, losses) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (order, count) = (lose.clone(), losses.clone());
         let serving = tokio::spawn(async move {
             let mut wires = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                wires.spawn(wire(stream, port, losing.clone(), losses.clone()));
+                wires.spawn(wire(stream, port, order.clone(), count.clone()));
             }
         });
-        Self { url, lose, lost, serving }
+        Self { url, lose, losses, serving }
     }
 
     /// Loses the next acknowledgement.
@@ -37,7 +37,7 @@ impl Proxy {
 
     /// How many were lost.
     pub(crate) fn lost(&self) -> usize {
-        self.lost.load(Ordering::SeqCst)
+        self.losses.load(Ordering::SeqCst)
     }
 }
 
@@ -47,7 +47,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn wire(node: TcpStream, port: u16, lose: Arc<AtomicBool>, lost: Arc<AtomicUsize>) {
+async fn wire(node: TcpStream, port: u16, order: Arc<AtomicBool>, count: Arc<AtomicUsize>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let ((mut from_node, mut to_node), (mut from_server, mut to_server)) = (node.into_split(), server.into_split());
     let up = async { tokio::io::copy(&mut from_node, &mut to_server).await.map(drop).unwrap_or_default() };
@@ -56,8 +56,8 @@ async fn wire(node: TcpStream, port: u16, lose: Arc<AtomicBool>, lost: Arc<Atomi
         while let Ok(read) = from_server.read(&mut bytes).await {
             let said = &bytes[..read];
             let acknowledges = said.windows(10).any(|part| part == b"{\"stream\":");
-            if read == 0 || (acknowledges && lose.swap(false, Ordering::SeqCst)) {
-                lost.fetch_add(usize::from(read > 0), Ordering::SeqCst);
+            if read == 0 || (acknowledges && order.swap(false, Ordering::SeqCst)) {
+                count.fetch_add(usize::from(read > 0), Ordering::SeqCst);
                 return;
             }
             if to_node.write_all(said).await.is_err() {

@@ -45,7 +45,9 @@ async fn concurrent_duplicates() {
     let (headers, client) = (message(&sent), nats.jetstream().await);
     let puts = (0..copies).map(|_| {
         let mut map = async_nats::HeaderMap::new();
-        headers.iter().for_each(|(name, value)| map.append(name.as_str(), value.as_str()));
+        for (name, value) in &headers {
+            map.append(name.as_str(), value.as_str());
+        }
         let (client, body) = (client.clone(), sent.body.clone());
         async move { client.publish_with_headers("github.push", map, body.into()).await.unwrap().await.unwrap() }
     });

@@ -216,3 +216,22 @@ async fn drain_stops_pulling_finishes_what_runs_and_hands_the_rest_back() {
     println!("drain: N = 6, begun before: {before}");
     assert_eq!(lines, ["1", "2", "3", "4", "5", "6"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_store_cannot_take_now_is_handed_back_and_taken_later() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    // Far longer than the test: what comes again came because it was handed back.
+    nats.consumer("GITHUB", Duration::from_mins(5)).await;
+    let worker = House::new(&worker(&nats.url(), "", LINES));
+    let db = rusqlite::Connection::open(worker.path("hookonce.db")).unwrap();
+    db.execute_batch("begin immediate").unwrap();
+    nats.put("github.push", &message(&push("d-1", 1)), &push("d-1", 1).body).await;
+    nats.put("github.push", &[], b"no signature").await;
+    until("the store to be out of reach", || worker.log().contains("the store is out of reach")).await;
+    assert_eq!(nats.left("GITHUB", "hookonce").await, (2, 0), "neither is acknowledged nor given up");
+    db.execute_batch("rollback").unwrap();
+    until("the line", || worker.lines("lines") == ["1"]).await;
+    until_async("both to be answered", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
+    assert_eq!(worker.sql("select why from quarantine"), ["bad_signature"]);
+}
