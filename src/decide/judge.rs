@@ -198,13 +198,18 @@ impl Made<'_> {
                     }
                     (Same::Delivery, "delivery", parts)
                 }
-                Identity::Message => (Same::Message, "message", message::parts(self.verified.delivery())?),
+                Identity::Message => match message::parts(self.verified.delivery()) {
+                    Some(parts) => (Same::Message, "message", parts),
+                    // Who explains a delivery may not have its message; where it came from a stream, it is there.
+                    None if self.source.once.per.len() > 1 => return Ok(None),
+                    None => return Err(Refusal::MissingField("message".into())),
+                },
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
                 Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
             };
-            Ok(IdentityKey { same, key: self.key(kind, part, parts) })
+            Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
         };
-        self.source.once.per.iter().map(one).collect()
+        self.source.once.per.iter().filter_map(|identity| one(identity).transpose()).collect()
     }
 
     /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.

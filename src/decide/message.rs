@@ -6,7 +6,6 @@
 
 use super::delivery::Delivery;
 use super::key::Part;
-use super::refusal::Refusal;
 use std::sync::Arc;
 
 /// The stream's name.
@@ -22,12 +21,9 @@ pub fn headers(stream: &str, stored: i128, sequence: u64) -> [(String, Vec<u8>);
     [header(STREAM, stream.to_owned()), header(STORED, stored.to_string()), header(SEQUENCE, sequence.to_string())]
 }
 
-/// What makes two deliveries the same message.
-pub(super) fn parts<'d>(delivery: &Delivery<'d>) -> Result<Vec<Part<'d>>, Refusal> {
-    let part = |name: &'static str| {
-        let value = delivery.text(name).ok_or_else(|| Refusal::MissingField("message".into()))?;
-        Ok(Part::text(&name[1..], value))
-    };
+/// What makes two deliveries the same message; none for what came another way.
+pub(super) fn parts<'d>(delivery: &Delivery<'d>) -> Option<Vec<Part<'d>>> {
+    let part = |name: &'static str| Some(Part::text(&name[1..], delivery.text(name)?));
     [STREAM, STORED, SEQUENCE].into_iter().map(part).collect()
 }
 

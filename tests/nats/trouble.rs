@@ -95,7 +95,7 @@ async fn redelivery_after_the_duplicate_window_is_stored_twice_and_acted_on_once
     worker.quiet().await;
     assert_eq!(worker.sql("select count(*) from events"), ["1"]);
     assert_eq!(worker.lines("effects").len(), 1);
-    assert!(worker.log().contains("duplicate"), "{}", worker.log());
+    until("it to be told", || worker.log().contains("duplicate")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,7 +97,7 @@ async fn check_aside(keys: &str, verify: &str, headers: &[(String, String)], bod
     assert_eq!(worker.sql("select count(*) from keys"), ["0"]);
     let lies = worker.sql("select why from quarantine");
     assert!(lies.len() == 1 && lies[0].contains(why), "{lies:?}");
-    assert!(worker.log().contains("quarantined"), "{}", worker.log());
+    until("it to be told", || worker.log().contains("quarantined")).await;
     let listed = worker.ask("GET", "/api/quarantine").await.json();
     let message = listed["messages"][0]["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with(&format!("GITHUB:{sequence}@")), "{message}");
