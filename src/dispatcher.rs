@@ -9,9 +9,13 @@
 //! only a hint; the store is the truth.
 
 mod attempt;
+mod hints;
 mod keeper;
+mod lane;
 
-use crate::action::{Action, Boottime, Chunk, Lease, boottime};
+pub use lane::Lane;
+
+use crate::action::{Boottime, Chunk, Lease, Ready, boottime};
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};
@@ -21,39 +25,15 @@ use crate::decide::retry::Jitter;
 use crate::decide::source::{InDoubt, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Keeps, Look, Store, StoreError};
+use crate::store::{Advance, Keeps, Store, StoreError};
 use crate::telemetry::{self, Level};
+use lane::Queue;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-/// A route at work: what is done on it, and how often at once.
-pub struct Lane {
-    /// The source it belongs to.
-    pub source: Arc<Source>,
-    /// Its rules.
-    pub route: Arc<Route>,
-    /// What is done; `None`: events are only recorded.
-    action: Option<Arc<dyn Action>>,
-    permits: Arc<Semaphore>,
-    wake: Notify,
-}
-
-impl Lane {
-    /// A lane for this route.
-    pub fn new(source: Arc<Source>, route: Arc<Route>, action: Option<Arc<dyn Action>>) -> Self {
-        let permits = Arc::new(Semaphore::new(route.at_once));
-        Self { source, route, action, permits, wake: Notify::new() }
-    }
-
-    /// A lane on which this node never acts: others do.
-    pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
-        Self { source, route, action: None, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() }
-    }
-}
 
 /// Acts on events. Cheap to clone.
 #[derive(Clone)]
@@ -115,7 +95,7 @@ impl Dispatcher {
             batch,
             node,
             lanes: by_name,
-            keeps: Arc::new(Keeps { sources }),
+            keeps: Arc::new(Keeps { sources, ..Keeps::default() }),
             news: broadcast::Sender::new(NEWS_MAX),
             output: broadcast::Sender::new(NEWS_MAX),
             running: Mutex::default(),
@@ -127,7 +107,12 @@ impl Dispatcher {
     /// Starts looking for work.
     pub fn run(&self) {
         for lane in self.lanes() {
-            self.0.tasks.spawn(self.clone().walk(lane.clone()));
+            for queue in 0..lane.queues() {
+                self.0.tasks.spawn(self.clone().walk(lane.clone(), queue));
+            }
+        }
+        if let Some(hints) = self.0.store.hints() {
+            self.0.tasks.spawn(self.clone().listen(hints));
         }
         self.0.tasks.spawn(self.clone().keep());
         self.0.tasks.spawn(self.clone().sweep());
@@ -162,12 +147,10 @@ impl Dispatcher {
         self.0.output.subscribe()
     }
 
-    /// A free place on this lane, if there is one and the node goes on.
-    pub fn permit(&self, lane: &Lane) -> Option<OwnedSemaphorePermit> {
-        if self.0.stopping.is_cancelled() {
-            return None;
-        }
-        lane.permits.clone().try_acquire_owned().ok()
+    /// A free place on this lane for an attempt at this receiver, if there is one, the receiver is not left alone, and
+    /// the node goes on.
+    pub fn permit(&self, lane: &Lane, part: u16) -> Option<OwnedSemaphorePermit> {
+        if self.0.stopping.is_cancelled() { None } else { lane.permit(part) }
     }
 
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, with this
@@ -240,16 +223,16 @@ impl Dispatcher {
     /// Somebody may have work to do: this event's lane, or whoever gets the slot it leaves.
     pub fn wake(&self, event: &Event) {
         if event.group.is_some() && !event.wants_slot() {
-            self.lanes().for_each(|lane| lane.wake.notify_one());
+            self.lanes().for_each(|lane| lane.wake_all());
         } else if let (State::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route)) {
-            lane.wake.notify_one();
+            lane.queue_of(event.part).wake.notify_one();
         }
     }
 
     /// Waits for an event to end, at most so long; brings it as it stands then.
     pub async fn ended(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
-        let mut news = self.news();
+        let (mut news, mut hints) = (self.news(), self.0.store.hints());
         loop {
             let event = self.0.store.get(id).await?;
             if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
@@ -259,24 +242,34 @@ impl Dispatcher {
             let heard = async {
                 while let Ok(event) = news.recv().await {
                     if event.id == id && event.state.ended().is_some() {
-                        return;
+                        return Some(event);
                     }
                 }
+                None
             };
-            // Another node may be the one that ends it: that is no news here.
+            // Another node may be the one that ends it: that is no news here, at most a hint.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
-            tokio::time::timeout_at(until.min(look), heard).await.unwrap_or_default();
+            tokio::select! {
+                event = heard => {
+                    if event.is_some() {
+                        return Ok(event);
+                    }
+                }
+                () = hints::may_be_over(&mut hints, id) => {}
+                () = tokio::time::sleep_until(until.min(look)) => {}
+            }
         }
     }
 
-    /// One lane's loop: start what is due while there are permits.
-    async fn walk(self, lane: Arc<Lane>) {
-        while let Some(permit) = self.0.stopping.run_until_cancelled(lane.permits.clone().acquire_owned()).await {
+    /// One queue's loop: start what is due while there are permits.
+    async fn walk(self, lane: Arc<Lane>, queue: usize) {
+        let queue = lane.queue(queue);
+        while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
             let Ok(permit) = permit else { return };
-            let next = self.start_due(&lane, permit).await;
+            let next = self.start_due(&lane, queue, permit).await;
             let rest = async {
                 tokio::select! {
-                    () = lane.wake.notified() => {}
+                    () = queue.wake.notified() => {}
                     () = tokio::time::sleep(next) => {}
                 }
             };
@@ -286,11 +279,10 @@ impl Dispatcher {
         }
     }
 
-    /// Starts what is due on a lane, as far as permits go; says how long to rest.
-    async fn start_due(&self, lane: &Lane, first: OwnedSemaphorePermit) -> Duration {
-        let look = Look::Route(lane.source.name.clone(), lane.route.name.clone());
-        let limit = 1 + lane.permits.available_permits();
-        let due = match self.0.store.due(look, limit).await {
+    /// Starts what is due in a queue, as far as permits and its receiver's state go; says how long to rest.
+    async fn start_due(&self, lane: &Lane, queue: &Queue, first: OwnedSemaphorePermit) -> Duration {
+        let limit = 1 + queue.permits.available_permits();
+        let due = match self.0.store.due(lane.look(queue), limit).await {
             Ok(due) => due,
             Err(error) => return rest(&error),
         };
@@ -309,7 +301,14 @@ impl Dispatcher {
                     Err(error) => return rest(&error),
                 }
             }
-            let Some(permit) = permit.take().or_else(|| self.permit(lane)) else { return Duration::ZERO };
+            let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
+                return Duration::ZERO;
+            };
+            // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
+            // spent on it.
+            if let Ready::In(rest) = lane.ready(event.part) {
+                return rest;
+            }
             self.0.tasks.spawn(self.clone().start(event, lane.route.lease, permit));
         }
         if full { Duration::ZERO } else { self.until(due.next) }

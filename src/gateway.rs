@@ -4,16 +4,17 @@ use crate::action::boottime;
 use crate::decide::answer::{self, Reply};
 use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::{Event, How, State};
+use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge};
 use crate::decide::limits;
+use crate::decide::problem;
 use crate::decide::refusal::Refusal;
-use crate::decide::source::{InDoubt, Makes, Respond, Source};
+use crate::decide::source::{InDoubt, Makes, Respond, Source, Speaks};
 use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Note, Sighting, Store, StoreError};
+use crate::store::{Advance, Note, Recalled, Sighting, Store, StoreError};
 use crate::telemetry::{self, Level};
 use std::sync::Arc;
 
@@ -48,7 +49,10 @@ impl Gateway {
     pub async fn take(&self, source: &Source, delivery: &Delivery<'_>) -> (Reply, Vec<EventId>) {
         let reply = match judge(source, delivery, &mut new_id) {
             Verdict::Refused(refusal) => {
-                let reply = answer::refused(&refusal);
+                let reply = match source.speaks {
+                    Speaks::Webhook => answer::refused(&refusal),
+                    Speaks::Api => problem::refused(&refusal),
+                };
                 let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
                 let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
                 details.retain(|(_, value)| !value.is_empty());
@@ -80,8 +84,11 @@ impl Gateway {
 
     async fn claim_one(&self, source: &Source, new: New) -> Came {
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
-            return (None, answer::unavailable());
+            return (None, unavailable(source));
         };
+        if let Some(came) = self.recall(source, &new).await {
+            return came;
+        }
         let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
             match self.claim(lane, &new).await {
@@ -96,14 +103,17 @@ impl Gateway {
                         self.see(&event, &same, &new, now).await;
                     }
                     first_look = false;
+                    if claim::reused(source, &event, &new) {
+                        return (Some(event.id), problem::reused(&event));
+                    }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
                     match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
-                        Repeat::Hears => return self.answer_repeat(source, &event, &same).await,
+                        Repeat::Hears => return self.answer_repeat(source, &event, &same, now).await,
                         Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
                             Ok(Some(event)) => return self.answer_new(source, &event).await,
                             Ok(None) => {}
-                            Err(error) => return unavailable(&error),
+                            Err(error) => return failed(source, &error),
                         },
                     }
                 }
@@ -113,17 +123,32 @@ impl Gateway {
                     return (None, answer::imported());
                 }
                 Ok(Claim::Again) => {}
-                Err(error) => return unavailable(&error),
+                Err(error) => return failed(source, &error),
             }
         }
-        (None, answer::unavailable())
+        (None, unavailable(source))
+    }
+
+    /// Answers a repeat with what is kept of the first, where that is all there is to it.
+    async fn recall(&self, source: &Source, new: &New) -> Option<Came> {
+        if source.respond == Respond::Accepted {
+            return None;
+        }
+        let Recalled { event, same, receipt, now } = self.store.recall(new).await.ok()??;
+        self.see(&event, &same, new, now).await;
+        let reply = if claim::reused(source, &event, new) {
+            problem::reused(&event)
+        } else {
+            answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now)
+        };
+        Some((Some(event.id), reply))
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
         let mut new = new.clone();
         let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt == InDoubt::Retry;
-        let permit = if at_once { self.dispatcher.permit(lane) } else { None };
+        let permit = if at_once { self.dispatcher.permit(lane, new.event.part) } else { None };
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
@@ -147,13 +172,17 @@ impl Gateway {
     async fn see(&self, event: &Event, same: &Same, new: &New, now: Timestamp) {
         let delivery_id = new.event.delivery_id.clone();
         let age = format!("{:.1}s", now.since(event.received_at).as_secs_f64());
-        let details = [
-            ("event", &*event.id.short()),
+        let short = event.id.short();
+        let mut details = vec![
+            ("event", &*short),
             ("delivery", id_of(new)),
             ("same", same.word()),
             ("of", event.state.word()),
             ("age", &age),
         ];
+        if *same == Same::Delivery && event.body_digest != new.event.body_digest {
+            details.push(("body", "another"));
+        }
         telemetry::say(Level::Info, "duplicate", &details);
         let note = Note { event: event.id, sighting: Sighting { at: now, delivery_id, same: same.clone() } };
         // Not durable, and not worth an error to the sender.
@@ -165,27 +194,23 @@ impl Gateway {
             Respond::Accepted => answer::accepted(event.id),
             Respond::WhenDone { within } => match self.wait(event, within).await {
                 Ok((event, receipt)) => answer::ended(&event, receipt.as_ref()),
-                Err(error) => return unavailable(&error),
+                Err(error) => return failed(source, &error),
             },
         };
         (Some(event.id), reply)
     }
 
-    async fn answer_repeat(&self, source: &Source, event: &Event, same: &Same) -> Came {
+    async fn answer_repeat(&self, source: &Source, event: &Event, same: &Same, now: Timestamp) -> Came {
         let reply = match source.respond {
             Respond::Accepted => answer::duplicate(event, same),
             Respond::WhenDone { within } => {
-                let joins = event.state.ended().is_none();
+                let came = match event.state.ended() {
+                    Some(_) => answer::Came::After,
+                    None => answer::Came::Meanwhile,
+                };
                 match self.wait(event, within).await {
-                    Ok((event, Some(receipt))) if matches!(event.state, State::Done { how: How::Acted, .. }) => {
-                        answer::replayed(&event, &receipt)
-                    }
-                    Ok((event, receipt)) if joins && matches!(event.state, State::Dead { .. }) => {
-                        answer::ended(&event, receipt.as_ref())
-                    }
-                    Ok((event, _)) if event.state.ended().is_none() => answer::outstanding(&event, same),
-                    Ok((event, _)) => answer::duplicate(&event, same),
-                    Err(error) => return unavailable(&error),
+                    Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
+                    Err(error) => return failed(source, &error),
                 }
             }
         };
@@ -193,11 +218,7 @@ impl Gateway {
     }
 
     /// Waits for an event to end; brings it as it stands, and its receipt if it did.
-    async fn wait(
-        &self,
-        event: &Event,
-        within: Duration,
-    ) -> Result<(Event, Option<crate::decide::event::Receipt>), StoreError> {
+    async fn wait(&self, event: &Event, within: Duration) -> Result<(Event, Option<Receipt>), StoreError> {
         let stands = match event.state.ended() {
             Some(_) => event.clone(),
             None => self.dispatcher.ended(event.id, within).await?.unwrap_or_else(|| event.clone()),
@@ -210,9 +231,16 @@ impl Gateway {
     }
 }
 
-fn unavailable(error: &StoreError) -> Came {
+fn failed(source: &Source, error: &StoreError) -> Came {
     telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
-    (None, answer::unavailable())
+    (None, unavailable(source))
+}
+
+fn unavailable(source: &Source) -> Reply {
+    match source.speaks {
+        Speaks::Webhook => answer::unavailable(),
+        Speaks::Api => problem::unavailable(),
+    }
 }
 
 fn new_id() -> EventId {

@@ -21,12 +21,31 @@
 //! | waiting, running, done, dead | the four states |
 //! | keep, forget | how long keys are remembered; removing them |
 //!
-//! The direction: `decide` knows nobody; `store` and `action` know `decide`; `gateway` and `dispatcher` know these; the
-//! edges (`http`, `nats`, `cli`, `config`) know all.
+//! The direction: `decide` knows nobody; `store` and `action` know `decide`; `gateway`, `dispatcher` and `layer` know
+//! these; the edges (`http`, `nats`, `cli`, `config`) know all.
 //!
 //! ```text
 //! bytes ─▶ Delivery ─judge─▶ Verdict ─claim─▶ Claim ─act─▶ Outcome ─after─▶ State ─advance─▶ answer
 //! ```
+//!
+//! As a library it is a layer for your own service ([`Once`]), or does each job once ([`Once::run`]):
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use axum::{Router, routing::post};
+//! use hookonce::{Once, days, header};
+//!
+//! async fn ingest(body: String) -> String {
+//!     format!("{} bytes are in\n", body.len())
+//! }
+//!
+//! let once = Once::new(hookonce::store::open("memory:").await?).per(header("idempotency-key")).keep(days(1));
+//! let app: Router = Router::new().route("/ingest", post(ingest)).layer(once);
+//! # drop(app); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! ```
+//!
+//! `hookonce = { version = "0.1", default-features = false, features = ["layer", "sqlite"] }` brings that and nothing else:
+//! no command line, no server.
 
 #[cfg(feature = "node")]
 pub mod action;
@@ -41,11 +60,18 @@ pub mod dispatcher;
 pub mod gateway;
 #[cfg(feature = "node")]
 pub mod http;
+#[cfg(feature = "layer")]
+pub mod layer;
+#[cfg(feature = "store")]
+pub mod lease;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(feature = "node")]
 pub mod node;
-#[cfg(feature = "node")]
+#[cfg(feature = "store")]
 pub mod store;
-#[cfg(feature = "node")]
+#[cfg(feature = "store")]
 pub mod telemetry;
+
+#[cfg(feature = "layer")]
+pub use layer::{Once, body, days, fields, header, hours, json, minutes, query, seconds};

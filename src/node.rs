@@ -2,6 +2,7 @@
 
 #[cfg(feature = "nats")]
 use crate::action::nats::Servers;
+use crate::action::resolve::Resolver;
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::Config;
 use crate::decide::answer;
@@ -92,6 +93,7 @@ impl Node {
         let environment = Environment {
             variables: Variables::own(&config.secret_env_names),
             guard,
+            resolver: Resolver::default(),
             #[cfg(feature = "nats")]
             servers: Servers::default(),
         };
@@ -260,7 +262,7 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
     let store = loop {
-        match store::open::open(&config.store, Use::Node(config.migrate)).await {
+        match store::open::open_for(&config.store, Use::Node(config.migrate)).await {
             Ok(store) => break store,
             Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
             Err(CannotOpen::Yet(why)) => {

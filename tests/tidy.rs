@@ -9,10 +9,12 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("decide", &["decide"]),
     ("telemetry", &["decide", "telemetry"]),
     ("store", &["decide", "store", "telemetry"]),
-    ("action", &["decide", "action", "telemetry"]),
+    ("lease", &["decide", "lease"]),
+    ("layer", &["decide", "store", "telemetry", "lease", "layer"]),
+    ("action", &["decide", "lease", "action", "telemetry"]),
     ("dispatcher", &["decide", "store", "action", "telemetry", "dispatcher"]),
     ("gateway", &["decide", "store", "action", "telemetry", "dispatcher", "gateway"]),
-    ("config", &["decide", "action", "config"]),
+    ("config", &["decide", "action", "telemetry", "config"]),
     ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http"]),
     ("nats", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats"]),
     ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats", "node"]),
@@ -127,6 +129,31 @@ fn every_dependency_has_its_reason() {
     for line in dependencies.lines().filter(|line| line.contains(" = ")) {
         assert!(line.contains('#'), "why is this there? {line}");
     }
+}
+
+/// What somebody who only wants the layer does not want to build: a command line, a server, a client.
+const NOT_IN_A_LAYER: [&str; 9] = ["axum", "clap", "h2", "hyper", "hyper-util", "reqwest", "rustls", "toml", "tower"];
+
+#[test]
+fn the_layer_brings_no_command_line_no_server_and_no_client() {
+    let root = root();
+    let tree = |features: &str| {
+        let args = ["tree", "--locked", "--offline", "-e", "normal", "--prefix", "none", "--no-default-features"];
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        let output = cargo.current_dir(&root).args(args).args(["-F", features]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for features in ["layer", "layer,sqlite"] {
+        let names = tree(features);
+        assert!(names.iter().any(|name| name == "tower-service"), "the test looks at nothing: {names:?}");
+        let strange: Vec<_> = names.iter().filter(|name| NOT_IN_A_LAYER.contains(&name.as_str())).collect();
+        assert!(strange.is_empty(), "{features} brings {strange:?}");
+    }
+    assert!(tree("node").iter().any(|name| name == "axum"));
+    let alone = tree("");
+    assert!(!alone.iter().any(|name| name == "tokio"), "decide alone brings {alone:?}");
 }
 
 /// The fenced blocks of this language in a document.

@@ -15,7 +15,7 @@ pub const BODY_BYTES: usize = 10_361;
 const DIGITS: usize = 9;
 const VERSION: &[u8] = b"675688875";
 /// How far back a repeat reaches, in distinct deliveries.
-const REACH: u64 = 1_000;
+pub const REACH: u64 = 1_000;
 
 /// All there is to send.
 pub struct Deck {
@@ -39,16 +39,20 @@ pub struct Repeats {
     pub percent: u64,
     /// One in this many is new; 0: all are.
     one_in: u64,
+    /// All are of so many that were sent before; 0: they are not.
+    known: u64,
 }
 
 impl Repeats {
-    pub const NONE: Self = Self { percent: 0, one_in: 0 };
-    pub const HALF: Self = Self { percent: 50, one_in: 2 };
-    pub const MOST: Self = Self { percent: 95, one_in: 20 };
+    pub const NONE: Self = Self { percent: 0, one_in: 0, known: 0 };
+    pub const HALF: Self = Self { percent: 50, one_in: 2, known: 0 };
+    pub const MOST: Self = Self { percent: 95, one_in: 20, known: 0 };
+    pub const ALL: Self = Self { percent: 100, one_in: 0, known: REACH };
 
     /// Which distinct delivery is sent as the `turn`th.
     pub fn number(self, turn: u64) -> u64 {
         match self.one_in {
+            0 if self.known > 0 => mix(turn) % self.known,
             0 => turn,
             one_in if turn.is_multiple_of(one_in) => turn / one_in,
             one_in => {
@@ -60,6 +64,9 @@ impl Repeats {
 
     /// How many distinct ones are among the first `turns`.
     pub fn distinct(self, turns: u64) -> u64 {
+        if self.known > 0 {
+            return 0;
+        }
         turns.div_ceil(self.one_in.max(1))
     }
 }

@@ -65,6 +65,13 @@ impl Figures {
             println!("  group commit against a commit per claim: {}", self.ratio(Kind::Whole, Kind::PerRow));
             println!("  log off against log on: {}", self.ratio(Kind::Silent, Kind::Whole));
         }
+        for kind in [Kind::AgainMemory, Kind::Again] {
+            let both = self.of(kind).iter().zip(self.of(Kind::Ignored));
+            let ratio = spread(both.map(|(one, other)| one.cpu / other.cpu).collect(), 2);
+            if !ratio.is_empty() {
+                println!("  CPU of {} against filtered out: {ratio}", kind.words());
+            }
+        }
         println!();
     }
 }

@@ -89,6 +89,9 @@ async fn measure(plan: &Plan, dir: &Path) {
     );
     let each = (RATE_MAX * lasts.as_secs_f64()) as usize;
     let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
+    if only.is_some_and(|only| Kind::ANSWERS.contains(&only)) {
+        return again(plan, &deck, dir).await;
+    }
     if let Some(only) = only {
         interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await.print();
         return;
@@ -102,6 +105,7 @@ async fn measure(plan: &Plan, dir: &Path) {
         let figures = interleave(plan, &deck, repeats, kinds, &dir.join(repeats.percent.to_string())).await;
         figures.print();
     }
+    again(plan, &deck, &dir.join("again")).await;
     let figures = limits(plan, dir);
     println!("SQLite alone, a row, two keys and a body, 64 to a commit, synced: {figures} claims/s\n");
     for kind in [Kind::Memory, Kind::Whole] {
@@ -135,6 +139,30 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
     drop(servers);
     std::fs::remove_dir_all(dir).ok();
     figures
+}
+
+/// A repeat that is answered from its receipt, beside a delivery that is filtered out: what it costs more.
+async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) {
+    let receiver = Server::start(Kind::Bare, &dir.join("receiver"));
+    let start = |kind: Kind| Server::start_before(kind, &dir.join(format!("{kind:?}")), Some(&receiver));
+    let servers = Kind::ANSWERS.map(start);
+    for server in &servers {
+        let came = load::storm(deck, server.address, 0, deck::REACH, 1).await;
+        assert_eq!((came.fine, came.other), (deck::REACH, 0), "{:?}: all are answered when done", server.kind);
+    }
+    let mut figures = Figures::default();
+    for _ in 0..plan.rounds {
+        for server in &servers {
+            let round =
+                Round { to: server.address, repeats: Repeats::ALL, from: 0, room: deck::REACH, lasts: plan.lasts };
+            let before = server.cpu();
+            let came = load::run(deck, round).await;
+            assert_eq!((came.accepted, came.other), (0, 0), "{:?}: all are repeats", server.kind);
+            figures.add(server.kind, Sample::of(&came, server.cpu().saturating_sub(before), server.memory()));
+        }
+    }
+    println!("repeats answered from their receipts");
+    figures.print();
 }
 
 fn limits(plan: &Plan, dir: &Path) -> String {

@@ -41,14 +41,23 @@ pub enum Kind {
     Silent,
     /// On SQLite, with a commit for each claim.
     PerRow,
+    /// The filter lets nothing through.
+    Ignored,
+    /// On `memory:`, and the sender waits for a receiver's answer.
+    AgainMemory,
+    /// The same on SQLite.
+    Again,
 }
 
 impl Kind {
     pub const ALL: [Self; 6] = [Self::Bare, Self::Memory, Self::NoBody, Self::Whole, Self::Silent, Self::PerRow];
 
+    /// What a repeat costs that is answered from its receipt, beside what costs least.
+    pub const ANSWERS: [Self; 3] = [Self::Ignored, Self::AgainMemory, Self::Again];
+
     /// By its name in this file.
     pub fn named(name: &str) -> Self {
-        *Self::ALL.iter().find(|known| format!("{known:?}") == name).expect("a kind of server")
+        *Self::ALL.iter().chain(&Self::ANSWERS).find(|known| format!("{known:?}") == name).expect("a kind of server")
     }
 
     pub fn words(self) -> &'static str {
@@ -59,12 +68,20 @@ impl Kind {
             Self::Whole => "gateway, SQLite, body stored",
             Self::Silent => "the same, log off",
             Self::PerRow => "the same, a commit per claim",
+            Self::Ignored => "filtered out",
+            Self::AgainMemory => "answered again, memory",
+            Self::Again => "answered again, SQLite",
         }
     }
 
     fn config(self) -> String {
-        let store = if self == Self::Memory { "memory:" } else { "sqlite:hookonce.db" };
+        let store = if matches!(self, Self::Memory | Self::AgainMemory) { "memory:" } else { "sqlite:hookonce.db" };
         let keep_body = if matches!(self, Self::Memory | Self::NoBody) { "0s" } else { "7d" };
+        let tag = if self == Self::Ignored { "another" } else { "latest" };
+        let (respond, does) = match self {
+            Self::AgainMemory | Self::Again => ("done", "forward = { url = { env = \"RECEIVER\" } }"),
+            _ => ("accepted", ""),
+        };
         format!(
             r#"
 listen = "127.0.0.1:0"
@@ -74,7 +91,8 @@ listen = "127.0.0.1:0"
 [source.ghcr]
 path   = "/version/1"
 verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
-when   = 'tag == "latest"'
+when   = 'tag == "{tag}"'
+respond = "{respond}"
 [source.ghcr.fields]
 package    = "body.registry_package.name"
 tag        = "body.registry_package.package_version.container_metadata.tag.name"
@@ -86,6 +104,7 @@ per       = ["delivery", "body"]
 keep_body = "{keep_body}"
 [[source.ghcr.route]]
 name = "recorded"
+{does}
 "#
         )
     }
@@ -102,11 +121,19 @@ pub struct Server {
 impl Server {
     /// Starts one in this folder, and waits until it listens.
     pub fn start(kind: Kind, dir: &Path) -> Self {
+        Self::start_before(kind, dir, None)
+    }
+
+    /// The same, with this receiver behind it.
+    pub fn start_before(kind: Kind, dir: &Path, receiver: Option<&Self>) -> Self {
         std::fs::create_dir_all(dir).expect("a folder");
         std::fs::write(dir.join("hookonce.toml"), kind.config()).expect("a config");
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new(program);
         command.args(["--server", &format!("{kind:?}")]).current_dir(dir).env("SECRET", SECRET);
+        if let Some(receiver) = receiver {
+            command.env("RECEIVER", format!("http://{}/", receiver.address));
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut said = BufReader::new(child.stdout.take().expect("its output is ours"));
         let address = line(&mut said).parse().expect("it says where it listens");
@@ -185,7 +212,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<Arc<dyn Store>>) {
             (listen(move |request| bare(request, flight.clone())).await, None)
         }
         Kind::PerRow => per_row(&config).await,
-        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent => {
+        Kind::Memory | Kind::NoBody | Kind::Whole | Kind::Silent | Kind::Ignored | Kind::AgainMemory | Kind::Again => {
             let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
             let (address, store) = (node.ingest.expect("a whole node receives"), node.store.clone());
             std::mem::forget(node); // it ends with the process

@@ -3,7 +3,7 @@
 
 use super::guarded::{self, End};
 use super::plan::{Block, CommandLine};
-use super::{Acting, Action, Attempt, Environment, spoken, step};
+use super::{Acting, Action, Attempt, Environment, spoken, step, trace};
 use crate::decide::event::Outcome;
 use tokio::time::Instant;
 
@@ -44,9 +44,10 @@ impl Run {
     /// A step runs only if the one before succeeded.
     async fn block(&self, number: usize, block: &Block, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
+        let trace = trace::context(&attempt);
         for (i, line) in block.steps.iter().enumerate() {
             let place = Place { block: number, step: i + 1, line };
-            let step = match step::prepare(block, line, attempt.event, &self.environment.variables) {
+            let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {
                 Ok(step) => step,
                 Err(unfit) => return rejected(place.says(&format!("cannot be started, {unfit}"))),
             };

@@ -14,8 +14,8 @@
 //!
 //! No tokio: three threads that each wait for one thing, and one that listens to them.
 
-use super::lease::{Boottime, LOOK, boottime};
 use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
+use crate::lease::{Boottime, LOOK, boottime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};

@@ -1,10 +1,10 @@
 //! The node's end of the lifeline: one step of a command, started through its guard and watched until it ended.
 
-use super::lease::{Call, Lease, Over, Term};
 use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
 use super::output::Output;
 use super::step::Step;
 use crate::decide::time::Duration;
+use crate::lease::{Call, Lease, Over, Term};
 use futures_util::future::{Either, select};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;

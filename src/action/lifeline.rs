@@ -11,8 +11,8 @@
 //!
 //! That the socket closes is a word, too: each knows by it that the other is gone.
 
-use super::lease::Boottime;
 use crate::decide::time::Duration;
+use crate::lease::Boottime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
-//!                                 http.rs      one request
+//!                                 http.rs      one request ─▶ target.rs where to ─▶ resolve.rs at which address
 //!                                 nats.rs      one message
 //! ```
 //!
@@ -13,23 +13,27 @@ mod command;
 pub mod guard;
 mod guarded;
 mod http;
-mod lease;
 mod lifeline;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod output;
 pub mod plan;
+pub mod resolve;
 mod step;
+pub mod target;
+mod trace;
 
+pub use crate::decide::breaker::Ready;
+pub use crate::lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
 pub use guarded::GuardProgram;
-pub use lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
 pub use output::{Chunk, Output};
 pub use step::Variables;
 
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Event, Outcome};
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, Timestamp};
 use plan::ActionPlan;
+use resolve::Resolver;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -44,6 +48,16 @@ pub type Acting<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub trait Action: Send + Sync {
     /// Does it once. Not a `Result`: an unknown is an answer. When the future is dropped, what it does is ended.
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a>;
+
+    /// Whether an attempt at this of its receivers may begin. Whoever asks begins one, if it may.
+    fn ready(&self, _part: u16) -> Ready {
+        Ready::Now
+    }
+
+    /// How many attempts at this of its receivers may be under way at once, if it says so.
+    fn at_once(&self, _part: u16) -> Option<usize> {
+        None
+    }
 }
 
 /// One try of an action.
@@ -59,6 +73,8 @@ pub struct Attempt<'a> {
     pub blocks: &'a BlocksDone,
     /// Where a command's output goes.
     pub output: &'a Output,
+    /// When it began, by the store's clock.
+    pub at: Timestamp,
 }
 
 /// The blocks that have succeeded, for a dispatcher that writes each of them down while the next one runs.
@@ -98,6 +114,8 @@ pub struct Environment {
     pub variables: Variables,
     /// What is started as their guard.
     pub guard: GuardProgram,
+    /// Who finds the addresses of receivers that a field names.
+    pub resolver: Resolver,
     /// Connections to NATS, one for each server.
     #[cfg(feature = "nats")]
     pub servers: nats::Servers,
@@ -119,7 +137,7 @@ impl std::error::Error for CannotAct {}
 pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Action>, CannotAct> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
-        ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers)?)),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers, &environment.resolver)?)),
         #[cfg(feature = "nats")]
         ActionPlan::Publish(publish) => Ok(Arc::new(nats::Publisher::new(*publish, &environment.servers)?)),
         #[cfg(not(feature = "nats"))]

@@ -2,8 +2,10 @@
 
 pub mod nats;
 
+use super::resolve::Range;
 use crate::decide::field::{Fields, Value};
 use crate::decide::time::Duration;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +26,7 @@ impl ActionPlan {
     pub fn fields(&self) -> Vec<Arc<str>> {
         let blocks = match self {
             Self::Run(blocks) => blocks,
-            Self::Forward(_) => return Vec::new(),
+            Self::Forward(receivers) => return receivers.iter().flat_map(Receiver::fields).collect(),
             Self::Publish(publish) => return publish.fields(),
         };
         let dirs = blocks.iter().filter_map(|block| match &block.dir {
@@ -35,11 +37,18 @@ impl ActionPlan {
             CommandLine::Argv(words) => words.as_slice(),
             CommandLine::Shell { .. } => &[],
         });
-        let fields = dirs.chain(arguments).flat_map(|template| &template.0).filter_map(|piece| match piece {
-            Piece::Field(name) => Some(name.clone()),
-            Piece::Text(_) => None,
-        });
-        fields.collect()
+        dirs.chain(arguments).flat_map(Template::fields).cloned().collect()
+    }
+
+    /// The headers of the sender that it passes on, each once.
+    pub fn passes(&self) -> Vec<String> {
+        let receivers = match self {
+            Self::Run(_) => return Vec::new(),
+            Self::Forward(receivers) => receivers,
+            Self::Publish(publish) => return publish.carries.clone(),
+        };
+        let all: BTreeSet<_> = receivers.iter().flat_map(|receiver| &receiver.pass).cloned().collect();
+        all.into_iter().collect()
     }
 }
 
@@ -92,17 +101,99 @@ pub enum EnvEntry {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Receiver {
     /// Where to send. May hold a secret: people see `shown`.
-    pub url: String,
+    pub url: Template,
     /// The receiver as it may be shown and logged.
     pub shown: String,
     /// How long it may take.
     pub timeout: Duration,
+    /// Headers of the sender that it is passed, in lower case.
+    pub pass: Vec<String>,
+    /// Headers that are set for it, in lower case.
+    pub set: Vec<(String, HeaderText)>,
+    /// What is sent is signed with this (Standard Webhooks).
+    pub sign: Option<SigningKey>,
+    /// Which closed addresses a URL with a field in it may lead to.
+    pub allow: Vec<Range>,
+    /// How HTTP/2 is come to.
+    pub http2: Http2,
+    /// Attempts at once on one node; `None`: as many as the route says.
+    pub at_once: Option<usize>,
+    /// Headers of its answer that are kept beside the usual ones, in lower case.
+    pub receipt_headers: Vec<String>,
+}
+
+impl Receiver {
+    /// A receiver at this URL, and nothing special about it.
+    pub fn new(url: Template, timeout: Duration) -> Self {
+        let shown = url.to_string();
+        let (pass, set, allow, receipt_headers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (sign, http2, at_once) = (None, Http2::Negotiated, None);
+        Self { url, shown, timeout, pass, set, sign, allow, http2, at_once, receipt_headers }
+    }
+}
+
+impl Receiver {
+    /// The fields it needs.
+    fn fields(&self) -> Vec<Arc<str>> {
+        let headers = self.set.iter().filter_map(|(_, text)| match text {
+            HeaderText::Template(template) => Some(template),
+            HeaderText::Secret(_) => None,
+        });
+        [&self.url].into_iter().chain(headers).flat_map(Template::fields).cloned().collect()
+    }
 }
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("url", &self.shown).field("timeout", &self.timeout).finish()
+        f.debug_struct("Receiver").field("url", &self.shown).field("timeout", &self.timeout).finish_non_exhaustive()
     }
+}
+
+/// The value of a header that is set for a receiver.
+#[derive(Clone, PartialEq, Eq)]
+pub enum HeaderText {
+    /// With fields in it.
+    Template(Template),
+    /// As it stands, and never shown.
+    Secret(String),
+}
+
+impl HeaderText {
+    /// With the values of an event's fields.
+    pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
+        match self {
+            Self::Template(template) => template.fill(fields),
+            Self::Secret(text) => Ok(text.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Template(template) => write!(f, "{:?}", template.to_string()),
+            Self::Secret(_) => f.write_str("•••"),
+        }
+    }
+}
+
+/// The secret that what is sent to a receiver is signed with. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningKey(pub Vec<u8>);
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey(•••)")
+    }
+}
+
+/// How HTTP/2 is come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Http2 {
+    /// Over TLS both sides agree on it; else HTTP/1.1 is spoken.
+    Negotiated,
+    /// Nothing else is spoken: the receiver is known to understand it.
+    Prior,
 }
 
 /// Text with fields in it.
@@ -125,6 +216,8 @@ pub enum Unfilled {
     Missing(Arc<str>),
     /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
     NotASegment(Arc<str>),
+    /// The field's value cannot stand where it does in a URL.
+    NotInUrl(Arc<str>),
     /// The field's value is not one token of a subject: it is empty, or has a space, a `.` or a wildcard in it.
     NotAToken(Arc<str>),
 }
@@ -134,6 +227,7 @@ impl fmt::Display for Unfilled {
         match self {
             Self::Missing(name) => write!(f, "the field `{name}` is missing"),
             Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
+            Self::NotInUrl(name) => write!(f, "the field `{name}` cannot stand where it does in the URL"),
             Self::NotAToken(name) => write!(
                 f,
                 "the field `{name}` is not one token of a subject: it is empty, or has a space, a dot or a wildcard in it"
@@ -143,6 +237,11 @@ impl fmt::Display for Unfilled {
 }
 
 impl Template {
+    /// The fields in it.
+    pub fn fields(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().filter_map(Piece::field)
+    }
+
     /// With the values of an event's fields.
     pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
         self.0.iter().map(|piece| piece.text(fields)).collect()
@@ -172,7 +271,15 @@ impl From<&str> for Template {
 }
 
 impl Piece {
-    fn text(&self, fields: &Fields) -> Result<String, Unfilled> {
+    /// The field it stands for.
+    pub(super) fn field(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Field(name) => Some(name),
+            Self::Text(_) => None,
+        }
+    }
+
+    pub(super) fn text(&self, fields: &Fields) -> Result<String, Unfilled> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Field(name) => match fields.get(name) {

@@ -5,6 +5,7 @@
 //! shell, a name of a variable, an option, or more than one segment of a path.
 
 use super::plan::{Block, CommandLine, Dir, EnvEntry, Piece, Template, Unfilled};
+use super::trace::Context;
 use crate::decide::event::Event;
 use crate::decide::field::{Fields, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,14 +75,20 @@ impl fmt::Display for Unfit {
 }
 
 /// The step of this block, for this event.
-pub(super) fn prepare(block: &Block, line: &CommandLine, event: &Event, own: &Variables) -> Result<Step, Unfit> {
+pub(super) fn prepare(
+    block: &Block,
+    line: &CommandLine,
+    event: &Event,
+    own: &Variables,
+    trace: &Context,
+) -> Result<Step, Unfit> {
     let step = Step {
         argv: match line {
             CommandLine::Shell { shell, text } => shell.iter().chain([text]).cloned().collect(),
             CommandLine::Argv(argv) => arguments(argv, &event.fields)?,
         },
         dir: folder(&block.dir, &event.fields)?,
-        env: environment(&block.env, event, own),
+        env: environment(&block.env, event, own, trace),
     };
     match step.env.iter().find(|(_, value)| value.contains('\0')) {
         Some((name, _)) => Err(Unfit::Nul(name.clone())),
@@ -113,8 +120,10 @@ fn folder(dir: &Dir, fields: &Fields) -> Result<String, Unfit> {
     dir.into_os_string().into_string().map_err(|_| Unfit::Folder)
 }
 
-fn environment(entries: &[EnvEntry], event: &Event, own: &Variables) -> BTreeMap<String, String> {
+fn environment(entries: &[EnvEntry], event: &Event, own: &Variables, trace: &Context) -> BTreeMap<String, String> {
     let mut env: BTreeMap<_, _> = own.usual().map(|(name, value)| (name.clone(), value.clone())).collect();
+    env.insert("TRACEPARENT".into(), trace.parent.clone());
+    env.extend(trace.state.clone().map(|state| ("TRACESTATE".into(), state)));
     for entry in entries {
         match entry {
             EnvEntry::Pass(name) => env.extend(own.0.get(name).map(|value| (name.clone(), value.clone()))),

@@ -4,12 +4,14 @@ mod json;
 pub mod live;
 
 use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, EnvEntry};
+use crate::action::plan::{ActionPlan, Block, EnvEntry, Http2, Receiver};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, size_text};
 use crate::decide::field::FieldIx;
 use crate::decide::recipe;
-use crate::decide::source::{Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source};
+use crate::decide::source::{
+    Change, Group, Identity, InDoubt, Keep, Makes, Redelivery, Respond, Route, Source, Speaks,
+};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
@@ -144,7 +146,7 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     line(out, "  ", "acts when", source.when.as_ref().map_or("always", |when| when.text()))?;
     lines(out, "  ", "once per", &identity_texts(source, notes))?;
     line(out, "  ", "keeps", &keeps_text(source, notes))?;
-    line(out, "  ", "answers", &respond_text(source.respond))?;
+    line(out, "  ", "answers", &respond_text(source))?;
     line(out, "  ", "limits", &format!("body {}", size_text(source.body_max)))?;
     if source.scope != source.name {
         line(out, "  ", "scope", &source.scope)?;
@@ -166,8 +168,7 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
             }
         }
         Some(ActionPlan::Forward(receivers)) => {
-            let texts: Vec<_> =
-                receivers.iter().map(|r| format!("{}, within {}", r.shown, duration_text(r.timeout))).collect();
+            let texts: Vec<_> = receivers.iter().map(receiver_text).collect();
             lines(out, "    ", "forwards", &texts)?;
         }
         Some(ActionPlan::Publish(publish)) => {
@@ -188,6 +189,28 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
     line(out, "    ", "group", &group_text(source, route))?;
     line(out, "    ", "lease", &duration_text(route.lease))?;
     line(out, "    ", "at once", &route.at_once.to_string())
+}
+
+fn receiver_text(receiver: &Receiver) -> String {
+    let mut text = format!("{}, within {}", receiver.shown, duration_text(receiver.timeout));
+    // Writing to a string cannot fail.
+    if !receiver.pass.is_empty() {
+        let _ = write!(text, ", passing {}", receiver.pass.join(", "));
+    }
+    if !receiver.set.is_empty() {
+        let names: Vec<_> = receiver.set.iter().map(|(name, _)| &**name).collect();
+        let _ = write!(text, ", setting {}", names.join(", "));
+    }
+    if receiver.sign.is_some() {
+        text += ", signed";
+    }
+    if receiver.http2 == Http2::Prior {
+        text += ", by HTTP/2";
+    }
+    if let Some(at_once) = receiver.at_once {
+        let _ = write!(text, ", {at_once} at once");
+    }
+    text
 }
 
 fn may_words(may: May) -> &'static str {
@@ -285,11 +308,19 @@ fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
     format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
 }
 
-fn respond_text(respond: Respond) -> String {
-    match respond {
-        Respond::Accepted => "when the event is stored".to_owned(),
-        Respond::WhenDone { within } => format!("when it is done, within {}", duration_text(within)),
+fn respond_text(source: &Source) -> String {
+    let Respond::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
+    let mut text = format!("when it is done, within {}", duration_text(within));
+    if source.mark_duplicates {
+        text += ", repeats marked with isDuplicate";
     }
+    if source.once.keep_failures {
+        text += ", failures kept";
+    }
+    if source.speaks == Speaks::Api {
+        text += ", problems as application/problem+json";
+    }
+    text
 }
 
 fn block_texts(block: &Block) -> Vec<String> {

@@ -16,7 +16,7 @@ use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::store::Stored;
 use crate::store::clock::Clock;
-use crate::store::open::{Use, open as open_store};
+use crate::store::open::{Use, open_for};
 use saved::Saved;
 use stands::{Known, Would};
 use std::io::{self, Write};
@@ -146,7 +146,7 @@ async fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
         StoreAddress::Sqlite(path) => path.display().to_string(),
         other => other.to_string(),
     };
-    let store = open_store(&address, Use::Look).await.map_err(|error| Cannot::from(error.to_string()))?;
+    let store = open_for(&address, Use::Look).await.map_err(|error| Cannot::from(error.to_string()))?;
     Ok(Known::Store(store, shown))
 }
 

@@ -13,7 +13,7 @@ use crate::decide::id::Key;
 use crate::decide::key;
 use crate::decide::source::Source;
 use crate::store::Imported;
-use crate::store::open::{Use, open};
+use crate::store::open::{Use, open_for};
 use events::{Events, Shape};
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -283,7 +283,7 @@ impl Plan {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Cannot(error.to_string()))?;
         runtime.block_on(async {
-            let store = open(address, Use::Tool).await.map_err(|error| Cannot(error.to_string()))?;
+            let store = open_for(address, Use::Tool).await.map_err(|error| Cannot(error.to_string()))?;
             store.import(self.keys.clone()).await.map_err(|error| Cannot(format!("{}: {error}", shown(address))))
         })
     }

@@ -1,10 +1,14 @@
-//! `hookonce migrate status | up | down`: the schema of an SQLite store, one version at a time.
+//! `hookonce migrate status | up | down`: the schema of a store, one version at a time; `copy`: all of it, elsewhere.
 
-use crate::config::{self, Env, StoreAddress};
+pub mod copy;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+
+use crate::config::{self, Env, Secrets, StoreAddress};
 use crate::decide::time::Timestamp;
 use crate::store::clock::Clock;
-use crate::store::schema::Migration;
 use crate::store::schema::sqlite::{self as schema, Problem};
+use crate::store::schema::{Migration, Standing};
 use crate::store::sqlite::{Access, OpenError, open_file};
 use std::fmt;
 use std::io::{self, Write};
@@ -17,6 +21,8 @@ pub enum MigrateError {
     Open(OpenError),
     /// It was opened, and left as it is.
     Schema(PathBuf, Problem),
+    /// A server could not be asked, or left its schema as it is.
+    Server(String),
     /// Going down removes data, and nobody said that it may.
     NotAgreed(u32),
     /// What was done could not be printed.
@@ -28,6 +34,7 @@ impl fmt::Display for MigrateError {
         match self {
             Self::Open(error) => fmt::Display::fmt(error, f),
             Self::Schema(path, problem) => write!(f, "{}: {problem}", path.display()),
+            Self::Server(why) => f.write_str(why),
             Self::NotAgreed(to) => write!(
                 f,
                 "going down to version {to} removes what the versions after it hold; nothing was changed. Say `--yes` to \
@@ -61,25 +68,17 @@ pub enum Consent {
     NotGiven,
 }
 
-/// The database that the config names.
-pub fn database(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, String> {
+/// The store that the config names.
+pub fn store(explicit: Option<&Path>, env: Env<'_>) -> Result<StoreAddress, String> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
-    match config::load(&path, env).map_err(|problems| problems.to_string())?.store {
-        StoreAddress::Sqlite(path) => Ok(path),
-        StoreAddress::Memory => Err("error: the config keeps events in memory, which has no schema".into()),
-        StoreAddress::Postgres(_) => Err("error: not yet".into()),
-        StoreAddress::Redis(_) => Err("error: the config keeps events in Redis, which has no schema".into()),
-    }
+    let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| problems.to_string())?;
+    Ok(config.store)
 }
 
 /// Prints where every version stands. Reads beside a running node.
 pub fn status(path: &Path, out: &mut impl Write) -> Result<(), MigrateError> {
     let db = open_file(path, Access::Read)?.db;
-    for version in schema::status(&db).map_err(|problem| MigrateError::Schema(path.into(), problem))? {
-        let when = version.applied_at.map_or("not applied".into(), |at| format!("applied {at}"));
-        writeln!(out, "{:04} {:<12} {when}", version.version, version.name)?;
-    }
-    Ok(())
+    tell_standings(&schema::status(&db).map_err(|problem| MigrateError::Schema(path.into(), problem))?, out)
 }
 
 /// Goes up to this version, or as far as it goes. No node may run.
@@ -92,15 +91,27 @@ pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), Migr
 
 /// Goes back to this version, which removes data. No node may run.
 pub fn down(path: &Path, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
-    if consent != Consent::Given {
-        return Err(MigrateError::NotAgreed(to));
-    }
+    agreed(to, consent)?;
     let mut opened = open_file(path, Access::Tool)?;
     if let Some(lock) = &opened.lock {
         lock.forget_last_write(path)?;
     }
     let way = schema::down(&mut opened.db, to).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
     tell(&way, "taken back", out)
+}
+
+/// Prints where every version stands.
+fn tell_standings(standings: &[Standing], out: &mut impl Write) -> Result<(), MigrateError> {
+    for version in standings {
+        let when = version.applied_at.map_or("not applied".into(), |at| format!("applied {at}"));
+        writeln!(out, "{:04} {:<12} {when}", version.version, version.name)?;
+    }
+    Ok(())
+}
+
+/// Going down removes data: somebody must have said that it may.
+fn agreed(to: u32, consent: Consent) -> Result<(), MigrateError> {
+    if consent == Consent::Given { Ok(()) } else { Err(MigrateError::NotAgreed(to)) }
 }
 
 fn tell(way: &[&Migration], done: &str, out: &mut impl Write) -> Result<(), MigrateError> {

@@ -205,6 +205,15 @@ enum Way {
         #[arg(long)]
         yes: bool,
     },
+    /// Move everything a file holds into PostgreSQL or Redis; no node may run on either
+    Copy {
+        /// The file: `sqlite:PATH`
+        #[arg(long, value_name = "STORE")]
+        from: String,
+        /// The empty store: `postgres://…` or `redis://…`; or the variable with it: `env:NAME`
+        #[arg(long, value_name = "STORE")]
+        to: String,
+    },
 }
 
 /// Does what the arguments say.
@@ -273,6 +282,8 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
         Command::Cancel(asked) => beside(cancel::cancel(&asked, &env, out)),
         Command::Forget(asked) => beside(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
+        Command::Migrate { way: Way::Copy { from, to }, .. } => beside(migrate::copy::copy(&from, &to, &env, out)),
+        #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
         Command::Presets { name } => presets::presets(name.as_deref(), out),
         Command::Schema => schema::schema(out).map(|()| 0),
@@ -322,19 +333,29 @@ fn migrate(
     env: crate::config::Env<'_>,
     out: &mut impl Write,
 ) -> io::Result<u8> {
-    let path = match store.map_or_else(|| migrate::database(config, env), Ok) {
-        Ok(path) => path,
+    use crate::config::StoreAddress;
+    let address = match store {
+        Some(path) => Ok(StoreAddress::Sqlite(path)),
+        None => migrate::store(config, env),
+    };
+    let done = match address {
+        Ok(StoreAddress::Sqlite(path)) => migrate_file(&path, way, out),
+        #[cfg(feature = "postgres")]
+        Ok(StoreAddress::Postgres(url)) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                match way {
+                    Way::Copy { .. } => unreachable!("it asks for no schema"),
+                    Way::Status => migrate::postgres::status(&url, out).await,
+                    Way::Up { to } => migrate::postgres::up(&url, *to, out).await,
+                    Way::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
+                }
+            })
+        }
+        Ok(other) => Err(migrate::MigrateError::Server(format!("{other} has no schema"))),
         Err(why) => {
             complain(why);
             return Ok(UNKNOWN);
-        }
-    };
-    let done = match way {
-        Way::Status => migrate::status(&path, out),
-        Way::Up { to } => migrate::up(&path, *to, out),
-        Way::Down { to, yes } => {
-            let consent = if *yes { migrate::Consent::Given } else { migrate::Consent::NotGiven };
-            migrate::down(&path, *to, consent, out)
         }
     };
     match done {
@@ -345,4 +366,19 @@ fn migrate(
             Ok(if matches!(why, migrate::MigrateError::NotAgreed(_)) { NO } else { UNKNOWN })
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn migrate_file(path: &Path, way: &Way, out: &mut impl Write) -> Result<(), migrate::MigrateError> {
+    match way {
+        Way::Copy { .. } => unreachable!("it asks for no schema"),
+        Way::Status => migrate::status(path, out),
+        Way::Up { to } => migrate::up(path, *to, out),
+        Way::Down { to, yes } => migrate::down(path, *to, consent(*yes), out),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn consent(yes: bool) -> migrate::Consent {
+    if yes { migrate::Consent::Given } else { migrate::Consent::NotGiven }
 }

@@ -77,6 +77,7 @@ impl<W: Write> Sheet<'_, W> {
         self.deliveries(story)?;
         let body = if story["has_body"] == true { "kept" } else { "no longer kept, so it cannot be replayed" };
         self.tell("body", body)?;
+        self.headers(story)?;
         self.attempts(story, output)?;
         self.receipt(story, output)
     }
@@ -98,6 +99,16 @@ impl<W: Write> Sheet<'_, W> {
         let mut label = "fields";
         for (name, found) in fields {
             self.label(std::mem::take(&mut label), &format!("{name:<widest$}  {}", value(found)))?;
+        }
+        Ok(())
+    }
+
+    /// What is kept until the event ends, to be passed on.
+    fn headers(&mut self, story: &Value) -> io::Result<()> {
+        let mut label = "passes on";
+        for (name, shown) in story["headers"].as_object().into_iter().flatten() {
+            let line = format!("{}  {}", one_line(name), shown.as_str().unwrap_or_default());
+            self.label(std::mem::take(&mut label), &line)?;
         }
         Ok(())
     }

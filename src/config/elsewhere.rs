@@ -1,5 +1,6 @@
 //! Values that do not stand in the file: `{ env = "…" }` and `{ file = "…" }`. Secrets always, URLs if wanted.
 
+use super::callers::Folder;
 use super::keys::Part;
 use super::raw::{Node, Span, Value};
 use super::resolve::Resolver;
@@ -143,7 +144,11 @@ impl Resolver<'_> {
 
     fn fetch(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
         let from = Section::new(node.table()?, Part::Elsewhere, node.at);
-        if from.has("dir") {
+        if let Some(dir) = from.node("dir") {
+            self.found
+                .error(format!("`{what}` cannot be a folder here"))
+                .at(dir.at, "only the secret of a source can, and not in a list")
+                .hint("secret = { dir = \"callers\" } with key_id = \"caller\", or { env = \"…\" }, { file = \"…\" }");
             return None;
         }
         match (from.node("env"), from.node("file")) {
@@ -190,6 +195,28 @@ impl Resolver<'_> {
         };
         let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());
         self.had(what, path.display().to_string(), node.at, had.map_err(lack))
+    }
+
+    /// Notes a folder of callers, which is read while the node runs.
+    pub(super) fn folder_of(&mut self, what: &str, node: &Node, path: &Path) {
+        if let Some(table) = node.table()
+            && (table.get("env").is_some() || table.get("file").is_some())
+        {
+            self.found.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
+        }
+        let had = Folder::names(path).map_err(|e| {
+            let why = if path.is_file() { "it is a file".to_owned() } else { io_words(&e) };
+            let why = why.replace("there is no such file", "there is no such folder");
+            let hint = "make the folder, and put a file into it for each caller, with a secret on each line";
+            (format!("the folder {} cannot be used: {why}", path.display()), hint.to_owned())
+        });
+        if had.as_ref().is_ok_and(Vec::is_empty) {
+            self.found
+                .warning(format!("the folder {} has no callers in it yet", path.display()))
+                .at(node.at, "nobody is believed")
+                .hint("a file for each caller, named like the caller, with a secret on each line");
+        }
+        self.had(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
     }
 
     /// Notes where a value is. One that is not there is an error, unless nobody needs it.

@@ -34,6 +34,8 @@ pub enum Part {
     Block,
     /// `forward = { … }`
     Forward,
+    /// `sign = { … }`
+    Sign,
     /// `publish = { … }`
     Publish,
     /// `retry = { … }`
@@ -83,6 +85,8 @@ pub enum Takes {
     Steps,
     /// A list of names to pass, or a table of names and values to set.
     Env,
+    /// A table of names and values, each a text, `{ env }` or `{ file }`.
+    Headers,
     /// A table with the keys of this part.
     Table(Part),
     /// One such table, or a list of them.
@@ -156,8 +160,8 @@ const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
 
 const OWN: &[Key] = {
     use Part::{
-        Admin, Block, Change, Elsewhere, Field, Forward, From, Kind, Once, Publish, Retry, Route, Source, Token, Top,
-        Verify,
+        Admin, Block, Change, Elsewhere, Field, Forward, From, Kind, Once, Publish, Retry, Route, Sign, Source, Token,
+        Top, Verify,
     };
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
@@ -193,7 +197,13 @@ const OWN: &[Key] = {
             "How deliveries are verified; \"none\" must be written out.",
         ),
         key(Source, "secret", Takes::Secrets, "none", "Short for verify.secret."),
-        later(Source, "key_id", Takes::Name, "The field that says which caller's secret counts."),
+        key(
+            Source,
+            "key_id",
+            Takes::Name,
+            "none",
+            "The field that names the caller, where secret = { dir = … } has a file for each.",
+        ),
         key(
             Source,
             "scope",
@@ -219,7 +229,13 @@ const OWN: &[Key] = {
             "8s",
             "With respond = \"done\": how long the sender waits at most.",
         ),
-        later(Source, "mark_duplicates", Takes::Flag, "Marks a repeated answer with isDuplicate."),
+        key(
+            Source,
+            "mark_duplicates",
+            Takes::Flag,
+            "false",
+            "Sets isDuplicate: true in a JSON object that is given again as an answer.",
+        ),
         key(Source, "body_max", Takes::Size, "25MB", "The longest body."),
         key(Source, "fields", Takes::Places(Field), "none", "Named values inside a delivery."),
         key(
@@ -237,6 +253,7 @@ const OWN: &[Key] = {
             "Where events go; the first that matches wins.",
         ),
         in_preset(Source, "imported", Takes::Names, "What an imported change is known by."),
+        in_preset(Source, "api", Takes::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset(Source, "kind", Takes::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", Takes::Word(SCHEMES), "required", "How the sender signs."),
         key(Verify, "of", Takes::Word(CARRIED), "required for carried", "Whose signature the messages carry."),
@@ -259,7 +276,13 @@ const OWN: &[Key] = {
         key(Once, "change", Takes::Table(Change), "none", "A subject that is changed to something."),
         key(Once, "keep", Takes::Duration, "30d", "How long an event is remembered after its end."),
         key(Once, "keep_body", Takes::Duration, "7d", "How long its body and its receipt are kept."),
-        later(Once, "keep_failures", Takes::Duration, "How long a dead event is remembered."),
+        key(
+            Once,
+            "keep_failures",
+            Takes::Flag,
+            "false: a repeat tries again",
+            "Keeps a failure as an answer too: a repeat hears it again.",
+        ),
         key(Change, "of", Takes::Names, "required", "The subject."),
         key(Change, "to", Takes::Names, "required", "What it is changed to."),
         key(Change, "order", Takes::Name, "the order of arrival", "The sender's order: an integer or a time."),
@@ -306,8 +329,46 @@ const OWN: &[Key] = {
         key(Block, "timeout", Takes::Duration, "10m", "How long the block may take."),
         key(Block, "env", Takes::Env, "nothing more", "Environment: names to pass, or names and values."),
         key(Block, "shell", Takes::Texts, "[\"sh\", \"-c\"]", "What runs a step that is a text."),
-        key(Forward, "url", Takes::Open, "required", "The receiver."),
+        key(
+            Forward,
+            "url",
+            Takes::Open,
+            "required",
+            "The receiver. {field} may be a label of the host, or stand in the path or in a value of the query.",
+        ),
         key(Forward, "timeout", Takes::Duration, "30s; 8s with respond = \"done\"", "How long the receiver may take."),
+        key(
+            Forward,
+            "headers",
+            Takes::Texts,
+            "none",
+            "Headers of the sender that are passed on; they are kept until the event ends.",
+        ),
+        key(Forward, "set", Takes::Headers, "none", "Headers that are set; {field} may stand in them."),
+        key(Forward, "sign", Takes::Table(Sign), "none", "Signs what is sent, as Standard Webhooks does."),
+        key(
+            Forward,
+            "allow",
+            Takes::Texts,
+            "none",
+            "Where a url with {field} in it may lead beside the open internet, such as [\"10.0.0.0/8\"].",
+        ),
+        key(
+            Forward,
+            "http2",
+            Takes::Word(&["auto", "prior"]),
+            "auto",
+            "\"auto\": where TLS agrees on it; \"prior\": always, also without TLS.",
+        ),
+        key(Forward, "at_once", Takes::Count, "the route's", "Attempts at this receiver at once on one node."),
+        key(
+            Forward,
+            "receipt_headers",
+            Takes::Texts,
+            "none",
+            "Headers of the answer that are kept beside its type, language, location and ids.",
+        ),
+        key(Sign, "secret", Takes::Secret, "required", "The secret, whsec_ and base64."),
         key(
             Retry,
             "attempts",
@@ -325,7 +386,13 @@ const OWN: &[Key] = {
         key(Retry, "longest", Takes::Duration, "1h", "The longest wait of all."),
         key(Elsewhere, "env", Takes::Text, "none", "The environment variable that holds the value."),
         key(Elsewhere, "file", Takes::Text, "none", "The file that holds the value; a newline at its end is cut."),
-        later(Elsewhere, "dir", Takes::Text, "One file for each caller."),
+        key(
+            Elsewhere,
+            "dir",
+            Takes::Text,
+            "none",
+            "A folder with a file for each caller, a secret on each line; only for a source's secret, with key_id.",
+        ),
     ]
 };
 
@@ -362,6 +429,7 @@ impl Takes {
             Self::Texts => "a list of strings".to_owned(),
             Self::Steps => "a list of steps, each a string or a list of strings".to_owned(),
             Self::Env => "a list of names, or a table of names and values".to_owned(),
+            Self::Headers => "a table of names and values".to_owned(),
             Self::Table(_) => "a table".to_owned(),
             Self::Tables(_) => "a table, or a list of tables".to_owned(),
             Self::Named(_) => "tables, each under a name".to_owned(),
@@ -410,7 +478,7 @@ impl Takes {
             (Self::Tables(_), Value::List(list)) => list.iter().all(|item| item.table().is_some()),
             (Self::Env, Value::Table(table)) => table.entries.iter().all(|entry| entry.node.text().is_some()),
             (Self::Named(_), Value::Table(table)) => table.entries.iter().all(|entry| entry.node.table().is_some()),
-            (Self::Places(_), Value::Table(table)) => {
+            (Self::Places(_) | Self::Headers, Value::Table(table)) => {
                 table.entries.iter().all(|entry| matches!(entry.node.value, Value::Text(_) | Value::Table(_)))
             }
             _ => false,

@@ -6,8 +6,10 @@
 //! ```
 
 mod addresses;
+mod callers;
 mod elsewhere;
 mod fields;
+mod forward;
 mod from;
 pub mod keys;
 mod nats;

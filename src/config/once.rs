@@ -17,7 +17,7 @@ const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
 /// How long this sender may deliver again, by a person's hand.
 fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
-    match scheme {
+    match scheme.of_all() {
         Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
         _ => None,
     }
@@ -25,10 +25,10 @@ fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
 
 /// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
 fn covers_only_the_body(scheme: &Scheme) -> bool {
-    match scheme {
+    match scheme.of_all() {
         Scheme::Github(_) => true,
         Scheme::Hmac(hmac) => !hmac.over.iter().any(|piece| matches!(piece, Piece::Id | Piece::Timestamp)),
-        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::None => false,
+        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::Callers(_) | Scheme::None => false,
     }
 }
 
@@ -104,7 +104,8 @@ impl Resolver<'_> {
             keep: keep_from,
             keep_body: from("keep_body"),
         };
-        (Once { per, change, imported, keep, keep_body }, notes)
+        let keep_failures = section.and_then(|s| s.flag("keep_failures")).unwrap_or(false);
+        (Once { per, change, imported, keep, keep_body, keep_failures }, notes)
     }
 
     fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {

@@ -12,10 +12,12 @@ pub struct Preset {
 }
 
 /// Every preset.
-pub const PRESETS: &[Preset] = &[Preset { name: "github-package", text: include_str!("presets/github-package.toml") }];
-
-/// Presets of the design that are not in this version.
-pub(super) const LATER: &[&str] = &["sports-stack", "ci-ingestion", "idempotency-key"];
+pub const PRESETS: &[Preset] = &[
+    Preset { name: "github-package", text: include_str!("presets/github-package.toml") },
+    Preset { name: "sports-stack", text: include_str!("presets/sports-stack.toml") },
+    Preset { name: "ci-ingestion", text: include_str!("presets/ci-ingestion.toml") },
+    Preset { name: "idempotency-key", text: include_str!("presets/idempotency-key.toml") },
+];
 
 /// The preset of this name.
 pub fn find(name: &str) -> Option<&'static Preset> {

@@ -21,7 +21,12 @@ const PARTS: &[(Part, &str, &str)] = &[
         "`run = { … }`",
         "Commands. Blocks are independent; in one, a step runs only if the one before succeeded.",
     ),
-    (Part::Forward, "`forward = { … }`", "A receiver that deliveries are sent on to."),
+    (
+        Part::Forward,
+        "`forward = { … }`",
+        "A receiver that deliveries are sent on to; or a list of them: one event for each. See docs/forward.md.",
+    ),
+    (Part::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
     (Part::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
     (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
     (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),

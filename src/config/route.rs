@@ -9,7 +9,7 @@ use super::value::duration_text;
 use crate::action::plan::ActionPlan;
 use crate::decide::limits;
 use crate::decide::retry::{self, Retry};
-use crate::decide::source::{Change, Group, InDoubt, Makes, Redelivery, Respond, Route};
+use crate::decide::source::{Change, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
 use crate::decide::time::Duration;
 use std::thread::available_parallelism;
 
@@ -37,7 +37,7 @@ impl Resolver<'_> {
         number: usize,
         section: &Section<'_>,
         names: &Names<'_>,
-        change: Option<&Change>,
+        once: &Once,
         respond: Respond,
     ) -> (Route, Option<ActionPlan>) {
         let mut plan = self.plan(section, names, respond);
@@ -51,18 +51,15 @@ impl Resolver<'_> {
         let route = Route {
             name: self.route_name(number, section).into(),
             when: self.filter("when", section, names),
-            group: self.group(section, names, change),
+            group: self.group(section, names, once.change.as_ref()),
             retry: self.retry(section, if runs || respond != Respond::Accepted { 1 } else { 5 }),
             in_doubt: if section.text("in_doubt") == Some("hold") { InDoubt::Hold } else { InDoubt::Retry },
-            redelivery: self.redelivery(section, respond),
+            redelivery: self.redelivery(section, respond, once),
             lease: self.lease(section),
             at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             makes,
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
-            passes: match &plan {
-                Some(ActionPlan::Publish(publish)) => publish.carries.clone(),
-                _ => Vec::new(),
-            },
+            passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
         };
         if let Some(ActionPlan::Publish(publish)) = &mut plan {
             publish.horizon = horizon(&route, publish.timeout);
@@ -132,7 +129,10 @@ impl Resolver<'_> {
         Retry { attempts: inner.and_then(|s| s.count("attempts")).unwrap_or(attempts), first, longest }
     }
 
-    fn redelivery(&mut self, section: &Section<'_>, respond: Respond) -> Redelivery {
+    fn redelivery(&mut self, section: &Section<'_>, respond: Respond, once: &Once) -> Redelivery {
+        if once.keep_failures && respond != Respond::Accepted {
+            return self.hears_failures(section);
+        }
         let written = section.duration("rearm_after");
         if section.text("redelivery") == Some("ignore") {
             if section.has("rearm_after") {
@@ -147,6 +147,19 @@ impl Resolver<'_> {
             Respond::WhenDone { .. } => (Duration::ZERO, Duration::ZERO),
         };
         Redelivery::Retry { same_after, other_after: written.unwrap_or(other_after) }
+    }
+
+    /// A failure that is kept as an answer is what a repeat hears.
+    fn hears_failures(&mut self, section: &Section<'_>) -> Redelivery {
+        for key in ["redelivery", "rearm_after"] {
+            if section.has(key) && section.text(key) != Some("ignore") {
+                self.found
+                    .error(format!("`{key}` and `keep_failures` do not go together"))
+                    .at(section.key_place(key), "a repeat hears the kept failure, and tries nothing")
+                    .hint("leave one of them out");
+            }
+        }
+        Redelivery::Ignore
     }
 
     fn lease(&mut self, section: &Section<'_>) -> Duration {

@@ -1,4 +1,4 @@
-//! What a route does: blocks of commands, or receivers.
+//! What a route does: blocks of commands. Receivers are in `forward.rs`.
 
 use super::fields::{Names, variable};
 use super::keys::Part;
@@ -6,16 +6,13 @@ use super::nearest;
 use super::raw::{Node, Span, Value};
 use super::resolve::Resolver;
 use super::section::Section;
-use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece, Receiver, Template};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece, Template};
 use crate::decide::limits;
 use crate::decide::source::Respond;
 use crate::decide::time::Duration;
 use std::ops::Range;
 
 const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
-const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
-/// With `respond = "done"` the sender waits.
-const FORWARD_TIMEOUT_DONE: Duration = Duration::from_secs(8);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
 
@@ -40,7 +37,7 @@ impl Resolver<'_> {
             return self.run(route, names).map(ActionPlan::Run);
         }
         if route.has("forward") {
-            return self.forward(route, respond).map(ActionPlan::Forward);
+            return self.forward(route, names, respond).map(ActionPlan::Forward);
         }
         if let Some(section) = route.section("publish", Part::Publish) {
             return self.publish(&section, names).map(|publish| ActionPlan::Publish(Box::new(publish)));
@@ -67,7 +64,7 @@ impl Resolver<'_> {
     }
 
     /// At least one, and not too many.
-    fn number_of(&mut self, key: &str, count: usize, route: &Section<'_>) -> Option<()> {
+    pub(super) fn number_of(&mut self, key: &str, count: usize, route: &Section<'_>) -> Option<()> {
         if (1..=limits::BLOCKS_MAX).contains(&count) {
             return Some(());
         }
@@ -252,60 +249,10 @@ impl Resolver<'_> {
                 .at(at, "names with HOOKONCE_ are set by hookonce itself");
         }
     }
-
-    fn forward(&mut self, route: &Section<'_>, respond: Respond) -> Option<Vec<Receiver>> {
-        let sections = route.sections("forward", Part::Forward);
-        self.number_of("forward", sections.len(), route)?;
-        if sections.len() > 1 && respond != Respond::Accepted {
-            self.found
-                .error("`forward` has several receivers, and the sender waits for one answer")
-                .at(route.key_place("forward"), "")
-                .hint("one receiver, or respond = \"accepted\"");
-        }
-        let default = if respond == Respond::Accepted { FORWARD_TIMEOUT } else { FORWARD_TIMEOUT_DONE };
-        let mut receivers = Vec::new();
-        for section in sections {
-            let timeout = self.positive(&section, "timeout").unwrap_or(default);
-            let Some(node) = section.node("url") else {
-                self.found.error("`forward` has no `url`").at(section.at, "");
-                continue;
-            };
-            receivers.extend(self.receiver(node, timeout));
-        }
-        Some(receivers)
-    }
-
-    fn receiver(&mut self, node: &Node, timeout: Duration) -> Option<Receiver> {
-        let open = self.open("url", node)?;
-        let wrong = match reqwest::Url::parse(&open.text) {
-            Err(_) if !open.text.contains("://") => "it must begin with http:// or https://".to_owned(),
-            Err(e) => e.to_string(),
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                format!("`{}` is neither http nor https", url.scheme())
-            }
-            Ok(url) if url.password().is_some() && open.shown.is_none() => {
-                self.found.conceal(node.at);
-                self.found
-                    .error("`url` has a password in it, and stands in the file")
-                    .at(node.at, "a secret is never written into the config")
-                    .hint("put the URL into the environment and write url = { env = \"NAME\" }");
-                return None;
-            }
-            Ok(_) => {
-                let shown = open.shown.unwrap_or_else(|| open.text.clone());
-                return Some(Receiver { url: open.text, shown, timeout });
-            }
-        };
-        self.found
-            .error("`url` is not a URL that can be sent to")
-            .at(open.at, wrong)
-            .hint("url = \"http://127.0.0.1:8080/ingest\"");
-        None
-    }
 }
 
 /// Every `{name}` in a text. A doubled `{{name}}` is somebody else's template and left alone.
-fn references(text: &str) -> Vec<(Range<usize>, &str)> {
+pub(super) fn references(text: &str) -> Vec<(Range<usize>, &str)> {
     let mut found = Vec::new();
     for (open, _) in text.match_indices('{') {
         let inner = &text[open + 1..];

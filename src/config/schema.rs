@@ -36,7 +36,9 @@ fn object(part: Part) -> Value {
     match part {
         // A preset knows how its sender is verified.
         Part::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
-        Part::Elsewhere => object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }]),
+        Part::Elsewhere => {
+            object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
+        }
         _ => {}
     }
     object
@@ -82,6 +84,9 @@ fn takes(takes: Takes) -> Value {
         Takes::Group => any(&[text(), list(text())]),
         Takes::Identities | Takes::Steps => list(any(&[text(), list(text())])),
         Takes::Env => any(&[list(text()), json!({ "type": "object", "additionalProperties": text() })]),
+        Takes::Headers => {
+            json!({ "type": "object", "additionalProperties": any(&[text(), part(Part::Elsewhere)]) })
+        }
         Takes::Table(of) => any(&[part(of)]),
         Takes::Tables(of) => any(&[part(of), list(part(of))]),
         Takes::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),

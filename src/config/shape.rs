@@ -94,6 +94,13 @@ fn value_of(key: &Key, node: &Node, within: &str, found: &mut Complaints) {
                 }
             }
         }
+        (Takes::Headers, Value::Table(table)) => {
+            for entry in &table.entries {
+                if let Some(table) = entry.node.table() {
+                    check(table, Part::Elsewhere, &format!("`{}`", entry.key), found);
+                }
+            }
+        }
         (Takes::Open | Takes::Secret | Takes::Secrets, Value::Table(table)) => {
             check(table, Part::Elsewhere, &format!("`{}`", key.name), found);
         }

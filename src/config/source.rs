@@ -13,7 +13,8 @@ use crate::action::plan::ActionPlan;
 use crate::decide::field::FieldSet;
 use crate::decide::field::Place;
 use crate::decide::limits;
-use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source};
+use crate::decide::problem::PAGE_PATH;
+use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source, Speaks};
 use crate::decide::time::Duration;
 use crate::decide::verify::Scheme;
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 /// Paths that are answered by the node itself.
-const OWN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
 /// A source, what its routes do, and where its parts came from.
 pub(super) struct Resolved {
@@ -38,9 +39,9 @@ impl Resolver<'_> {
         let section = Section::new(&table, Part::Source, at);
         let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
-        let scheme = self.verify(name, &section, delivery_at.as_ref());
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref());
+        let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields);
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
@@ -57,12 +58,14 @@ impl Resolver<'_> {
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
+        let speaks = self.speaks(&section, delivery.as_ref(), scheme.as_ref());
+        self.only_when_done(&section, respond);
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
         let mut plans = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         for (i, inner) in section.sections("route", Part::Route).into_iter().enumerate() {
-            let (route, plan) = self.route(i + 1, &inner, &names, once.change.as_ref(), respond);
+            let (route, plan) = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.found
                     .error(format!("source `{name}` has two routes named `{}`", route.name))
@@ -91,6 +94,8 @@ impl Resolver<'_> {
             when,
             once,
             respond,
+            speaks,
+            mark_duplicates: section.flag("mark_duplicates").unwrap_or(false),
             body_max: self.body_max(&section),
             routes,
         };
@@ -111,15 +116,11 @@ impl Resolver<'_> {
         let Some(name) = node.text() else { return (written.clone(), None) };
         let Some(preset) = presets::find(name) else {
             let known = || presets::PRESETS.iter().map(|preset| preset.name);
-            if presets::LATER.contains(&name) {
-                self.found.error(format!("the preset `{name}` is not in this version yet")).at(node.at, "");
-            } else {
-                let all: Vec<_> = known().collect();
-                self.found
-                    .error(format!("there is no preset `{name}`"))
-                    .at(node.at, format!("presets: {}", all.join(", ")))
-                    .hint_if(nearest::did_you_mean(name, known()));
-            }
+            let all: Vec<_> = known().collect();
+            self.found
+                .error(format!("there is no preset `{name}`"))
+                .at(node.at, format!("presets: {}", all.join(", ")))
+                .hint_if(nearest::did_you_mean(name, known()));
             return (written.clone(), None);
         };
         let merged = presets::beside(preset, written);
@@ -193,6 +194,40 @@ impl Resolver<'_> {
                 .hint("respond = \"done\" makes the sender wait");
         }
         Respond::Accepted
+    }
+
+    /// What a kept answer is for means nothing to a sender who does not wait for one.
+    fn only_when_done(&mut self, section: &Section<'_>, respond: Respond) {
+        if respond != Respond::Accepted {
+            return;
+        }
+        let once = section.section("once", Part::Once);
+        let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
+        let keeps = once.filter(|once| once.has("keep_failures"));
+        let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
+        for (key, at) in marks.into_iter().chain(keeps) {
+            self.found
+                .warning(format!("`{key}` has no effect"))
+                .at(at, "the sender is answered as soon as the event is stored")
+                .hint("respond = \"done\" makes the sender wait for an answer, and keeps it");
+        }
+    }
+
+    /// With the preset for APIs: a key that is not signed can be put on any request that was ever seen.
+    fn speaks(&mut self, section: &Section<'_>, id: Option<&DeliveryId>, scheme: Option<&Scheme>) -> Speaks {
+        let api = section.node("api").filter(|node| whence(node.at) == Whence::Preset);
+        if api.is_none() || section.flag("api") != Some(true) {
+            return Speaks::Webhook;
+        }
+        if let (Some(id), Some(scheme)) = (id, scheme)
+            && !scheme.covers(&id.at)
+        {
+            self.found
+                .warning("the signature does not cover the `Idempotency-Key`")
+                .at(section.place("verify"), "whoever sees a request could send it again under another key")
+                .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
+        }
+        Speaks::Api
     }
 
     fn scope(&mut self, name: &str, section: &Section<'_>) -> Arc<str> {

@@ -1,14 +1,17 @@
 //! How a source is verified: a scheme by name, or an HMAC as described.
 
 use super::Whence;
+use super::callers::Folder;
 use super::keys::{self, Part};
 use super::once::whence;
 use super::raw::{Node, Span};
 use super::resolve::Resolver;
 use super::section::Section;
-use crate::decide::field::Place;
+use crate::decide::field::{FieldSet, Place};
 use crate::decide::time::Duration;
-use crate::decide::verify::{self, Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use crate::decide::verify::{self, Callers, Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 const TOLERANCE: Duration = Duration::from_mins(5);
 
@@ -22,13 +25,30 @@ struct Written<'a> {
     keys: Option<Section<'a>>,
 }
 
+/// Random, and forgotten: an unknown caller is verified with it, so that nobody learns who is known.
+fn secret_of_nobody() -> Vec<u8> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
+    hex::encode(bytes).into_bytes()
+}
+
 impl Resolver<'_> {
     /// The scheme; `None` if so much is wrong that nothing can be said about what it covers.
-    pub(super) fn verify(&mut self, name: &str, source: &Section<'_>, delivery: Option<&Place>) -> Option<Scheme> {
+    pub(super) fn verify(
+        &mut self,
+        name: &str,
+        source: &Section<'_>,
+        delivery: Option<&Place>,
+        fields: &FieldSet,
+    ) -> Option<Scheme> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
         self.foreign_keys(&written);
-        let secrets = self.source_secrets(name, source, &written);
+        let folder = self.folder(source, &written);
+        let secrets = match &folder {
+            Some(_) => Some(vec![secret_of_nobody()]),
+            None => self.source_secrets(name, source, &written),
+        };
         let scheme = match written.scheme {
             "github" => Some(Scheme::Github(Secrets::new(secrets?))),
             "bearer" => Some(Scheme::Bearer(Secrets::new(secrets?))),
@@ -44,7 +64,8 @@ impl Resolver<'_> {
             _ => None,
         }?;
         let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
-        Some(if written.carried && ages { scheme.of_any_age() } else { scheme })
+        let scheme = if written.carried && ages { scheme.of_any_age() } else { scheme };
+        self.per_caller(source, folder, scheme, fields)
     }
 
     /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
@@ -84,6 +105,69 @@ impl Resolver<'_> {
                 None
             }
         }
+    }
+
+    /// The folder of callers, if the secret is one.
+    fn folder(&mut self, source: &Section<'_>, written: &Written<'_>) -> Option<(PathBuf, Span)> {
+        let inner = written.keys.and_then(|keys| keys.node("secret"));
+        let node = inner.or_else(|| source.node("secret"))?;
+        let dir = node.table()?.get("dir")?;
+        if written.scheme == "none" || (inner.is_some() && source.has("secret")) {
+            return None;
+        }
+        let path = self.base.join(dir.text()?);
+        self.folder_of("secret", node, &path);
+        Some((path, node.at))
+    }
+
+    /// The scheme with a secret for each caller, where there is a folder of them.
+    fn per_caller(
+        &mut self,
+        source: &Section<'_>,
+        folder: Option<(PathBuf, Span)>,
+        scheme: Scheme,
+        fields: &FieldSet,
+    ) -> Option<Scheme> {
+        let key_id = source.node("key_id").and_then(|node| Some((node.text()?, node.at)));
+        let ((path, at), (who, who_at)) = match (folder, key_id) {
+            (None, None) => return Some(scheme),
+            (Some((_, at)), None) => {
+                self.found
+                    .error("a folder of callers, and nobody says who calls")
+                    .at(at, "")
+                    .hint("key_id = \"caller\", a field such as caller = \"header.x-client-id\"");
+                return None;
+            }
+            (None, Some((_, key_at))) if whence(key_at) == Whence::Preset => return Some(scheme),
+            (None, Some((_, key_at))) => {
+                self.found
+                    .error("`key_id` needs a folder of callers")
+                    .at(key_at, "")
+                    .hint("secret = { dir = \"callers\" }, with a file for each caller");
+                return None;
+            }
+            (Some(folder), Some(key_id)) => (folder, key_id),
+        };
+        let Some(field) = fields.ix(who).map(|ix| fields.get(ix)) else {
+            let all: Vec<_> = fields.iter().map(|field| &*field.name).collect();
+            self.found
+                .error(format!("`key_id` names a field that is not declared: `{who}`"))
+                .at(who_at, format!("fields: {}", all.join(", ")));
+            return None;
+        };
+        if !matches!(field.at, Place::Header(_) | Place::Query(_)) {
+            self.found
+                .error(format!("`key_id` must stand in a header or in the query, and `{who}` is {}", field.at))
+                .at(who_at, "a body is not read before it is believed")
+                .hint("require = 'a == b' compares it with what the body says");
+        }
+        if scheme.signed_in().is_some_and(|header| field.at == Place::Header(header.to_owned())) {
+            self.found
+                .error(format!("`key_id` is `{who}`, which is what the caller authenticates itself with"))
+                .at(at, "a name is no secret");
+        }
+        let book = Arc::new(Folder::new(path, scheme.clone()));
+        Some(Scheme::Callers(Box::new(Callers { who: field.clone(), of_nobody: scheme, book })))
     }
 
     fn scheme<'a>(&mut self, name: &str, source: &Section<'a>) -> Option<Written<'a>> {

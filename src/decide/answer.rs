@@ -1,9 +1,12 @@
 //! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
 
 use super::claim::Same;
-use super::event::{Cause, Event, How, Receipt, State};
+use super::event::{Cause, Event, How, Outcome, Receipt, State};
 use super::id::EventId;
 use super::refusal::Refusal;
+use super::source::{Respond, Source, Speaks};
+use super::time::Timestamp;
+use super::{limits, mark, problem};
 use serde_json::{Value as Json, json};
 
 /// An answer, ready to be sent.
@@ -20,7 +23,7 @@ pub struct Reply {
 }
 
 /// When to come again, in seconds.
-const RETRY_AFTER: &str = "5";
+pub(super) const RETRY_AFTER: &str = "5";
 
 impl Reply {
     /// Its members stand in this order, the word first: people read it too.
@@ -42,23 +45,31 @@ impl Reply {
         self
     }
 
+    /// A kept answer; one that is not whole is not given as if it were.
     fn kept(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
+        if receipt.cut {
+            let members = [("event", json!(event.id)), ("receipt", "not whole".into())];
+            return Self::json(receipt.status, word, &members).of(event.id);
+        }
         Self { status: receipt.status, headers: receipt.headers.clone(), body: receipt.body.clone(), word }.of(event.id)
     }
 }
 
 /// It is not believed, or cannot be read.
 pub fn refused(refusal: &Refusal) -> Reply {
-    let status = match refusal {
-        Refusal::Malformed(_) => 400,
+    let reason = [("reason", refusal.reason())];
+    let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
+    Reply::json(status_of(refusal), "refused", &said)
+}
+
+pub(super) fn status_of(refusal: &Refusal) -> u16 {
+    match refusal {
+        Refusal::Malformed(_) | Refusal::KeyMissing | Refusal::KeyMalformed(_) => 400,
         Refusal::BadSignature => 401,
         Refusal::Forbidden => 403,
         Refusal::ContentType => 415,
         Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch => 422,
-    };
-    let reason = [("reason", refusal.reason())];
-    let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
-    Reply::json(status, "refused", &said)
+    }
 }
 
 /// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
@@ -69,6 +80,12 @@ pub fn turned_away(status: u16, reason: &str) -> Reply {
 /// The node is alive, or ready.
 pub fn fine() -> Reply {
     Reply::json(200, "ok", &[])
+}
+
+/// A page for people.
+pub fn page(text: &str) -> Reply {
+    let headers = vec![("content-type".into(), "text/markdown; charset=utf-8".into())];
+    Reply { status: 200, headers, body: text.into(), word: "ok" }
 }
 
 /// The store is down, too much is under way, or the node is about to stop.
@@ -127,14 +144,64 @@ pub fn imported() -> Reply {
 }
 
 /// A repeat that waited for its event, and time is up.
-pub fn outstanding(event: &Event, same: &Same) -> Reply {
+fn outstanding(event: &Event, same: &Same) -> Reply {
     Reply::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()
 }
 
-/// A repeat of something done, answered with the first answer.
-pub fn replayed(event: &Event, receipt: &Receipt) -> Reply {
-    let mut reply = Reply::kept("duplicate", event, receipt);
+/// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
+/// asked again, under the same key. One that is too long to be kept was given.
+pub fn heard(outcome: Outcome, respond: Respond) -> Outcome {
+    match (outcome, respond) {
+        (Outcome::Delivered(Some(receipt)), Respond::WhenDone { .. })
+            if receipt.cut && receipt.body.len() < limits::RECEIPT_BYTES_MAX =>
+        {
+            Outcome::Unknown { why: format!("the receiver answered {}, and its answer broke off", receipt.status) }
+        }
+        (outcome, _) => outcome,
+    }
+}
+
+/// Whether a repeat waited for its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// Its event was over when it came.
+    After,
+    /// It waited, and hears what the others hear.
+    Meanwhile,
+}
+
+/// A repeat that is answered when its event is done: with the first answer, as long as that is kept. A failure is an
+/// answer only to those who waited for it, unless the source keeps failures.
+pub fn again(
+    source: &Source,
+    event: &Event,
+    receipt: Option<&Receipt>,
+    same: &Same,
+    came: Came,
+    now: Timestamp,
+) -> Reply {
+    let Some(ended) = event.state.ended() else {
+        return match source.speaks {
+            Speaks::Webhook => outstanding(event, same),
+            Speaks::Api => problem::outstanding(event),
+        };
+    };
+    let kept = came == Came::Meanwhile || now < ended + source.once.keep_body;
+    match (&event.state, receipt) {
+        (State::Done { how: How::Acted, .. }, Some(receipt)) if kept => {
+            replayed(source, Reply::kept("duplicate", event, receipt))
+        }
+        (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(event, receipt),
+        (State::Dead { .. }, _) if kept && source.once.keep_failures => replayed(source, self::ended(event, receipt)),
+        _ => duplicate(event, same),
+    }
+}
+
+fn replayed(source: &Source, mut reply: Reply) -> Reply {
     reply.headers.push(("idempotent-replayed".into(), "true".into()));
+    if source.mark_duplicates {
+        reply.body = mark::marked(&reply.body).unwrap_or(reply.body);
+    }
     reply
 }
 

@@ -26,6 +26,17 @@ pub struct Change {
     pub receipt: Answered,
     /// The body of the delivery that re-armed it.
     pub payload: Option<Payload>,
+    /// What becomes of headers that were only kept to be passed on, if this write ends the event.
+    pub passed: PassedOn,
+}
+
+/// What a write that ends an event does to the headers that were only kept to be passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PassedOn {
+    /// They go.
+    Goes,
+    /// There are none: whoever writes has seen the body, and nobody need look again.
+    Nothing,
 }
 
 /// What a write does to an event's place in its group's queue and in its register.
@@ -94,7 +105,7 @@ impl Event {
             (true, Some(_)) => Some(self.after(Step::Supersede { by: WHOEVER }, route, now)?),
             _ => None,
         };
-        Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None })
+        Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None, passed: PassedOn::Goes })
     }
 
     /// A repeat's re-arming, with the body that has just arrived, if that takes the same way and changes the same thing

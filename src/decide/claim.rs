@@ -2,7 +2,7 @@
 
 use super::event::{Event, State};
 use super::id::{EventId, Key};
-use super::source::{Kept, Redelivery};
+use super::source::{Kept, Redelivery, Source, Speaks};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -110,6 +110,11 @@ pub struct Payload {
 /// Stands before the name of a header that is only passed on.
 const PASSED: char = '>';
 
+/// Is this the name of a kept header that goes when its event ends?
+pub fn goes_at_the_end(name: &str) -> bool {
+    name.starts_with(PASSED)
+}
+
 impl Payload {
     /// Keeps a header only to pass it on.
     pub fn pass(&mut self, name: &str, value: String) {
@@ -125,6 +130,16 @@ impl Payload {
     /// The first of them.
     pub fn header<'p>(&'p self, name: &'p str) -> Option<&'p str> {
         self.all(name).next()
+    }
+
+    /// The names of those that are only passed on. What they say is nobody's business.
+    pub fn passed(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter_map(|(name, _)| name.strip_prefix(PASSED))
+    }
+
+    /// The event has ended: what was only to be passed on goes.
+    pub fn shed(&mut self) {
+        self.headers.retain(|(name, _)| !goes_at_the_end(name));
     }
 }
 
@@ -176,6 +191,11 @@ pub enum Repeat {
     Rearms,
     /// Nothing: it only hears how things stand.
     Hears,
+}
+
+/// Did a client put another request under a key that it has used?
+pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
+    source.speaks == Speaks::Api && event.body_digest != new.event.body_digest
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a

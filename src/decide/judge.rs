@@ -8,13 +8,15 @@ use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
 use super::id::{Digest, EventId, Key, Revision, Turn};
+use super::idempotency;
 use super::key::{self, Part};
 use super::limits;
 use super::message;
 use super::refusal::Refusal;
-use super::source::{Group, Identity, Kind, Makes, Route, Source};
+use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
 use super::time::Timestamp;
-use super::verify::Verified;
+use super::trace::{self, Trace};
+use super::verify::{Credential, Verified};
 use std::sync::Arc;
 
 /// What is to be done with a delivery.
@@ -186,6 +188,15 @@ impl Made<'_> {
         key::key(&self.source.scope, kind, &parts)
     }
 
+    /// Who sent it, where a source has several senders: one never meets another's events.
+    fn sender(&self) -> Option<Part<'_>> {
+        match (self.verified.by(), self.source.speaks) {
+            (Credential::Caller(name), _) => Some(Part::text("caller", name)),
+            (Credential::Secret(mark), Speaks::Api) => Some(Part::bytes("credential", &mark.0)),
+            (Credential::Secret(_) | Credential::None, _) => None,
+        }
+    }
+
     fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Vec<IdentityKey>, Refusal> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         let one = |identity: &Identity| {
@@ -207,6 +218,7 @@ impl Made<'_> {
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
                 Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
             };
+            let parts = parts.into_iter().chain(self.sender()).collect();
             Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
         };
         self.source.once.per.iter().filter_map(|identity| one(identity).transpose()).collect()
@@ -230,7 +242,8 @@ impl Made<'_> {
     fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
         let Some(change) = &self.source.once.change else { return Ok(None) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
-        let subject = self.key("register", part, self.parts(&change.of)?);
+        let of = self.parts(&change.of)?.into_iter().chain(self.sender()).collect();
+        let subject = self.key("register", part, of);
         Ok(Some(ChangeOf { subject, value: key::value(&self.parts(&change.to)?), order }))
     }
 
@@ -279,6 +292,9 @@ impl Made<'_> {
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
         let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
+        if let (Speaks::Api, Place::Header(name)) = (self.source.speaks, &at.at) {
+            return idempotency::key(self.verified.delivery(), name).map(Some);
+        }
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
             return Err(Refusal::FieldTooLong("delivery".into()));
@@ -292,7 +308,7 @@ impl Made<'_> {
             name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
         };
         let delivery = self.verified.delivery();
-        let mut payload = Payload { headers: Vec::new(), body: delivery.body.clone() };
+        let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
         for (name, value) in delivery.headers {
             let passed = self.route.passes.contains(name);
             let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
@@ -303,5 +319,19 @@ impl Made<'_> {
             }
         }
         payload
+    }
+
+    /// The trace it is part of, for who acts on it.
+    fn traced(&self) -> Vec<(String, String)> {
+        let delivery = self.verified.delivery();
+        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.makes != Makes::Record) else {
+            return Vec::new();
+        };
+        let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);
+        let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
+        let state = states.unwrap_or_default().join(",");
+        let Some(found) = Trace::parse(parent, Some(&state)) else { return Vec::new() };
+        let state = found.state().map(|state| (trace::STATE.to_owned(), state.to_owned()));
+        [(trace::PARENT.to_owned(), parent.to_owned())].into_iter().chain(state).collect()
     }
 }

@@ -48,6 +48,14 @@ pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
+/// The name of a caller: that of a file.
+pub const CALLER_BYTES_MAX: usize = 255;
+/// The file with a caller's secrets.
+pub const CALLER_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Callers whose secrets a node keeps at hand; others are read again.
+pub const CALLERS_AT_HAND: usize = 4096;
+/// An `Idempotency-Key`, without its quotes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// How far ahead of the store's clock an `order` may be.
 pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Output of one attempt; the head and the tail are kept.
@@ -72,10 +80,22 @@ pub const QUARANTINE_MAX: usize = 1000;
 pub const QUARANTINE_BODY_BYTES_MAX: usize = 16 << 10;
 /// Duplicates of one event that are remembered one by one; after that they are only counted.
 pub const SIGHTINGS_MAX: usize = 16;
+/// Events whose duplicates are noted at once, before the notes are written.
+pub const NOTED_EVENTS_MAX: usize = 16 << 10;
 /// `run` blocks of one route: their successes are bits of one number.
 pub const BLOCKS_MAX: usize = 64;
 /// How long a receiver's `Retry-After` is believed.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
+/// Failures in a row after which a receiver is left alone.
+pub const BREAKER_FAILURES: u32 = 5;
+/// How long it is then left alone; it doubles with each try that fails.
+pub const BREAKER_WAIT_FIRST: Duration = Duration::from_secs(5);
+/// The longest it is left alone.
+pub const BREAKER_WAIT_LONGEST: Duration = Duration::from_mins(1);
+/// A sender's `tracestate`; a longer one is left out.
+pub const TRACESTATE_BYTES_MAX: usize = 512;
+/// Headers that one receiver is passed, and headers that are set for it.
+pub const FORWARDED_HEADERS_MAX: usize = 64;
 /// Doubts that end a life under `in_doubt = "retry"`, unless `attempts` is larger.
 pub const DOUBTS_MIN: u32 = 3;
 /// The earliest a redelivery under the same id re-arms a dead event.

@@ -11,6 +11,7 @@
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
 
 pub mod answer;
+pub mod breaker;
 pub mod change;
 pub mod claim;
 mod decimal;
@@ -21,15 +22,19 @@ pub mod field;
 pub mod filter;
 mod form;
 pub mod id;
+mod idempotency;
 mod json;
 pub mod judge;
 pub mod key;
 pub mod limits;
+mod mark;
 pub mod message;
 pub mod nearest;
+pub mod problem;
 pub mod recipe;
 pub mod refusal;
 pub mod retry;
 pub mod source;
 pub mod time;
+pub mod trace;
 pub mod verify;

@@ -2,7 +2,8 @@
 //! it makes old events new.
 
 use super::field::FieldIx;
-use super::source::{Identity, Source};
+use super::source::{Identity, Source, Speaks};
+use super::verify::Scheme;
 use std::fmt::Write as _;
 
 /// A scope and what its identities are made of.
@@ -36,6 +37,9 @@ impl Source {
             if let Some(order) = change.order {
                 let _ = write!(once, " by {}", names(&[order]));
             }
+        }
+        if matches!(self.verify, Scheme::Callers(_)) || self.speaks == Speaks::Api {
+            once.push_str(", for each sender");
         }
         Recipe { scope: self.scope.to_string(), once }
     }

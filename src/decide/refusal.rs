@@ -20,6 +20,10 @@ pub enum Refusal {
     FieldTooLong(Arc<str>),
     /// The order is neither an integer nor a time, or lies too far ahead.
     BadOrder(Arc<str>),
+    /// A client of an API sent no `Idempotency-Key`.
+    KeyMissing,
+    /// Its `Idempotency-Key` cannot be read. What is wrong with it, in words.
+    KeyMalformed(&'static str),
     /// The sender's header names one kind of event, the body has the shape of another.
     KindMismatch,
 }
@@ -35,6 +39,8 @@ impl Refusal {
             Self::MissingField(_) => "missing_field",
             Self::FieldTooLong(_) => "field_too_long",
             Self::BadOrder(_) => "bad_order",
+            Self::KeyMissing => "key_missing",
+            Self::KeyMalformed(_) => "key_malformed",
             Self::KindMismatch => "kind_mismatch",
         }
     }
@@ -44,7 +50,8 @@ impl Refusal {
         match self {
             Self::Malformed(what) => Some(("detail", what)),
             Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
-            Self::BadSignature | Self::Forbidden | Self::ContentType | Self::KindMismatch => None,
+            Self::KeyMalformed(what) => Some(("detail", what)),
+            Self::BadSignature | Self::Forbidden | Self::ContentType | Self::KeyMissing | Self::KindMismatch => None,
         }
     }
 }

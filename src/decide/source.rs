@@ -55,6 +55,10 @@ pub struct Source {
     pub once: Once,
     /// When the sender is answered.
     pub respond: Respond,
+    /// How it is spoken to.
+    pub speaks: Speaks,
+    /// A kept answer that is given again is marked, where it is a JSON object.
+    pub mark_duplicates: bool,
     /// The longest body.
     pub body_max: usize,
     /// Where to go; the first that lets the delivery through wins.
@@ -103,6 +107,19 @@ pub struct Once {
     pub keep: Keep,
     /// How long its body and receipt are.
     pub keep_body: Duration,
+    /// A failure is kept as an answer: a repeat hears it again, and does not try again.
+    pub keep_failures: bool,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Speaks {
+    /// A sender of webhooks: its several secrets are one sender's, and it may write the same thing in other bytes.
+    #[default]
+    Webhook,
+    /// The client of an HTTP API, with an `Idempotency-Key`: each secret is somebody else's, another body under a key is
+    /// a mistake, and problems are told as RFC 9457 says.
+    Api,
 }
 
 /// How long.

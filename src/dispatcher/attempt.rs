@@ -6,11 +6,12 @@
 
 use super::{Dispatcher, Held, Lane, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
-use crate::decide::change::{Change, Tried};
+use crate::decide::answer;
+use crate::decide::change::{Change, PassedOn, Tried};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
 use crate::decide::id::{EventId, Revision};
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Duration;
 use crate::store::{Advance, StoreError, Stored};
 use crate::telemetry::{self, Level};
 use std::collections::btree_map::Entry;
@@ -31,13 +32,14 @@ enum Renewal {
 impl Dispatcher {
     pub(super) async fn attempt(self, held: Held) {
         let Held { event, payload, sent, permit } = held;
+        let part = event.part;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose answers were both lost look alike: only one of them acts.
         let Some(at_it) = AtIt::begin(&self, &event, &lease) else { return };
         self.act_and_settle(&lane, event, payload, &lease).await;
         drop((at_it, permit));
-        lane.wake.notify_one();
+        lane.queue_of(part).wake.notify_one();
     }
 
     async fn act_and_settle(&self, lane: &Lane, event: Event, payload: Option<Payload>, lease: &Lease) {
@@ -63,12 +65,23 @@ impl Dispatcher {
         let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
             return;
         };
+        let outcome = answer::heard(outcome, lane.source.respond);
         let blocks = blocks.blocks();
         let step = match lease.term().call {
             Call::CallOff => Step::Cancel,
             Call::GoOn | Call::Stop => Step::Settle { outcome: outcome.clone(), blocks, jitter: jitter() },
         };
-        self.settle(lane, &event, step, &outcome, started_at, &output).await;
+        let passed = if payload.passed().next().is_none() { PassedOn::Nothing } else { PassedOn::Goes };
+        let tried = Tried {
+            life: event.life,
+            attempt: event.attempt,
+            started_at,
+            ended_at: self.0.store.now(),
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: output.kept(),
+        };
+        self.settle(lane, &event, step, tried, passed).await;
     }
 
     /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
@@ -100,7 +113,8 @@ impl Dispatcher {
     ) -> Option<(Event, Outcome)> {
         let action = lane.action.as_ref()?;
         let begun = event.clone();
-        let mut act = action.act(Attempt { event: &begun, payload, lease, blocks, output });
+        let at = self.0.store.now();
+        let mut act = action.act(Attempt { event: &begun, payload, lease, blocks, output, at });
         loop {
             tokio::select! {
                 outcome = &mut act => return Some((event, outcome)),
@@ -183,28 +197,10 @@ impl Dispatcher {
         }
     }
 
-    async fn settle(
-        &self,
-        lane: &Lane,
-        event: &Event,
-        step: Step,
-        outcome: &Outcome,
-        started_at: Timestamp,
-        output: &Output,
-    ) {
-        let now = self.0.store.now();
-        let tried = Tried {
-            life: event.life,
-            attempt: event.attempt,
-            started_at,
-            ended_at: now,
-            outcome: outcome.word().into(),
-            why: outcome.why().into(),
-            output: output.kept(),
-        };
-        let Ok(mut change) = event.change(step, &lane.route, now) else { return };
-        change.attempt = Some(tried);
-        self.insist(event, change).await;
+    /// Writes what this attempt came to.
+    async fn settle(&self, lane: &Lane, event: &Event, step: Step, tried: Tried, passed: PassedOn) {
+        let Ok(change) = event.change(step, &lane.route, tried.ended_at) else { return };
+        self.insist(event, Change { attempt: Some(tried), passed, ..change }).await;
     }
 
     /// Writes a step that ends this attempt before it began.

@@ -176,7 +176,10 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
 async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match desk.store.story(event.id).await {
-        Ok(Some(story)) => Ok(Json(shown::story(&story, desk.store.now())).into_response()),
+        Ok(Some(story)) => {
+            let whole = shown::whole(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
+            Ok(Json(whole).into_response())
+        }
         Ok(None) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
         Err(error) => Err(unavailable(&error)),
     }

@@ -5,6 +5,7 @@ use super::reply;
 use crate::decide::answer::{self, Reply};
 use crate::decide::delivery::Delivery;
 use crate::decide::id::EventId;
+use crate::decide::problem;
 use crate::decide::source::{Source, Sources};
 use crate::decide::time::Duration;
 use crate::gateway::Gateway;
@@ -68,6 +69,7 @@ impl Ingest {
             (_, Some(source)) => source,
             ("/healthz", None) => return answer::fine(),
             ("/readyz", None) => return self.health.ready().await,
+            (problem::PAGE_PATH, None) => return closing(answer::page(problem::PAGE)),
             (_, None) => return closing(answer::turned_away(404, "unknown_path")),
         };
         if parts.method != Method::POST {

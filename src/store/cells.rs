@@ -3,9 +3,11 @@
 //! What is read may have rotted: a cell that is not what was written never panics and never passes for something
 //! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
 
+use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
+use crate::decide::key::{self, Part};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Row;
 use std::sync::Arc;
@@ -261,7 +263,25 @@ pub(in crate::store) fn headers_cell(headers: &[(String, String)]) -> String {
     serde_json::to_string(headers).expect("pairs of texts are JSON")
 }
 
+/// The cell without what was only kept to be passed on; `None` if there is nothing of it in there.
+pub(in crate::store) fn shed(cell: &str) -> Option<String> {
+    let mut payload = Payload { headers: headers(cell)?, ..Payload::default() };
+    let before = payload.headers.len();
+    payload.shed();
+    (payload.headers.len() < before).then(|| headers_cell(&payload.headers))
+}
+
 /// Headers from their cell; `None` if it is something else.
 pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
     serde_json::from_str(cell).ok()
+}
+
+/// What a receipt is compared with when it is read.
+pub(in crate::store) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
+    key::value(&[
+        Part::bytes("status", &status.to_be_bytes()),
+        Part::bytes("cut", &[u8::from(cut)]),
+        Part::text("headers", headers),
+        Part::bytes("body", body),
+    ])
 }

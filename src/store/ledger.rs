@@ -8,11 +8,11 @@
 //! that depends on it.
 
 use super::{Advance, Forgotten, Imported, Keeps, Removal};
-use crate::decide::change::{Answered, Change, PlaceInLine, Tried};
+use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
@@ -87,6 +87,9 @@ pub trait Ledger {
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<(), Self::Error>;
+    /// Removes the headers of an event that were only kept to be passed on ([`Payload::shed`]), so that they cannot be
+    /// read again.
+    fn shed(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
 }
@@ -168,6 +171,17 @@ fn matching<L: Ledger>(
     Ok(dead)
 }
 
+/// The event that a repeat is answered with, where a claim could come to nothing else: its first key is held by an event
+/// that has acted and is kept. Nothing is forgotten on the way.
+pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<(Event, Same)>, L::Error> {
+    let (Some(IdentityKey { same, key }), None) = (new.keys.first(), new.event.change) else { return Ok(None) };
+    let Some(held) = ledger.held(key)? else { return Ok(None) };
+    let Some(row) = ledger.row(held.event)? else { return Ok(None) };
+    let acted = matches!(row.event.state, State::Done { how: How::Acted, .. }) && row.event.change.is_none();
+    let stands = acted && !expired(ledger, &row, new.kept.keys, now)?;
+    Ok(stands.then(|| (row.event, same.clone())))
+}
+
 /// Was this done before there was this store?
 fn known_before<L: Ledger>(ledger: &mut L, new: &New) -> Result<Option<Same>, L::Error> {
     for ImportedKey { same, key, counts } in &new.imported {
@@ -247,6 +261,7 @@ fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp)
     let Some(mut row) = ledger.row(old)? else { return Ok(()) };
     if let Some(event) = row.event.replaced(by, now) {
         write(ledger, &row, event, now)?;
+        ledger.shed(old)?;
     } else if row.event.state.ended().is_some() {
         row.keep_from = Some(now);
         ledger.update(&row)?;
@@ -297,6 +312,9 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
+    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == PassedOn::Goes {
+        ledger.shed(event.id)?;
+    }
     Ok(Advance::Written { event: Box::new(event), now })
 }
 
@@ -427,7 +445,7 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Times
 pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
     let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain([(Of::Unknown(keeps), Kept::default())]) {
+    for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(keeps), kept))) {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
         let Keep::For(length) = kept.keys else { continue };

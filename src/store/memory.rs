@@ -5,8 +5,8 @@ use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
 use super::quarantine::Quarantined;
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Sighting, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -93,6 +93,17 @@ impl Store for Memory {
 
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
         answer(Ok(self.books().receipts.get(&id).cloned()))
+    }
+
+    fn recall(&self, new: &New) -> Answer<'_, Option<Recalled>> {
+        answer(self.with(|books, now| {
+            let found = ledger::recall(books, new, now)?;
+            let with_receipt = |(event, same): (Event, _)| {
+                let receipt = books.receipts.get(&event.id)?.clone();
+                Some(Recalled { event, same, receipt, now })
+            };
+            Ok(found.and_then(with_receipt))
+        }))
     }
 
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
@@ -237,6 +248,13 @@ impl Books {
         of_group.map(|(_, turn, id)| (*turn, *id)).collect()
     }
 
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    #[cfg(test)]
+    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) -> Result<(), Infallible> {
+        self.sightings.insert(id, (count, seen));
+        Ok(())
+    }
+
     /// Events that ended before then and still have their body.
     pub(super) fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Vec<EventId> {
         self.of(of, limit, |books, row| {
@@ -367,6 +385,13 @@ impl Ledger for Books {
             Some(receipt) => self.receipts.insert(id, receipt.clone()),
             None => self.receipts.remove(&id),
         };
+        Ok(())
+    }
+
+    fn shed(&mut self, id: EventId) -> Result<(), Infallible> {
+        if let Some(payload) = self.payloads.get_mut(&id) {
+            payload.shed();
+        }
         Ok(())
     }
 

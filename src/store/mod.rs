@@ -10,17 +10,24 @@ pub mod batch;
 mod cells;
 pub mod clock;
 pub mod contract;
+pub mod copy;
 pub mod ledger;
 pub mod memory;
 pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod quarantine;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod schema;
 pub mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
+
+pub use open::open;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
@@ -33,9 +40,10 @@ use quarantine::Quarantined;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -57,6 +65,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// The kept answer.
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
+
+    /// What a repeat is answered with, if a claim could come to nothing else: a done event and its kept answer. Read
+    /// beside the claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
+    fn recall(&self, _new: &New) -> Answer<'_, Option<Recalled>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// What must be looked at now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
@@ -122,6 +136,27 @@ pub trait Store: Send + Sync + 'static {
 
     /// The store's clock: it never runs backwards, and no other clock decides anything.
     fn now(&self) -> Timestamp;
+
+    /// What other nodes write, where the store can tell. Who hears nothing still looks: that is the truth.
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
+}
+
+/// Something that another node has written. It may come late, twice or not at all.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hint {
+    /// An event of this source waits on this route.
+    Due {
+        /// The source.
+        source: Arc<str>,
+        /// The route.
+        route: Arc<str>,
+    },
+    /// This event is over.
+    Ended(EventId),
+    /// More than fits into a hint.
+    Much,
 }
 
 /// What came of a change.
@@ -191,11 +226,26 @@ pub enum Stored<T> {
     Forgotten,
 }
 
+/// What a repeat can be answered with.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Recalled {
+    /// The event, done.
+    pub event: Event,
+    /// Which identity matched.
+    pub same: Same,
+    /// Its kept answer.
+    pub receipt: Receipt,
+    /// The store's clock.
+    pub now: Timestamp,
+}
+
 /// Where to look for what is due.
 #[derive(Clone, Debug)]
 pub enum Look {
     /// Among the waiting events of this source and route.
     Route(Arc<str>, Arc<str>),
+    /// The same, but only what is for these of the route's receivers: one that is down does not hide the others'.
+    Receiver(Arc<str>, Arc<str>, RangeInclusive<u16>),
     /// Among the running ones, for leases that have ended.
     Leases,
     /// Among the waiting ones of any other source and route than these.
@@ -208,6 +258,9 @@ impl Look {
         let waits = matches!(event.state, State::Waiting { .. });
         match self {
             Self::Route(source, route) => waits && event.source == *source && event.route == *route,
+            Self::Receiver(source, route, parts) => {
+                waits && event.source == *source && event.route == *route && parts.contains(&event.part)
+            }
             Self::Leases => matches!(event.state, State::Running { .. }),
             Self::Strays(known) => waits && !known.iter().any(|(s, r)| event.source == *s && event.route == *r),
         }
@@ -280,10 +333,18 @@ pub struct Note {
 }
 
 /// How long each source's events are kept, as configured now.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Keeps {
     /// By the source's name.
     pub sources: HashMap<Arc<str>, Kept>,
+    /// Those of any other source; with none, they are left to whoever knows them.
+    pub others: Option<Kept>,
+}
+
+impl Default for Keeps {
+    fn default() -> Self {
+        Self { sources: HashMap::new(), others: Some(Kept::default()) }
+    }
 }
 
 impl Keeps {

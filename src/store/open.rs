@@ -3,8 +3,10 @@
 use super::address::Address;
 use super::clock::Clock;
 use super::memory::Memory;
-use super::{CannotOpen, Store};
+use super::shared::{Shared, Shelf};
+use super::{CannotOpen, Store, copy};
 use crate::decide::time::Timestamp;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a store is opened for.
@@ -28,19 +30,83 @@ pub enum Migrate {
     Manual,
 }
 
-/// Opens the store at this address.
-pub async fn open(address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
+/// The cells of a store that nodes share, for whoever fills it.
+pub async fn shelf(address: &Address) -> Result<Arc<dyn Shelf>, CannotOpen> {
+    match address {
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => Ok(Arc::new(postgres(url, Use::Node(Migrate::Auto)).await?)),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => Ok(Arc::new(redis(url, Use::Tool).await?)),
+        other => Err(CannotOpen::Ever(format!("{other} is no store that nodes share"))),
+    }
+}
+
+/// A store that somebody is still filling is not used.
+async fn whole(shelf: impl Shelf, address: &Address) -> Result<Arc<dyn Store>, CannotOpen> {
+    match copy::is_unfinished(&shelf).await {
+        Ok(false) => Ok(Arc::new(Shared(shelf))),
+        Ok(true) => Err(CannotOpen::Ever(format!(
+            "{address} holds an unfinished copy of another store\n\
+             hint: run `hookonce migrate copy` again to finish it, or begin with an empty store"
+        ))),
+        Err(error) => Err(CannotOpen::Yet(format!("{address}: {error}"))),
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::postgres::Postgres, CannotOpen> {
+    use super::postgres::{Options, Postgres, Schema};
+    let schema = match to {
+        Use::Node(Migrate::Auto) => Schema::Auto,
+        Use::Node(Migrate::Manual) | Use::Tool => Schema::Manual,
+        Use::Look => Schema::Read,
+    };
+    Postgres::open(url.expose(), Options { clock: Clock::server(), schema }).await
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &super::address::ServerUrl, to: Use) -> Result<super::redis::Redis, CannotOpen> {
+    use super::redis::{Access, Options, Redis};
+    let access = if to == Use::Look { Access::Read } else { Access::Node };
+    Redis::open(url.expose(), Options { clock: Clock::server(), access }).await
+}
+
+/// Opens the store at this address: `memory:`, `sqlite:PATH`, `postgres://…` or `redis://…`, as far as the features
+/// of that name are on. An older schema is brought up to date.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let store = hookonce::store::open("memory:").await?;
+/// # drop(store); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+/// ```
+pub async fn open(address: &str) -> Result<Arc<dyn Store>, CannotOpen> {
+    match Address::parse(address, Path::new("")) {
+        Ok(address) => open_for(&address, Use::Node(Migrate::Auto)).await,
+        Err(no_address) => {
+            // The kind alone is said: what follows it may hold a password.
+            let kind = address.split_once(':').map_or("", |(kind, _)| kind);
+            Err(CannotOpen::Ever(format!("no store is known by an address of kind `{kind}:`; {no_address}")))
+        }
+    }
+}
+
+/// Opens the store at this address for this use.
+pub async fn open_for(address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
     match address {
         Address::Memory => Ok(Arc::new(Memory::new(Clock::wall(Timestamp::default())))),
         #[cfg(feature = "sqlite")]
-        Address::Sqlite(path) => sqlite(path, to),
+        Address::Sqlite(path) => sqlite(path, to).await,
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => whole(postgres(url, to).await?, address).await,
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => whole(redis(url, to).await?, address).await,
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
         _ => Err(CannotOpen::Ever(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(path: &std::path::Path, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
+async fn sqlite(path: &Path, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
     use super::schema::{self, sqlite as migrations};
     use super::sqlite::{Access, OpenError, Sqlite, open_file};
     let cannot = |error: OpenError| CannotOpen::Ever(error.to_string());
@@ -57,7 +123,12 @@ fn sqlite(path: &std::path::Path, to: Use) -> Result<Arc<dyn Store>, CannotOpen>
         Use::Tool => Access::Tool,
         Use::Look => Access::Read,
     };
-    Ok(Arc::new(Sqlite::open(path, access).map_err(cannot)?))
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path, access)).await;
+    match opened {
+        Ok(opened) => Ok(Arc::new(opened.map_err(cannot)?)),
+        Err(error) => Err(CannotOpen::Yet(error.to_string())),
+    }
 }
 
 /// An old schema that nobody may bring up to date by starting a node.
@@ -66,4 +137,36 @@ pub fn older(what: &str) -> CannotOpen {
         "{what} is older than this hookonce, and the config says migrate = \"manual\"\n\
          hint: run `hookonce migrate up`, then start again"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(address: &str, expected: &str) {
+        let why = open(address).await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(why.contains(expected), "{address}: {why}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_none_is_told_what_one_is_and_keeps_its_password() {
+        assert!(open("memory:").await.is_ok());
+        check("", "expected memory:, sqlite:PATH").await;
+        check("sqlite:", "expected memory:").await;
+        check("sqlite://x", "expected memory:").await;
+        check("oracle://u:secret@h", "kind `oracle:`").await;
+        let why = open("oracle://u:secret@h").await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(!why.contains("secret"), "{why}");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_is_opened_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let address = format!("sqlite:{}", dir.path().join("once.db").display());
+        let store = open(&address).await.expect("a store");
+        check(&address, "is in use by another").await;
+        drop(store);
+        assert!(open(&address).await.is_ok());
+    }
 }

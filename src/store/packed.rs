@@ -31,6 +31,12 @@ impl<'b> Packed<'b> {
         &self.bytes
     }
 
+    /// The same, to be kept while it is sent.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn into_bytes(self) -> Cow<'b, [u8]> {
+        self.bytes
+    }
+
     /// How long it is once it is unpacked; `None` where it was not packed.
     pub(in crate::store) fn unpacked(&self) -> Option<i64> {
         self.unpacked.and_then(|length| length.try_into().ok())

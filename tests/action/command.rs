@@ -130,6 +130,8 @@ async fn the_environment_is_what_is_listed_and_nothing_else() {
     let shown = bench.shown();
     let mut lines: Vec<_> = shown.lines().collect();
     lines.sort_unstable();
+    let trace = lines.iter().position(|line| line.starts_with("TRACEPARENT=")).map(|at| lines.remove(at)).unwrap();
+    assert!(trace.starts_with(&format!("TRACEPARENT=00-{}-", hex::encode(bench.event.id.0))), "{trace}");
     let path = format!("PATH={}", std::env::var("PATH").unwrap());
     let event = format!("HOOKONCE_EVENT={}.2", bench.event.id);
     let expected = [
@@ -256,4 +258,16 @@ async fn who_looks_on_sees_output_while_the_command_runs() {
     let (outcome, first) = tokio::join!(bench.act(&*action), looking);
     assert_eq!((outcome.word(), first.event, &first.bytes[..]), ("delivered", bench.event.id, &b"now\n"[..]));
     assert_eq!(bench.shown(), "now\nthen\n");
+}
+
+#[tokio::test]
+async fn a_command_is_told_which_trace_it_is_part_of() {
+    let mut bench = Bench::new();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    bench.payload.headers =
+        [("traceparent", parent), ("tracestate", "a=1")].map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec();
+    assert_eq!(bench.sh("echo $TRACEPARENT $TRACESTATE").await.word(), "delivered");
+    let shown = bench.shown();
+    assert!(shown.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"), "{shown}");
+    assert!(shown.ends_with("-01 a=1\n") && !shown.contains("00f067aa0ba902b7"), "{shown}");
 }

@@ -7,10 +7,13 @@ use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.
-const TIMEOUT: Duration = Duration::from_millis(1500);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn forward(url: &str) -> Arc<dyn Action> {
-    let receiver = Receiver { url: url.to_owned(), shown: url.to_owned(), timeout: TIMEOUT };
+    to(Receiver::new(url.into(), TIMEOUT))
+}
+
+pub(super) fn to(receiver: Receiver) -> Arc<dyn Action> {
     action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
 }
 
@@ -204,6 +207,8 @@ async fn nothing_goes_out_but_the_body_its_type_and_our_own_headers() {
     let mut lines: Vec<_> = head.lines().collect();
     assert_eq!(lines.remove(0), "POST /in HTTP/1.1");
     lines.sort_unstable();
+    let trace = lines.iter().position(|line| line.starts_with("traceparent: ")).map(|at| lines.remove(at));
+    assert!(trace.is_some(), "{lines:?}");
     let host = fixture.url().replace("http://", "host: ").replace("/in", "");
     let id = bench.event.id;
     let expected = [
@@ -246,7 +251,7 @@ async fn a_lease_that_is_over_ends_the_waiting() {
 async fn each_part_has_its_receiver_and_one_that_is_gone_is_rejected() {
     let (one, two) = (Fixture::serve(vec![status("200", "")]).await, Fixture::serve(vec![status("410", "")]).await);
     let receivers = [one.url(), two.url(), "not a url, with a secret".to_owned()];
-    let receivers = receivers.map(|url| Receiver { shown: url.clone(), url, timeout: TIMEOUT }).to_vec();
+    let receivers = receivers.map(|url| Receiver::new((&*url).into(), TIMEOUT)).to_vec();
     let action = action(ActionPlan::Forward(receivers), &environment(&[], &[])).unwrap();
     let mut bench = Bench::body("{}");
     for (part, says) in [

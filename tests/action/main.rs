@@ -5,10 +5,13 @@ mod command;
 mod forward;
 mod guard;
 mod lifetime;
+mod reach;
 mod receiver;
+mod sending;
 
 use bytes::Bytes;
 use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, Piece, Template};
+use hookonce::action::resolve::Resolver;
 use hookonce::action::{
     Action, Attempt, BlocksDone, Chunk, Environment, GuardProgram, Lease, Output, Variables, action, boottime,
 };
@@ -36,6 +39,7 @@ struct Bench {
     blocks: BlocksDone,
     output: Output,
     live: broadcast::Receiver<Chunk>,
+    at: Timestamp,
 }
 
 impl Bench {
@@ -50,6 +54,7 @@ impl Bench {
             output: Output::new(event.id, send),
             event,
             live,
+            at: Timestamp(1_770_000_000_000_000),
         }
     }
 
@@ -63,7 +68,7 @@ impl Bench {
 
     async fn act(&self, action: &dyn Action) -> Outcome {
         let (event, payload, lease) = (&self.event, &self.payload, &self.lease);
-        action.act(Attempt { event, payload, lease, blocks: &self.blocks, output: &self.output }).await
+        action.act(Attempt { event, payload, lease, blocks: &self.blocks, output: &self.output, at: self.at }).await
     }
 
     /// One block of one shell step, in the bench's own folder.
@@ -124,7 +129,12 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> Environment {
     let vars = vars.iter().copied().chain([("PATH", path.as_str())]);
     let secrets: BTreeSet<String> = secrets.iter().map(|&name| name.to_owned()).collect();
     let variables = Variables::new(vars.map(|(name, value)| (name.to_owned(), value.to_owned())), &secrets);
-    Environment { variables, guard: GuardProgram(GUARD.into()), servers: hookonce::action::nats::Servers::default() }
+    Environment {
+        variables,
+        guard: GuardProgram(GUARD.into()),
+        servers: hookonce::action::nats::Servers::default(),
+        resolver: Resolver::default(),
+    }
 }
 
 fn run(blocks: Vec<Block>) -> Arc<dyn Action> {

@@ -92,20 +92,6 @@ hint: what it will do: runs a statement in the store's transaction
 "#,
     );
     check(
-        &source("mark_duplicates = true"),
-        r"
-error: `mark_duplicates` is not in this version yet
- --> hookonce.toml:4:1
-  |
-4 | mark_duplicates = true
-  | ^^^^^^^^^^^^^^^
-  |
-hint: what it will do: marks a repeated answer with isDuplicate
-
-1 error in hookonce.toml; nothing was started
-",
-    );
-    check(
         r#"store = "postgres://u:s3cret@localhost/x"
 [source.s]
 verify = "none"
@@ -119,36 +105,6 @@ error: the password of `store` stands in the file
   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ a secret is never written into the config
   |
 hint: put the whole URL into the environment and write store = { env = "DATABASE_URL" }
-
-1 error in hookonce.toml; nothing was started
-"#,
-    );
-    check(
-        r#"[source.s]
-verify = "github"
-secret = { dir = "callers" }
-[[source.s.route]]
-"#,
-        r#"
-error: `dir` is not in this version yet
- --> hookonce.toml:3:12
-  |
-3 | secret = { dir = "callers" }
-  |            ^^^
-  |
-hint: what it will do: one file for each caller
-
-1 error in hookonce.toml; nothing was started
-"#,
-    );
-    check(
-        &source(r#"preset = "ci-ingestion""#),
-        r#"
-error: the preset `ci-ingestion` is not in this version yet
- --> hookonce.toml:4:10
-  |
-4 | preset = "ci-ingestion"
-  |          ^^^^^^^^^^^^^^
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -168,7 +124,7 @@ error: there is no preset `github-packages`
  --> hookonce.toml:2:10
   |
 2 | preset = "github-packages"
-  |          ^^^^^^^^^^^^^^^^^ presets: github-package
+  |          ^^^^^^^^^^^^^^^^^ presets: github-package, sports-stack, ci-ingestion, idempotency-key
   |
 hint: did you mean `github-package`?
 

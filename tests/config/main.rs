@@ -2,12 +2,14 @@
 
 mod actions;
 mod any;
+mod callers;
 mod check;
 mod dangers;
 mod identities;
 mod keys;
 mod meaning;
 mod nats;
+mod receivers;
 mod schemes;
 mod secrets;
 mod values;
@@ -68,6 +70,8 @@ fn env(name: &str) -> Option<String> {
         "B" => Some("s3cret-b".to_owned()),
         "HOOKONCE_ADMIN_TOKEN" => Some("t0ken".to_owned()),
         "URL" => Some("https://user:pass@example.com/hook".to_owned()),
+        "TOKEN" => Some("Bearer s3cret-t".to_owned()),
+        "WHSEC" => Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,
     }

@@ -9,7 +9,7 @@ use hookonce::decide::field::FieldSet;
 use hookonce::decide::id::{EventId, Key};
 use hookonce::decide::recipe::Recipe;
 use hookonce::decide::retry::Retry;
-use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source};
+use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source, Speaks};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::Scheme;
 use hookonce::dispatcher::{Dispatcher, Lane};
@@ -290,8 +290,11 @@ fn source(route: Arc<Route>) -> Source {
             imported: None,
             keep: Keep::Forever,
             keep_body: Duration::from_hours(1),
+            keep_failures: false,
         },
         respond: Respond::Accepted,
+        speaks: Speaks::Webhook,
+        mark_duplicates: false,
         body_max: 1 << 20,
         routes: vec![route],
     }
@@ -313,7 +316,7 @@ impl Desk {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
-            InDoubt::Retry => self.dispatcher.permit(lane),
+            InDoubt::Retry => self.dispatcher.permit(lane, 0),
             InDoubt::Hold => None,
         };
         if permit.is_some() {

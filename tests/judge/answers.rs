@@ -1,11 +1,14 @@
 //! Every row of the table of answers.
 
 use crate::sources::{Request, now, source};
-use hookonce::decide::answer::{self, Reply};
+use hookonce::decide::answer::{self, Came, Reply};
 use hookonce::decide::claim::Same;
-use hookonce::decide::event::{Cause, Event, How, Receipt, State};
+use hookonce::decide::event::{Cause, Event, How, Outcome, Receipt, State};
 use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::limits;
 use hookonce::decide::refusal::Refusal;
+use hookonce::decide::source::{Respond, Source};
+use hookonce::decide::time::Duration;
 
 const ID: &str = "01010101-0101-0101-0101-010101010101";
 
@@ -63,6 +66,8 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         (Refusal::MissingField("tag".into()), 422, r#"{"status":"refused","reason":"missing_field","field":"tag"}"#),
         (Refusal::FieldTooLong("tag".into()), 422, r#"{"status":"refused","reason":"field_too_long","field":"tag"}"#),
         (Refusal::BadOrder("at".into()), 422, r#"{"status":"refused","reason":"bad_order","field":"at"}"#),
+        (Refusal::KeyMissing, 400, r#"{"status":"refused","reason":"key_missing"}"#),
+        (Refusal::KeyMalformed("no"), 400, r#"{"status":"refused","reason":"key_malformed","detail":"no"}"#),
         (Refusal::KindMismatch, 422, r#"{"status":"refused","reason":"kind_mismatch"}"#),
     ] {
         check(&answer::refused(&refusal), status, &[JSON], body);
@@ -119,9 +124,67 @@ fn a_repeat_hears_of_the_first_and_how_that_stands() {
     check(&answer::duplicate(&done(), &Same::Change), 200, &[JSON, OF], &body("done", "change", ""));
     let rejected = body("dead", "package+tag", r#","cause":"rejected""#);
     check(&answer::duplicate(&dead(Cause::Rejected), &fields), 200, &[JSON, OF], &rejected);
-    check(&answer::outstanding(&running(), &delivery), 409, &[JSON, OF, LATER], &body("running", "delivery", ""));
-    let replayed = answer::replayed(&done(), &receipt(201));
-    check(&replayed, 201, &["content-type: text/plain", OF, "idempotent-replayed: true"], "thanks");
+}
+
+#[test]
+fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
+    let mut source = source(Vec::new());
+    source.respond = Respond::WhenDone { within: Duration::from_secs(8) };
+    let body = |state: &str, rest: &str| {
+        format!(
+            r#"{{"status":"duplicate","event":"{ID}","state":"{state}","same":"delivery","isDuplicate":true{rest}}}"#
+        )
+    };
+    let again = |source: &Source, event: &Event, receipt: Option<&Receipt>, came, later: Duration| {
+        answer::again(source, event, receipt, &Same::Delivery, came, now() + later)
+    };
+    let (text, replayed) = ("content-type: text/plain", "idempotent-replayed: true");
+    let (at_once, week) = (Duration::ZERO, Duration::from_hours(7 * 24));
+    let (ok, gone) = (receipt(201), receipt(410));
+    check(&again(&source, &running(), None, Came::Meanwhile, at_once), 409, &[JSON, OF, LATER], &body("running", ""));
+    check(&again(&source, &done(), Some(&ok), Came::After, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), Came::Meanwhile, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), Came::After, week), 200, &[JSON, OF], &body("done", ""));
+    check(&again(&source, &done(), None, Came::After, at_once), 200, &[JSON, OF], &body("done", ""));
+    let rejected = dead(Cause::Rejected);
+    check(&again(&source, &rejected, Some(&gone), Came::Meanwhile, at_once), 410, &[text, OF], "thanks");
+    let dead_body = body("dead", r#","cause":"rejected""#);
+    check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 200, &[JSON, OF], &dead_body);
+    source.once.keep_failures = true;
+    check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 410, &[text, OF, replayed], "thanks");
+    check(&again(&source, &rejected, Some(&gone), Came::After, week), 200, &[JSON, OF], &dead_body);
+    let failed = format!(r#"{{"status":"dead","event":"{ID}","cause":"failed"}}"#);
+    check(&again(&source, &dead(Cause::Failed), None, Came::After, at_once), 502, &[JSON, OF, replayed], &failed);
+    source.mark_duplicates = true;
+    let object = Receipt { body: b"{\"id\": 7}".to_vec(), ..receipt(200) };
+    let marked = again(&source, &done(), Some(&object), Came::After, at_once);
+    assert_eq!(String::from_utf8_lossy(&marked.body), "{\"id\": 7,\"isDuplicate\":true}");
+    check(&again(&source, &done(), Some(&ok), Came::After, at_once), 201, &[text, OF, replayed], "thanks");
+}
+
+#[test]
+fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
+    let cut = Receipt { cut: true, ..receipt(201) };
+    let said = |word: &str| format!(r#"{{"status":"{word}","event":"{ID}","receipt":"not whole"}}"#);
+    check(&answer::ended(&done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
+    check(&answer::ended(&dead(Cause::Failed), Some(&Receipt { status: 500, ..cut })), 500, &[JSON, OF], &said("dead"));
+}
+
+#[test]
+fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
+    let done = Respond::WhenDone { within: Duration::from_secs(8) };
+    let whole = Outcome::Delivered(Some(receipt(201)));
+    let broken = Outcome::Delivered(Some(Receipt { cut: true, ..receipt(201) }));
+    let long = Receipt { cut: true, body: vec![b'x'; limits::RECEIPT_BYTES_MAX], ..receipt(201) };
+    let long = Outcome::Delivered(Some(long));
+    for (outcome, respond, word) in [
+        (&whole, done, "delivered"),
+        (&broken, done, "unknown"),
+        (&broken, Respond::Accepted, "delivered"),
+        (&long, done, "delivered"),
+    ] {
+        assert_eq!(answer::heard(outcome.clone(), respond).word(), word, "{respond:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,9 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::limits;
 use hookonce::decide::refusal::Refusal;
-use hookonce::decide::source::{Change, DeliveryId, Group, Identity, Keep, Kind, Makes, Once, Respond, Route, Source};
+use hookonce::decide::source::{
+    Change, DeliveryId, Group, Identity, Keep, Kind, Makes, Once, Respond, Route, Source, Speaks,
+};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::{Scheme, Secrets};
 use std::sync::Arc;
@@ -31,8 +33,14 @@ pub(crate) fn field(name: &str, at: &str) -> Field {
 
 /// A source with these fields, verified by nothing and once per body, to begin with.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
-    let once =
-        Once { per: vec![Identity::Body], change: None, imported: None, keep: Keep::For(30 * DAY), keep_body: 7 * DAY };
+    let once = Once {
+        per: vec![Identity::Body],
+        change: None,
+        imported: None,
+        keep: Keep::For(30 * DAY),
+        keep_body: 7 * DAY,
+        keep_failures: false,
+    };
     Source {
         name: "src".into(),
         scope: "src".into(),
@@ -46,6 +54,8 @@ pub(crate) fn source(fields: Vec<Field>) -> Source {
         when: None,
         once,
         respond: Respond::Accepted,
+        speaks: Speaks::Webhook,
+        mark_duplicates: false,
         body_max: limits::BODY_BYTES_MAX,
         routes: vec![Arc::new(Route { makes: Makes::Actions(1), ..Route::default() })],
     }
@@ -88,6 +98,7 @@ pub(crate) fn github_package() -> Source {
             imported: Some(vec![tag, version_id, sha]),
             keep: Keep::For(30 * DAY),
             keep_body: 7 * DAY,
+            keep_failures: false,
         },
         routes: vec![Arc::new(route)],
         fields,

@@ -6,7 +6,7 @@ use hookonce::decide::filter::Filter;
 use hookonce::decide::limits;
 use hookonce::decide::retry::Retry;
 use hookonce::decide::source::{
-    Change, DeliveryId, Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source,
+    Change, DeliveryId, Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source, Speaks,
 };
 use hookonce::decide::time::Duration;
 use hookonce::decide::verify::{Encoding, Hash, Hmac, Piece, Scheme, Secrets};
@@ -165,7 +165,14 @@ impl Plan {
             to: vec![to],
             order: (self.changes == Changes::Ordered).then_some(order),
         });
-        let once = Once { per: per.collect(), change, imported: None, keep: self.keep, keep_body: seconds(1_000_000) };
+        let once = Once {
+            per: per.collect(),
+            change,
+            imported: None,
+            keep: self.keep,
+            keep_body: seconds(1_000_000),
+            keep_failures: false,
+        };
         let verify = self.scheme();
         let delivery = verify.delivery_id().unwrap_or(DeliveryId { at: Place::Header(SIGNED_ID.into()), signed: true });
         let routes = [("even", r#"subject in ["s0", "s2"]"#), ("odd", r#"subject == "s1""#)];
@@ -187,6 +194,8 @@ impl Plan {
             when: None,
             once,
             respond: Respond::Accepted,
+            speaks: Speaks::Webhook,
+            mark_duplicates: false,
             body_max: limits::BODY_BYTES_MAX,
         }
     }

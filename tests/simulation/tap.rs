@@ -4,7 +4,7 @@ use crate::bug::Bug;
 use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::seconds;
 use crate::world::{World, ready};
-use hookonce::decide::change::{Answered, Change};
+use hookonce::decide::change::{Answered, Change, PassedOn};
 use hookonce::decide::claim::{Claim, New, Same};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
@@ -181,7 +181,16 @@ impl World {
 fn event_as_it_is(event: Event) -> Change {
     let now = event.received_at;
     let place = hookonce::decide::change::PlaceInLine::Keeps;
-    Change { event, now, overtaken: None, place, attempt: None, receipt: Answered::Before, payload: None }
+    Change {
+        event,
+        now,
+        overtaken: None,
+        place,
+        attempt: None,
+        receipt: Answered::Before,
+        payload: None,
+        passed: PassedOn::Goes,
+    }
 }
 
 fn claim_words(claim: &Claim) -> String {

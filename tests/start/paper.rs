@@ -113,7 +113,13 @@ fn there_is_a_manual_page_for_the_program_and_for_each_command() {
 #[test]
 fn presets_are_listed_and_printed_with_their_comments() {
     let house = House::empty("");
-    run(&house, &["presets"]).has(0, &["github-package  Packages of GitHub's container registry"]);
+    let first_lines = [
+        "github-package   Packages of GitHub's container registry",
+        "sports-stack     Sports Stack: each change once",
+        "ci-ingestion     Results of CI runs",
+        "idempotency-key  Clients of an HTTP API",
+    ];
+    run(&house, &["presets"]).has(0, &first_lines);
     let said = run(&house, &["presets", "github-package"]);
     said.has(0, &["# Packages of GitHub's container registry", "kind   = {"]);
     toml::from_str::<Value>(&said.out).unwrap();

@@ -1,5 +1,5 @@
-//! The same random history gives the same answers in memory and in SQLite. Few keys, subjects and groups, so that
-//! everything collides with everything.
+//! The same random history gives the same answers in every store. Few keys, subjects and groups, so that everything
+//! collides with everything.
 
 use super::due;
 use hookonce::decide::change::Tried;
@@ -13,13 +13,13 @@ use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, imported, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Advance, Keeps, Listing, Note, Removal, Sighting, Store};
+use hookonce::store::{Advance, Due, Keeps, Listing, Note, Removal, Sighting, Store, Story};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const STEPS: usize = 300;
-const SEEDS: u64 = 40;
+pub(crate) const SEEDS: u64 = 40;
 
 /// Xorshift: the same numbers from the same seed, everywhere.
 struct Dice(u64);
@@ -37,6 +37,39 @@ impl Dice {
     }
 }
 
+/// Whether turns are the same numbers, or only in the same order.
+#[derive(Clone, Copy, PartialEq)]
+enum Turns {
+    Same,
+    InOrder,
+}
+
+fn plain_event(mut event: Event, turns: Turns) -> Event {
+    if turns == Turns::InOrder {
+        event.turn = Turn(0);
+    }
+    event
+}
+
+fn plain_events(events: Vec<Event>, turns: Turns) -> Vec<Event> {
+    events.into_iter().map(|event| plain_event(event, turns)).collect()
+}
+
+fn plain_claim(claim: Claim, turns: Turns) -> Claim {
+    if turns == Turns::InOrder { without_turn(claim) } else { claim }
+}
+
+fn plain_advance(advance: Advance, turns: Turns) -> Advance {
+    match advance {
+        Advance::Written { event, now } => Advance::Written { event: Box::new(plain_event(*event, turns)), now },
+        Advance::Lost => Advance::Lost,
+    }
+}
+
+fn same<T>(value: T, _: Turns) -> T {
+    value
+}
+
 /// Whether SQLite is closed and opened on the way. A turn is then only worth its order.
 #[derive(Clone, Copy, PartialEq)]
 enum Reopens {
@@ -44,13 +77,15 @@ enum Reopens {
     Sometimes,
 }
 
-struct Both {
+struct All {
     dice: Dice,
     reopens: Reopens,
     path: PathBuf,
     clock: Clock,
     memory: Memory,
     sqlite: Option<Sqlite>,
+    /// Stores that many nodes share. Their turns are only worth their order.
+    shared: Vec<Box<dyn Store>>,
     ids: Vec<EventId>,
     made: Vec<New>,
     seen: Vec<Event>,
@@ -65,25 +100,29 @@ fn without_turn(mut claim: Claim) -> Claim {
     claim
 }
 
-impl Both {
+impl All {
     fn sqlite(&self) -> &Sqlite {
         self.sqlite.as_ref().unwrap()
     }
 
+    /// Asks every store but memory the same, and compares what they answer.
+    async fn ask_all<T: Clone + PartialEq + std::fmt::Debug>(
+        &self,
+        ours: T,
+        ask: impl AsyncFn(&dyn Store) -> T,
+        plain: impl Fn(T, Turns) -> T,
+    ) {
+        let theirs = ask(self.sqlite()).await;
+        let turns = if self.reopens == Reopens::Sometimes { Turns::InOrder } else { Turns::Same };
+        assert_eq!(plain(ours.clone(), turns), plain(theirs, turns), "SQLite");
+        for (place, store) in self.shared.iter().enumerate() {
+            let theirs = ask(&**store).await;
+            assert_eq!(plain(ours.clone(), Turns::InOrder), plain(theirs, Turns::InOrder), "shared store {place}");
+        }
+    }
+
     fn count(&mut self, answer: &'static str) {
         *self.answers.entry(answer).or_default() += 1;
-    }
-
-    fn plain(&self, mut event: Event) -> Event {
-        if self.reopens == Reopens::Sometimes {
-            event.turn = Turn(0);
-        }
-        event
-    }
-
-    fn same_events(&self, ours: Vec<Event>, theirs: Vec<Event>) {
-        let plain = |events: Vec<Event>| events.into_iter().map(|event| self.plain(event)).collect::<Vec<_>>();
-        assert_eq!(plain(ours), plain(theirs));
     }
 
     fn making(&mut self) -> Making {
@@ -132,34 +171,23 @@ impl Both {
         }
         let foreseen = self.sqlite().foresee(vec![batch[0].clone()]).await.unwrap();
         let ours = self.memory.claim(batch.clone()).await.unwrap();
-        let theirs = self.sqlite().claim(batch).await.unwrap();
-        assert_eq!(ours.len(), theirs.len());
-        assert_eq!(foreseen.into_iter().map(without_turn).next(), theirs.first().cloned().map(without_turn));
-        for (ours, theirs) in ours.into_iter().zip(theirs) {
-            let (word, event) = match &ours {
-                Claim::New { event, .. } => ("new", Some(event.clone())),
-                Claim::Duplicate { instead: true, event, .. } => ("instead", Some(event.clone())),
-                Claim::Duplicate { event, .. } => ("duplicate", Some(event.clone())),
+        assert_eq!(foreseen.into_iter().map(without_turn).next(), ours.first().cloned().map(without_turn));
+        let plain = |claims: Vec<Claim>, turns| claims.into_iter().map(|claim| plain_claim(claim, turns)).collect();
+        self.ask_all(ours.clone(), async |store| store.claim(batch.clone()).await.unwrap(), plain).await;
+        for claim in ours {
+            let (word, event) = match claim {
+                Claim::New { event, .. } => ("new", Some(event)),
+                Claim::Duplicate { instead: true, event, .. } => ("instead", Some(event)),
+                Claim::Duplicate { event, .. } => ("duplicate", Some(event)),
                 Claim::Imported { .. } => ("imported", None),
                 Claim::Stale { .. } => ("stale", None),
                 Claim::Again => ("again", None),
             };
             self.count(word);
-            assert_eq!(self.plain_claim(ours), self.plain_claim(theirs));
             if let Some(event) = event {
                 self.ids.push(event.id);
                 self.seen.push(*event);
             }
-        }
-    }
-
-    fn plain_claim(&self, claim: Claim) -> Claim {
-        match claim {
-            Claim::New { event, now } => Claim::New { event: Box::new(self.plain(*event)), now },
-            Claim::Duplicate { event, same, instead, now } => {
-                Claim::Duplicate { event: Box::new(self.plain(*event)), same, instead, now }
-            }
-            other => other,
         }
     }
 
@@ -193,7 +221,8 @@ impl Both {
         }
         let id = self.dice.one(&self.ids);
         let now = self.memory.get(id).await.unwrap();
-        self.same_events(now.iter().cloned().collect(), self.sqlite().get(id).await.unwrap().into_iter().collect());
+        let plain = |event: Option<Event>, turns| event.map(|event| plain_event(event, turns));
+        self.ask_all(now.clone(), async |store| store.get(id).await.unwrap(), plain).await;
         let slept = self.dice.roll(8) == 0; // a node that slept writes over an old revision
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
@@ -223,25 +252,23 @@ impl Both {
             change.payload = Some(arriving.payload);
         }
         let ours = self.memory.advance(vec![change.clone()]).await.unwrap().remove(0);
-        let theirs = self.sqlite().advance(vec![change]).await.unwrap().remove(0);
-        match (ours, theirs) {
-            (Advance::Written { event: ours, now: at }, Advance::Written { event: theirs, now }) => {
-                assert_eq!(at, now);
-                self.seen.push((*ours).clone());
-                self.count(if ours.state.ended().is_some() { "ended" } else { "went on" });
-                self.same_events(vec![*ours], vec![*theirs]);
+        let advance = async |store: &dyn Store| store.advance(vec![change.clone()]).await.unwrap().remove(0);
+        self.ask_all(ours.clone(), advance, plain_advance).await;
+        match ours {
+            Advance::Written { event, .. } => {
+                self.count(if event.state.ended().is_some() { "ended" } else { "went on" });
+                self.seen.push(*event);
             }
-            (Advance::Lost, Advance::Lost) => self.count("lost"),
-            (ours, theirs) => panic!("{ours:?} is not {theirs:?}"),
+            Advance::Lost => self.count("lost"),
         }
     }
 
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
         let sources = sources.into_iter().take(1 + self.dice.roll(2)).collect();
-        let keeps = Arc::new(Keeps { sources });
+        let keeps = Arc::new(Keeps { sources, ..Keeps::default() });
         let ours = self.memory.forget(keeps.clone(), 10_000).await.unwrap();
-        assert_eq!(ours, self.sqlite().forget(keeps, 10_000).await.unwrap());
+        self.ask_all(ours, async |store| store.forget(keeps.clone(), 10_000).await.unwrap(), same).await;
         for _ in 0..ours.events {
             self.count("forgotten");
         }
@@ -253,7 +280,7 @@ impl Both {
         }
         let id = self.dice.one(&self.ids);
         let ours = self.memory.remove(id).await.unwrap();
-        assert_eq!(ours, self.sqlite().remove(id).await.unwrap());
+        self.ask_all(ours, async |store| store.remove(id).await.unwrap(), same).await;
         if ours == Removal::Removed {
             self.count("removed");
         }
@@ -261,11 +288,9 @@ impl Both {
 
     async fn look(&mut self) {
         let limit = self.dice.roll(20);
-        let (ours, theirs) = (due(&self.memory, limit).await.unwrap(), due(self.sqlite(), limit).await.unwrap());
-        for (ours, theirs) in ours.into_iter().zip(theirs) {
-            assert_eq!(ours.next, theirs.next);
-            self.same_events(ours.events, theirs.events);
-        }
+        let ours = due(&self.memory, limit).await.unwrap();
+        let plain = |all: [Due; 2], turns| all.map(|due| Due { events: plain_events(due.events, turns), ..due });
+        self.ask_all(ours, async |store| due(store, limit).await.unwrap(), plain).await;
         let listing = Listing {
             source: self.dice.one(&[None, Some("a".to_owned())]),
             state: self.dice.one(&[None, Some("waiting"), Some("done"), Some("dead")]).map(str::to_owned),
@@ -274,22 +299,26 @@ impl Both {
             route: None,
         };
         let ours = self.memory.list(listing.clone()).await.unwrap();
-        self.same_events(ours, self.sqlite().list(listing).await.unwrap());
+        self.ask_all(ours, async |store| store.list(listing.clone()).await.unwrap(), plain_events).await;
         if self.ids.is_empty() {
             return;
         }
         let id = self.dice.one(&self.ids);
-        let (mut ours, mut theirs) = (self.memory.story(id).await.unwrap(), self.sqlite().story(id).await.unwrap());
-        for story in [&mut ours, &mut theirs].into_iter().flatten() {
-            // Notes are written with the next write: both have seen the same, but not yet at the same time.
-            (story.sightings, story.duplicates) = (Vec::new(), 0);
-            story.event.turn = Turn(0);
-        }
-        assert_eq!(ours, theirs);
-        assert_eq!(self.memory.payload(id).await.unwrap(), self.sqlite().payload(id).await.unwrap());
+        let plain = |story: Option<Story>, _| {
+            story.map(|mut story| {
+                // Notes are written with the next write: all have seen the same, but not yet at the same time.
+                (story.sightings, story.duplicates) = (Vec::new(), 0);
+                story.event.turn = Turn(0);
+                story
+            })
+        };
+        let ours = self.memory.story(id).await.unwrap();
+        self.ask_all(ours, async |store| store.story(id).await.unwrap(), plain).await;
+        let ours = self.memory.payload(id).await.unwrap();
+        self.ask_all(ours, async |store| store.payload(id).await.unwrap(), same).await;
         let name = if self.dice.roll(2) == 0 { id.short() } else { "d1".into() };
         let ours = self.memory.named(name.clone(), 5).await.unwrap();
-        self.same_events(ours, self.sqlite().named(name, 5).await.unwrap());
+        self.ask_all(ours, async |store| store.named(name.clone(), 5).await.unwrap(), plain_events).await;
     }
 
     async fn note(&mut self) {
@@ -299,13 +328,13 @@ impl Both {
         let sighting = Sighting { at: self.clock.now(), delivery_id: None, same: Same::Body };
         let note = vec![Note { event: self.dice.one(&self.ids), sighting }];
         self.memory.note(note.clone()).await.unwrap();
-        self.sqlite().note(note).await.unwrap();
+        self.ask_all((), async |store| store.note(note.clone()).await.unwrap(), same).await;
     }
 
     async fn import(&mut self) {
         let keys = vec![imported(self.dice.one(&["i1", "i2", "i3"]))];
         let ours = self.memory.import(keys.clone()).await.unwrap();
-        assert_eq!(ours, self.sqlite().import(keys).await.unwrap());
+        self.ask_all(ours, async |store| store.import(keys.clone()).await.unwrap(), same).await;
     }
 
     fn open(&mut self) {
@@ -340,18 +369,22 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
+/// Lives through these histories, each in stores that are new, and says how often each answer came.
+pub(crate) async fn live_all(
+    seeds: std::ops::RangeInclusive<u64>,
+    shared: impl AsyncFn(Clock) -> Vec<Box<dyn Store>>,
+) -> BTreeMap<&'static str, u32> {
     let dir = folder();
     let mut answers = BTreeMap::new();
-    for seed in 1..=SEEDS {
+    for seed in seeds {
         println!("seed {seed}"); // shown when it fails
         let clock = Clock::manual(crate::START);
-        let mut both = Both {
+        let mut all = All {
             dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             reopens: if seed % 2 == 0 { Reopens::Never } else { Reopens::Sometimes },
             path: dir.path().join(format!("{seed}.db")),
             memory: Memory::new(clock.clone()),
+            shared: shared(clock.clone()).await,
             clock,
             sqlite: None,
             ids: Vec::new(),
@@ -359,15 +392,39 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
             seen: Vec::new(),
             answers: BTreeMap::default(),
         };
-        both.open();
-        both.live().await;
-        for (word, count) in both.answers {
+        all.open();
+        all.live().await;
+        for (word, count) in all.answers {
             *answers.entry(word).or_insert(0) += count;
         }
     }
     println!("{answers:?}");
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
+    let answers = live_all(1..=SEEDS, async |_| Vec::new()).await;
     for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten", "removed"]
     {
         assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
     }
+}
+
+/// Fewer of them: every step waits for a disk.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_history_gives_the_same_answers_in_every_store() {
+    let server = crate::postgres_server::Server::start().await;
+    let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { SEEDS } else { 4 };
+    let answers = live_all(1..=seeds, async |clock| {
+        let database = server.database().await;
+        let store: Box<dyn Store> = Box::new(crate::postgres::open(&server, &database, clock).await);
+        vec![store]
+    })
+    .await;
+    assert!(
+        ["new", "duplicate", "stale", "ended", "lost"].iter().all(|word| answers.contains_key(word)),
+        "{answers:?}"
+    );
 }

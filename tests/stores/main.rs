@@ -1,5 +1,9 @@
-//! Every store against the contract, SQLite against memory, and SQLite against what a disk does to it.
-#![cfg_attr(feature = "sqlite", expect(clippy::unwrap_used, reason = "these are tests, their helpers too"))]
+//! Every store against the contract and against memory, SQLite against what a disk does to it, PostgreSQL against what
+//! many nodes do to it.
+#![cfg_attr(
+    any(feature = "sqlite", feature = "postgres", feature = "redis"),
+    expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
+)]
 
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
@@ -8,10 +12,29 @@ use hookonce::store::memory::Memory;
 use hookonce::store::{Due, Look, Store, StoreError};
 use std::sync::Arc;
 
+#[cfg(feature = "postgres")]
+mod contended;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(feature = "sqlite")]
 mod opening;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres_server;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redis_faults;
+#[cfg(feature = "redis")]
+mod redis_many;
+#[cfg(feature = "redis")]
+#[path = "../house/redis.rs"]
+mod redis_server;
+#[cfg(feature = "postgres")]
+mod refused;
 #[cfg(feature = "sqlite")]
 mod rot;
 #[cfg(feature = "sqlite")]

@@ -9,6 +9,7 @@ mod crowd;
 mod door;
 mod drain;
 mod forged;
+mod forward;
 mod groups;
 #[path = "../house/mod.rs"]
 mod house;

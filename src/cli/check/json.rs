@@ -3,7 +3,7 @@
 use super::live::Tried;
 use super::{env_name, in_doubt_word, store_text};
 use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, CommandLine};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, Receiver};
 use crate::config::problem::{Level, Problem, Problems};
 use crate::config::{Config, May, Whence, duration_text};
 use crate::decide::envelope::Envelope;
@@ -103,14 +103,30 @@ fn source(config: &Config, source: &Source) -> Value {
             "change": change,
             "keep": match source.once.keep { Keep::For(length) => duration_text(length), Keep::Forever => "forever".into() },
             "keep_body": duration_text(source.once.keep_body),
+            "keep_failures": source.once.keep_failures,
         },
         "respond": match source.respond { Respond::Accepted => "accepted", Respond::WhenDone { .. } => "done" },
         "respond_within": match source.respond {
             Respond::Accepted => None,
             Respond::WhenDone { within } => Some(duration_text(within)),
         },
+        "mark_duplicates": source.mark_duplicates,
         "body_max": source.body_max,
         "routes": source.routes.iter().map(|r| route(config, source, r)).collect::<Vec<_>>(),
+    })
+}
+
+fn receiver(receiver: &Receiver) -> Value {
+    json!({
+        "url": receiver.shown,
+        "timeout": duration_text(receiver.timeout),
+        "headers": receiver.pass,
+        "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "signed": receiver.sign.is_some(),
+        "allow": receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "http2": match receiver.http2 { Http2::Negotiated => "auto", Http2::Prior => "prior" },
+        "at_once": receiver.at_once,
+        "receipt_headers": receiver.receipt_headers,
     })
 }
 
@@ -130,7 +146,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         Some(ActionPlan::Forward(receivers)) => json!({
             "forward": receivers
                 .iter()
-                .map(|r| json!({ "url": r.shown, "timeout": duration_text(r.timeout) }))
+                .map(receiver)
                 .collect::<Vec<_>>(),
         }),
     };

@@ -6,7 +6,7 @@ mod receiver;
 use super::{Form, Verdict, describe, found, problems_told, warned};
 use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece};
 use crate::config::{Config, Env, Secrets, StoreAddress};
-use crate::store::open::{Use, open};
+use crate::store::open::{Use, open_for};
 use rustix::fs::{Access, access};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ fn store(address: &StoreAddress) -> Tried {
 fn server(address: &StoreAddress) -> Result<String, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
-    match runtime.block_on(open(address, Use::Look)) {
+    match runtime.block_on(open_for(address, Use::Look)) {
         Ok(_) => Ok("answers".into()),
         Err(cannot) => {
             let why = cannot.to_string();

@@ -30,7 +30,7 @@ impl Cabinet {
     pub(super) async fn show(&self, name: &str) -> Result<Value, Trouble> {
         let event = self.named(name).await?;
         let story = self.store.story(event.id).await?.ok_or_else(|| nobody(name))?;
-        Ok(shown::story(&story, self.store.now()))
+        Ok(shown::whole(&*self.store, &story).await?)
     }
 
     pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {

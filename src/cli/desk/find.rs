@@ -4,7 +4,7 @@ use super::{Cabinet, Desk, Port};
 use crate::cli::trouble::Trouble;
 use crate::config::{self, Addresses, Env, StoreAddress};
 use crate::store::address::NoAddress;
-use crate::store::open::{Use, open};
+use crate::store::open::{Use, open_for};
 use crate::store::{Keeps, Store};
 use clap::Args;
 use reqwest::StatusCode;
@@ -130,7 +130,7 @@ impl Where {
             StoreAddress::Sqlite(path) => file(path, purpose, no_node)?,
             _ => {
                 let to = if purpose == Purpose::Read { Use::Look } else { Use::Tool };
-                open(address, to).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))?
+                open_for(address, to).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))?
             }
         };
         Ok(Cabinet { store, keeps })
@@ -139,7 +139,10 @@ impl Where {
     /// How long each source's events are kept stands in the config, and nowhere else.
     fn keeps(&self, env: Env<'_>) -> Result<Keeps, Trouble> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
-        Ok(Keeps { sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect() })
+        Ok(Keeps {
+            sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
+            ..Default::default()
+        })
     }
 }
 

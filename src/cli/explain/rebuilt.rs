@@ -1,7 +1,7 @@
 //! The delivery that made an event, put together again from what is kept of it.
 
 use super::saved::Saved;
-use crate::decide::claim::Payload;
+use crate::decide::claim::{Payload, goes_at_the_end};
 use crate::decide::event::Event;
 use crate::decide::field::{Field, Place, Value};
 use crate::decide::source::Source;
@@ -9,7 +9,9 @@ use std::fmt::Write as _;
 
 /// What is kept has no signature, no id and no kind: the first was checked when it arrived, the others are known.
 pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Saved {
-    let mut headers: Vec<_> = payload.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+    // What is only passed on says nothing about the event, and is nobody's to see.
+    let kept = payload.headers.into_iter().filter(|(name, _)| !goes_at_the_end(name));
+    let mut headers: Vec<_> = kept.map(|(name, value)| (name, value.into_bytes())).collect();
     let mut add = |name: &str, value: &str| {
         if !headers.iter().any(|(known, _)| known == name) {
             headers.push((name.to_owned(), value.as_bytes().to_vec()));

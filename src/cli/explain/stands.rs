@@ -2,7 +2,7 @@
 
 use super::Answer;
 use super::told::Told;
-use crate::decide::claim::{self, Claim, Repeat, Same};
+use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::event::{Event, How, State};
 use crate::decide::id::EventId;
 use crate::decide::judge::Verdict;
@@ -83,6 +83,13 @@ pub(super) async fn would(told: &Told, known: &Known) -> Result<Would, StoreErro
                 Claim::Again => Came::Undecided,
             };
             let claims = store.foresee(events.clone()).await?;
+            let reused = |(claim, new): (&Claim, &New)| match claim {
+                Claim::Duplicate { event, .. } => claim::reused(&told.source, event, new),
+                _ => false,
+            };
+            if claims.iter().zip(events).any(reused) {
+                return Ok(Would::BeRefused(422, "its Idempotency-Key was used with another body".into()));
+            }
             Ok(Would::Be(claims.into_iter().map(came).collect(), Ok(path.clone())))
         }
     }

@@ -13,6 +13,12 @@ use serde_json::{Map, Value, json};
 /// Bodies that are known from their senders, by the preset's name.
 const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-package.json"))];
 
+/// The field that says who calls, and a caller there is.
+fn caller(source: &Source) -> Option<(FieldIx, std::sync::Arc<str>)> {
+    let Scheme::Callers(callers) = &source.verify else { return None };
+    Some((source.fields.ix(&callers.who.name)?, callers.book.anyone()?))
+}
+
 /// A delivery, not yet signed.
 #[derive(Clone, Debug)]
 pub(super) struct Letter {
@@ -43,10 +49,22 @@ impl Letter {
         let filters =
             [source.require.as_ref(), source.when.as_ref(), source.routes.first().and_then(|r| r.when.as_ref())];
         let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::wanted).collect();
+        let equal: Vec<_> = filters.into_iter().flatten().flat_map(Filter::equal).collect();
+        let caller = caller(source);
+        let asked_for = |ix: FieldIx| match &caller {
+            Some((who, name)) if *who == ix => Some(&**name),
+            _ => wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text),
+        };
+        // What must equal another field is what that one is asked to be, or like it.
+        let asked_for = |ix: FieldIx| {
+            let others = equal.iter().filter_map(|(a, b)| [(*a, *b), (*b, *a)].into_iter().find(|(a, _)| *a == ix));
+            let mut others = others.map(|(_, other)| asked_for(other).unwrap_or("sample"));
+            asked_for(ix).or_else(|| others.next())
+        };
         for (ix, field) in (0..).map(FieldIx).zip(source.fields.iter()) {
             let found = in_body(&body, field).filter(|value| !value.is_null());
             let order = source.once.change.as_ref().and_then(|change| change.order) == Some(ix);
-            let asked = wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text);
+            let asked = asked_for(ix);
             let value = match found {
                 _ if asked.is_some() => asked.into(),
                 _ if order => Value::from(seconds(now)),
@@ -58,7 +76,7 @@ impl Letter {
             };
             letter.place(&mut body, field, value)?;
         }
-        if let Scheme::Hmac(hmac) = &source.verify
+        if let Scheme::Hmac(hmac) = source.verify.of_all()
             && let Some(Place::Body(path)) = &hmac.timestamp
         {
             put(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(Trouble::Unknown)?;
@@ -286,9 +304,18 @@ mod tests {
     #[test]
     fn every_preset_has_a_sample_that_is_judged_to_be_an_event() {
         for preset in crate::config::presets::PRESETS {
-            let text = format!("[source.x]\npreset = \"{}\"\nsecret = {{ env = \"S\" }}", preset.name);
+            let verify = if preset.text.contains("\nverify") { "" } else { "verify = \"bearer\"\n" };
+            let text = format!("[source.x]\npreset = \"{}\"\n{verify}secret = {{ env = \"S\" }}", preset.name);
             check_accepted(&text, &[]);
         }
+    }
+
+    #[test]
+    fn a_sample_is_sent_as_a_caller_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("acme"), "a secret of theirs\n").unwrap();
+        let folder = dir.path().display();
+        check_accepted(&format!("[source.x]\npreset = \"ci-ingestion\"\nsecret = {{ dir = \"{folder}\" }}"), &[]);
     }
 
     #[test]
@@ -325,6 +352,6 @@ mod tests {
         };
         let verdict = judge(&source, &delivery, &mut || crate::decide::id::EventId([1; 16]));
         let Verdict::Events(events) = verdict else { panic!("{verdict:?}: {}", String::from_utf8_lossy(&body)) };
-        assert_eq!(events[0].event.delivery_id.as_deref(), Some("id-1"));
+        assert_eq!(events[0].event.delivery_id.as_deref(), source.delivery.as_ref().map(|_| "id-1"));
     }
 }

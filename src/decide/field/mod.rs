@@ -77,7 +77,7 @@ pub enum Slot {
 
 impl Field {
     /// What this field makes of what was there.
-    fn slot(&self, found: Option<Scalar<'_>>) -> Result<Slot, Refusal> {
+    pub(in crate::decide) fn slot(&self, found: Option<Scalar<'_>>) -> Result<Slot, Refusal> {
         let value = match found {
             None => None,
             Some(Scalar::Bool(value)) => Some(Value::Bool(value)),

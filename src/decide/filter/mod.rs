@@ -129,11 +129,27 @@ impl Filter {
 
     /// Texts that fields must have for it to be true: what a made-up delivery is given.
     pub fn wanted(&self) -> Vec<(FieldIx, &str)> {
-        let terms = match &self.root.node {
+        self.must_hold().iter().filter_map(wanted).collect()
+    }
+
+    /// Fields that must be equal for it to be true.
+    pub fn equal(&self) -> Vec<(FieldIx, FieldIx)> {
+        self.must_hold().iter().filter_map(equal).collect()
+    }
+
+    fn must_hold(&self) -> &[Expr] {
+        match &self.root.node {
             Node::All(terms) => terms.as_slice(),
             _ => std::slice::from_ref(&self.root),
-        };
-        terms.iter().filter_map(wanted).collect()
+        }
+    }
+}
+
+fn equal(term: &Expr) -> Option<(FieldIx, FieldIx)> {
+    let Node::Compare(left, Compare::Equal, right) = &term.node else { return None };
+    match (&left.node, &right.node) {
+        (Node::Field(one), Node::Field(other)) => Some((*one, *other)),
+        _ => None,
     }
 }
 

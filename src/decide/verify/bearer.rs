@@ -1,6 +1,6 @@
 //! A token in `Authorization: Bearer …`: who knows it is trusted with everything in the request.
 
-use super::secrets::Secrets;
+use super::secrets::{Matched, Secrets};
 use super::signature;
 use crate::decide::delivery::Delivery;
 use crate::decide::refusal::Refusal;
@@ -8,7 +8,7 @@ use crate::decide::refusal::Refusal;
 pub(super) const HEADER: &str = "authorization";
 
 /// Which secret the caller knows.
-pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<usize, Refusal> {
+pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<Matched, Refusal> {
     let (scheme, token) = signature(delivery, HEADER)?.split_once(' ').ok_or(Refusal::BadSignature)?;
     if scheme.eq_ignore_ascii_case("bearer") { secrets.equal(token.as_bytes()) } else { Err(Refusal::BadSignature) }
 }

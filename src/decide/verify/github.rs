@@ -1,7 +1,7 @@
 //! GitHub's own signature: HMAC-SHA256 of the body as it came, in hex. The SHA-1 header beside it never counts.
 
 use super::hmac::Hash;
-use super::secrets::Secrets;
+use super::secrets::{Matched, Secrets};
 use super::signature;
 use crate::decide::delivery::Delivery;
 use crate::decide::refusal::Refusal;
@@ -14,7 +14,7 @@ pub(super) const SIGNATURE: &str = "x-hub-signature-256";
 const PREFIX: &str = "sha256=";
 
 /// Which secret the body was signed with.
-pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<usize, Refusal> {
+pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<Matched, Refusal> {
     let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(Refusal::BadSignature)?;
     let theirs = hex::decode(hex).map_err(|_| Refusal::BadSignature)?;
     secrets.signed(Hash::Sha256, &[delivery.body], &[theirs])

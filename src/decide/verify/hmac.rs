@@ -1,6 +1,6 @@
 //! Any HMAC that can be described: which header, which hash, over what.
 
-use super::secrets::Secrets;
+use super::secrets::{Matched, Secrets};
 use super::{seconds, signature, timely};
 use crate::decide::delivery::Delivery;
 use crate::decide::field::Place;
@@ -144,7 +144,7 @@ impl Encoding {
 
 impl Hmac {
     /// Which secret the delivery was signed with.
-    pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<usize, Refusal> {
+    pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<Matched, Refusal> {
         let theirs = self.signatures(signature(delivery, &self.header)?)?;
         let stamp = match &self.timestamp {
             Some(place) => text_at(place, delivery)?,

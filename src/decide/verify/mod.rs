@@ -5,6 +5,7 @@
 //! without the secret learns anything about what we take.
 
 mod bearer;
+mod callers;
 mod content;
 mod github;
 mod hmac;
@@ -13,6 +14,7 @@ mod standard;
 
 use super::delivery::{Delivery, Header};
 use super::field::Place;
+use super::id::Digest;
 use super::json::Scalar;
 use super::limits;
 use super::refusal::Refusal;
@@ -21,7 +23,9 @@ use super::time::{Duration, Timestamp};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use callers::{Book, Callers};
 pub use hmac::{Encoding, Hash, Hmac, Piece, parse_over};
+use secrets::Matched;
 pub use secrets::Secrets;
 
 /// How a source's deliveries are verified.
@@ -40,6 +44,8 @@ pub enum Scheme {
     Hmac(Box<Hmac>),
     /// A token in `Authorization: Bearer …`.
     Bearer(Secrets),
+    /// One of these, with a secret for each caller.
+    Callers(Box<Callers>),
     /// Nothing is verified, because the config says so in so many words.
     None,
 }
@@ -50,8 +56,20 @@ pub struct Verified<'d> {
     delivery: &'d Delivery<'d>,
     json: Cow<'d, [u8]>,
     secret: usize,
+    by: Credential,
     /// The id that Standard Webhooks signs, whichever of its two headers it came in.
     id: Option<&'d str>,
+}
+
+/// With what a delivery was believed: who sent it, as far as that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Credential {
+    /// With nothing.
+    None,
+    /// With this secret of the source, by its mark. Several are one sender that rotates them.
+    Secret(Digest),
+    /// With a secret of this caller.
+    Caller(Arc<str>),
 }
 
 impl<'d> Verified<'d> {
@@ -68,6 +86,11 @@ impl<'d> Verified<'d> {
     /// Which secret matched, counted from 0.
     pub fn secret(&self) -> usize {
         self.secret
+    }
+
+    /// With what it was believed.
+    pub fn by(&self) -> &Credential {
+        &self.by
     }
 
     /// The sender's delivery id, if it stands where the source says; an empty one is none.
@@ -91,33 +114,60 @@ impl Scheme {
         Ok(Self::StandardWebhooks { secrets: Secrets::new(decoded), tolerance })
     }
 
+    /// The same scheme with these secrets, as its senders are given them. An error is a sentence for people.
+    pub fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Self, String> {
+        Ok(match self {
+            Self::Github(_) => Self::Github(Secrets::new(secrets)),
+            Self::StandardWebhooks { tolerance, .. } => return Self::standard_webhooks(&secrets, *tolerance),
+            Self::Hmac(hmac) => Self::Hmac(Box::new(Hmac { secrets: Secrets::new(secrets), ..(**hmac).clone() })),
+            Self::Bearer(_) => Self::Bearer(Secrets::new(secrets)),
+            Self::Callers(_) | Self::None => self.clone(),
+        })
+    }
+
     /// Believes the delivery or refuses it.
     pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
-        let (secret, id) = match self {
+        let (matched, id) = match self {
             Self::Github(secrets) => {
-                let secret = github::verify(secrets, delivery)?;
-                return Ok(Verified { delivery, json: content::github(delivery)?, secret, id: None });
+                let Matched { secret, mark } = github::verify(secrets, delivery)?;
+                let json = content::github(delivery)?;
+                return Ok(Verified { delivery, json, secret, by: Credential::Secret(mark), id: None });
             }
             Self::StandardWebhooks { secrets, tolerance } => {
-                let (secret, id) = standard::verify(secrets, *tolerance, delivery)?;
-                (secret, Some(id))
+                let (matched, id) = standard::verify(secrets, *tolerance, delivery)?;
+                (Some(matched), Some(id))
             }
-            Self::Hmac(hmac) => (hmac.verify(delivery)?, None),
-            Self::Bearer(secrets) => (bearer::verify(secrets, delivery)?, None),
-            Self::None => (0, None),
+            Self::Hmac(hmac) => (Some(hmac.verify(delivery)?), None),
+            Self::Bearer(secrets) => (Some(bearer::verify(secrets, delivery)?), None),
+            Self::Callers(callers) => {
+                let caller = callers.caller(delivery);
+                let verified = callers.scheme(caller.as_deref()).verify(delivery)?;
+                let by = Credential::Caller(caller.ok_or(Refusal::BadSignature)?);
+                return Ok(Verified { by, ..verified });
+            }
+            Self::None => (None, None),
         };
-        Ok(Verified { delivery, json: any_json(delivery)?, secret, id })
+        let secret = matched.map_or(0, |matched| matched.secret);
+        let by = matched.map_or(Credential::None, |matched| Credential::Secret(matched.mark));
+        Ok(Verified { delivery, json: any_json(delivery)?, secret, by, id })
     }
 
     /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
-    /// rest of the walk can be shown for one whose secret is not here.
+    /// rest of the walk can be shown for one whose secret is not here. Where several secrets are several senders, it
+    /// counts as the first one's.
     pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
         let (json, id) = match self {
             Self::Github(_) => (content::github(delivery)?, None),
             Self::StandardWebhooks { .. } => (any_json(delivery)?, standard::id(delivery)),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => (any_json(delivery)?, None),
+            Self::Callers(callers) => {
+                let verified = callers.of_nobody.take_on_trust(delivery)?;
+                let by = callers.caller(delivery).map_or(Credential::None, Credential::Caller);
+                return Ok(Verified { by, ..verified });
+            }
         };
-        Ok(Verified { delivery, json, secret: 0, id })
+        let by = self.secrets().and_then(Secrets::mark).map_or(Credential::None, Credential::Secret);
+        Ok(Verified { delivery, json, secret: 0, by, id })
     }
 
     /// For `explain`: the same scheme for a delivery of any age, to tell an old signature from a wrong one.
@@ -127,17 +177,29 @@ impl Scheme {
         match &mut scheme {
             Self::StandardWebhooks { tolerance, .. } => *tolerance = Duration::MAX,
             Self::Hmac(hmac) => hmac.tolerance = Duration::MAX,
-            Self::Github(_) | Self::Bearer(_) | Self::None => {}
+            Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => {}
         }
         scheme
     }
 
+    /// What all callers have in common; a scheme without callers is that itself.
+    pub fn of_all(&self) -> &Self {
+        match self {
+            Self::Callers(callers) => &callers.of_nobody,
+            other => other,
+        }
+    }
+
     /// Whether there is a secret to verify with. A config that a node runs on has seen to that.
     pub fn has_secret(&self) -> bool {
+        matches!(self, Self::Callers(_)) || self.secrets().is_some_and(Secrets::any)
+    }
+
+    fn secrets(&self) -> Option<&Secrets> {
         match self {
-            Self::Github(secrets) | Self::StandardWebhooks { secrets, .. } | Self::Bearer(secrets) => secrets.any(),
-            Self::Hmac(hmac) => hmac.secrets.any(),
-            Self::None => false,
+            Self::Github(secrets) | Self::StandardWebhooks { secrets, .. } | Self::Bearer(secrets) => Some(secrets),
+            Self::Hmac(hmac) => Some(&hmac.secrets),
+            Self::Callers(_) | Self::None => None,
         }
     }
 
@@ -148,6 +210,7 @@ impl Scheme {
             Self::StandardWebhooks { .. } => standard::SIGNATURES.to_vec(),
             Self::Hmac(hmac) => vec![&hmac.header],
             Self::Bearer(_) => vec![bearer::HEADER],
+            Self::Callers(_) => self.of_all().signature_headers(),
             Self::None => Vec::new(),
         }
     }
@@ -164,13 +227,17 @@ impl Scheme {
             Self::Hmac(hmac) => {
                 [Some(hmac.header.clone()), of(&hmac.timestamp), of(&hmac.id)].into_iter().flatten().collect()
             }
+            Self::Callers(callers) => {
+                let who = of(&Some(callers.who.at.clone()));
+                callers.of_nobody.carried().into_iter().chain(who).collect()
+            }
             Self::Bearer(_) | Self::None => Vec::new(),
         }
     }
 
     /// The header in which this scheme's senders name the kind of event, in lower case.
     pub fn kind_header(&self) -> Option<&'static str> {
-        matches!(self, Self::Github(_)).then_some(github::KIND)
+        matches!(self.of_all(), Self::Github(_)).then_some(github::KIND)
     }
 
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
@@ -178,6 +245,7 @@ impl Scheme {
         match self {
             Self::Github(_) => Some(DeliveryId { at: Place::Header(github::DELIVERY.into()), signed: false }),
             Self::StandardWebhooks { .. } => Some(DeliveryId { at: standard::id_place(), signed: true }),
+            Self::Callers(_) => self.of_all().delivery_id(),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => None,
         }
     }
@@ -188,6 +256,7 @@ impl Scheme {
             (Self::Bearer(_) | Self::None, _) | (_, Place::Body(_)) => true,
             (Self::StandardWebhooks { .. }, Place::Header(name)) => standard::signs(name),
             (Self::Hmac(hmac), Place::Header(_)) => hmac.signs(place),
+            (Self::Callers(callers), _) => callers.who.at == *place || callers.of_nobody.covers(place),
             (_, Place::Header(_) | Place::Query(_) | Place::Path) => false,
         }
     }
@@ -199,6 +268,9 @@ impl Scheme {
             Self::StandardWebhooks { .. } => "a Standard Webhooks signature (SHA-256)".into(),
             Self::Hmac(hmac) => format!("an HMAC signature ({}) in `{}`", hmac.hash.words(), hmac.header),
             Self::Bearer(_) => "a bearer token".into(),
+            Self::Callers(callers) => {
+                format!("{}, with the secret of `{}`", callers.of_nobody.words(), callers.who.name)
+            }
             Self::None => "nothing".into(),
         }
     }
@@ -210,6 +282,7 @@ impl Scheme {
             Self::StandardWebhooks { .. } => Some("webhook-signature"),
             Self::Hmac(hmac) => Some(&hmac.header),
             Self::Bearer(_) => Some("authorization"),
+            Self::Callers(_) => self.of_all().signed_in(),
             Self::None => None,
         }
     }
@@ -235,6 +308,7 @@ impl Scheme {
             Self::StandardWebhooks { secrets, .. } => standard::sign(secrets, id, at, body),
             Self::Hmac(hmac) => hmac.sign(id, at, body),
             Self::Bearer(secrets) => bearer::sign(secrets),
+            Self::Callers(callers) => return callers.sign(id, at, body),
             Self::None => Vec::new(),
         });
         headers

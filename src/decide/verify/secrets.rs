@@ -4,7 +4,7 @@ use super::hmac::Hash;
 use crate::decide::id::Digest;
 use crate::decide::refusal::Refusal;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag};
+use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag, sign};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -17,12 +17,27 @@ struct Secret {
     bytes: Vec<u8>,
     /// Made once: it is what nearly every sender uses.
     sha256: Key,
+    /// Tells it from others without telling anything about it.
+    mark: Digest,
+}
+
+/// The secret that matched.
+#[derive(Clone, Copy)]
+pub(super) struct Matched {
+    /// Which one, counted from 0.
+    pub(super) secret: usize,
+    /// Its mark.
+    pub(super) mark: Digest,
 }
 
 impl Secrets {
     /// These secrets; the config has refused empty ones, and should one slip through, nothing matches it.
     pub fn new(secrets: Vec<Vec<u8>>) -> Self {
-        let made = secrets.into_iter().map(|bytes| Secret { sha256: Key::new(HMAC_SHA256, &bytes), bytes });
+        let made = secrets.into_iter().map(|bytes| {
+            let sha256 = Key::new(HMAC_SHA256, &bytes);
+            let mark = Digest::of(sign(&sha256, b"hookonce: the mark of this secret").as_ref());
+            Secret { bytes, sha256, mark }
+        });
         Self(made.collect())
     }
 
@@ -31,8 +46,13 @@ impl Secrets {
         self.0.iter().any(|secret| !secret.bytes.is_empty())
     }
 
+    /// The mark of the first one.
+    pub(super) fn mark(&self) -> Option<Digest> {
+        self.0.first().map(|secret| secret.mark)
+    }
+
     /// Which secret one of these signatures was made with, over these pieces of a message.
-    pub(super) fn signed(&self, hash: Hash, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<usize, Refusal> {
+    pub(super) fn signed(&self, hash: Hash, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<Matched, Refusal> {
         let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
         if whole.is_empty() {
             return Err(Refusal::BadSignature);
@@ -44,14 +64,15 @@ impl Secrets {
     }
 
     /// Which secret this token is. Digests are compared, so that not even the length shows.
-    pub(super) fn equal(&self, token: &[u8]) -> Result<usize, Refusal> {
+    pub(super) fn equal(&self, token: &[u8]) -> Result<Matched, Refusal> {
         let theirs = Digest::of(token);
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
     }
 
-    fn first(&self, matches: impl Fn(&Secret) -> bool) -> Result<usize, Refusal> {
-        let found = self.0.iter().position(|secret| !secret.bytes.is_empty() && matches(secret));
-        found.ok_or(Refusal::BadSignature)
+    fn first(&self, matches: impl Fn(&Secret) -> bool) -> Result<Matched, Refusal> {
+        let mut all = self.0.iter().enumerate();
+        let found = all.find(|(_, secret)| !secret.bytes.is_empty() && matches(secret));
+        found.map(|(at, secret)| Matched { secret: at, mark: secret.mark }).ok_or(Refusal::BadSignature)
     }
 
     /// The signature of these pieces with the first secret.

@@ -1,7 +1,7 @@
 //! Standard Webhooks, which began as Svix's own: HMAC-SHA256 of `id.timestamp.body`, in base64.
 
 use super::hmac::Hash;
-use super::secrets::Secrets;
+use super::secrets::{Matched, Secrets};
 use super::{seconds, signature, timely};
 use crate::decide::delivery::{Delivery, Header};
 use crate::decide::field::Place;
@@ -76,7 +76,7 @@ pub(super) fn verify<'d>(
     secrets: &Secrets,
     tolerance: Duration,
     delivery: &Delivery<'d>,
-) -> Result<(usize, &'d str), Refusal> {
+) -> Result<(Matched, &'d str), Refusal> {
     let names = names(delivery).ok_or(Refusal::BadSignature)?;
     let id = delivery.text(names.id).ok_or(Refusal::BadSignature)?;
     let stamp = delivery.text(names.timestamp).ok_or(Refusal::BadSignature)?;

@@ -7,7 +7,7 @@ use crate::decide::field::Value as Field;
 use crate::decide::time::Timestamp;
 use crate::store::quarantine::Quarantined;
 use crate::store::standing::standing;
-use crate::store::{Sighting, Story};
+use crate::store::{Sighting, Store, StoreError, Stored, Story};
 use axum::response::sse;
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -102,6 +102,19 @@ pub fn story(story: &Story, now: Timestamp) -> Value {
         });
     }
     shown
+}
+
+/// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
+pub async fn whole(store: &dyn Store, story_of: &Story) -> Result<Value, StoreError> {
+    let mut shown = story(story_of, store.now());
+    if story_of.event.state.ended().is_none()
+        && story_of.has_body
+        && let Stored::Whole(payload) = store.payload(story_of.event.id).await?
+    {
+        let concealed = payload.passed().map(|name| (name.to_owned(), Value::from("•••")));
+        shown["headers"] = concealed.collect();
+    }
+    Ok(shown)
 }
 
 /// Its keys' identities, and the change it stands for, which has a register instead of a key.

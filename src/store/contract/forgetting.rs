@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Fresh {
     async fn forget(&self, limit: usize) -> Forgotten {
-        let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
+        let keeps = Keeps { sources: [("source".into(), KEPT)].into(), ..Keeps::default() };
         self.store.forget(Arc::new(keeps), limit).await.expect("the store forgets")
     }
 
@@ -140,7 +140,7 @@ pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh)
         fresh.claimed(making().delivery(name).source(name).carrying("body").recorded()).await;
     }
     let kept = Kept { keys: Keep::Forever, body: Duration::MAX };
-    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
+    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
     fresh.wait(7 * DAY);
     let forgotten = fresh.store.forget(keeps.clone(), 100).await.expect("the store forgets");
     assert_eq!(forgotten, Forgotten { events: 0, bodies: 2 });

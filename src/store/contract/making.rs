@@ -89,6 +89,20 @@ impl Making {
         self
     }
 
+    /// With a header that is only kept to be passed on.
+    #[must_use]
+    pub fn passing(mut self, name: &str, value: &str) -> Self {
+        self.payload.pass(name, value.to_owned());
+        self
+    }
+
+    /// For this of its route's receivers.
+    #[must_use]
+    pub fn part(mut self, part: u16) -> Self {
+        self.event.part = part;
+        self
+    }
+
     /// With a combination of named fields as one of its identities.
     #[must_use]
     pub fn named(mut self, value: &str) -> Self {

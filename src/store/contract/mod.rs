@@ -104,8 +104,11 @@ pub const RULES: &[(&str, Rule)] = rules! {
     }
     reading {
         what_is_due_comes_oldest_first_with_the_time_of_the_next
+        one_receivers_events_do_not_hide_anothers
         payload_receipt_and_attempts_come_back_as_they_were
+        headers_that_are_only_passed_on_go_when_the_event_ends
         an_attempt_without_an_answer_takes_the_earlier_one_away
+        what_is_recalled_is_what_a_claim_would_say
         a_large_body_comes_back_as_it_was
         sightings_are_kept_for_a_few_and_counted_for_all
         events_are_listed_newest_first_and_filtered

@@ -1,14 +1,15 @@
 //! Reading: what is due, what an action needs, and what people ask for.
 
-use super::{Fresh, SECOND, anywhere, delivered, failed, making, rejected, route, start};
+use super::{Fresh, MINUTE, SECOND, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::change::Tried;
-use crate::decide::claim::Same;
+use crate::decide::claim::{Claim, Same};
 use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
-use crate::store::{Listing, Note, Sighting, Stored};
+use crate::decide::time::Duration;
+use crate::store::{Listing, Look, Note, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
     assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
@@ -36,6 +37,58 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
     let due = fresh.due().await;
     let place = |id| due.iter().position(|due| *due == id).expect("it is due");
     assert!(place(events[2]) < place(events[1]) && place(events[1]) < place(events[0]));
+}
+
+pub(super) async fn one_receivers_events_do_not_hide_anothers(fresh: Fresh) {
+    let mut events = Vec::new();
+    for part in [0, 0, 0, 1, 2, 0, 7] {
+        events.push(fresh.claimed(making().part(part)).await);
+    }
+    for (parts, expected) in [(0..=0, vec![0, 1, 2, 5]), (1..=1, vec![3]), (2..=u16::MAX, vec![4, 6]), (3..=6, vec![])]
+    {
+        let look = Look::Receiver(events[0].source.clone(), events[0].route.clone(), parts.clone());
+        let due = fresh.store.due(look, 9).await.expect("the store reads").events;
+        let due: Vec<_> = due.iter().map(|event| event.id).collect();
+        assert_eq!(due, expected.iter().map(|n: &usize| events[*n].id).collect::<Vec<_>>(), "{parts:?}");
+    }
+    let other = Look::Receiver(events[0].source.clone(), "another".into(), 0..=u16::MAX);
+    assert!(fresh.store.due(other, 9).await.expect("the store reads").events.is_empty());
+}
+
+pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh: Fresh) {
+    let kept = |fresh: &Fresh, id| {
+        let store = fresh.store.clone();
+        async move {
+            match store.payload(id).await.expect("the store reads") {
+                Stored::Whole(payload) => (payload.passed().count(), payload.headers.len(), payload.body.len()),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let body = "{\"n\":1}".repeat(2_000);
+    let made = |value: &str, change: &str| {
+        let made = making().carrying(body.clone()).passing("x-token", value).passing("x-token", value);
+        made.change("app", change, None)
+    };
+    let whole = (2, 4, body.len());
+    let after = (0, 2, body.len());
+    // Delivered, after a retry.
+    let one = fresh.claimed(made("short", "A")).await.id;
+    assert_eq!(kept(&fresh, one).await, whole);
+    fresh.attempt(one, failed()).await;
+    assert_eq!(kept(&fresh, one).await, whole, "it will be tried again");
+    fresh.wait(MINUTE);
+    fresh.attempt(one, delivered()).await;
+    assert_eq!(kept(&fresh, one).await, after);
+    // Cancelled by a person; longer than a page.
+    let two = fresh.claimed(made(&"long".repeat(2_000), "B")).await.id;
+    fresh.step(two, Step::Cancel).await;
+    assert_eq!(kept(&fresh, two).await, after);
+    // Superseded by the claim that replaces it.
+    let three = fresh.claimed(made("short", "C")).await.id;
+    fresh.attempt(three, failed()).await;
+    let four = fresh.claimed(made("short", "D")).await.id;
+    assert_eq!((kept(&fresh, three).await, kept(&fresh, four).await), (after, whole));
 }
 
 pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: Fresh) {
@@ -90,6 +143,35 @@ pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fres
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
     }
+}
+
+/// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
+pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
+    let made = || making().delivery("d1").made(fresh.store.now());
+    let recalled = async || fresh.store.recall(&made()).await.expect("it reads");
+    assert_eq!(recalled().await, None, "nothing is known");
+    let event = fresh.claimed(making().delivery("d1")).await.id;
+    assert_eq!(recalled().await, None, "it waits");
+    let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), cut: false };
+    let failed = Outcome::Failed { why: "no".into(), retry_after: None, receipt: Some(answer.clone()) };
+    for outcome in [failed, Outcome::Delivered(Some(answer.clone()))] {
+        fresh.wait(SECOND);
+        let running = fresh.start(event).await;
+        assert_eq!(recalled().await, None, "it runs");
+        let step = Step::Settle { outcome: outcome.clone(), blocks: Blocks::default(), jitter: Jitter(0) };
+        let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
+        fresh.store.advance(vec![change]).await.expect("it writes");
+        match (recalled().await, outcome) {
+            (Some(found), Outcome::Delivered(_)) => {
+                let claims = fresh.store.claim(vec![made()]).await.expect("it claims");
+                let [Claim::Duplicate { event, same, instead: false, .. }] = &claims[..] else { panic!("{claims:?}") };
+                assert_eq!((&found.event, &found.same, found.receipt), (&**event, same, answer.clone()));
+            }
+            (found, _) => assert_eq!(found, None),
+        }
+    }
+    fresh.wait(Duration::from_hours(24 * 365));
+    assert_eq!(recalled().await, None, "it is not kept any more");
 }
 
 pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {

@@ -3,6 +3,8 @@
 //! What is to be done is worked out here, for every database alike; a module per database does it. A migration that
 //! was applied is never edited: its checksum is remembered, and a store whose past differs from ours is refused.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

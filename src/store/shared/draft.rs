@@ -285,6 +285,11 @@ impl Ledger for Draft<'_> {
         Ok(())
     }
 
+    fn shed(&mut self, id: EventId) -> Drawn<()> {
+        self.ops.push(Op::Shed(id));
+        Ok(())
+    }
+
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Drawn<()> {
         self.ops.push(Op::SetTried(id, tried.clone()));
         Ok(())
@@ -298,7 +303,7 @@ fn random() -> u64 {
 }
 
 /// A version nobody has used: 63 bits, so that every store can keep it as a number.
-fn new_version() -> Version {
+pub(in crate::store) fn new_version() -> Version {
     Version(random() >> 1)
 }
 

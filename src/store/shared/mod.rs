@@ -16,23 +16,24 @@ pub mod draft;
 #[cfg(test)]
 mod tests;
 
-use super::ledger::{self, Held, Of, Register, Row};
+use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::quarantine::Quarantined;
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -150,10 +151,15 @@ pub enum Op {
     SetPayload(Box<Event>, Payload),
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
     SetReceipt(EventId, Option<Receipt>),
+    /// Removes the headers that were only kept to be passed on: those whose kept name says so
+    /// ([`goes_at_the_end`](crate::decide::claim::goes_at_the_end)). The body may be gone.
+    Shed(EventId),
     /// Keeps what an attempt came to.
     SetTried(EventId, Tried),
     /// Removes an event's body, receipt and output.
     RemoveBody(Box<Row>),
+    /// Writes how many duplicates of an event there were, and the first few of them.
+    SetSightings(EventId, u64, Vec<Sighting>),
 }
 
 /// What was read.
@@ -186,7 +192,7 @@ pub trait Shelf: Send + Sync + 'static {
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
     /// See [`Store::receipt`].
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
-    /// See [`Store::due`].
+    /// See [`Store::due`]. What cannot be read is among it, as dead of `damaged`.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
@@ -218,6 +224,10 @@ pub trait Shelf: Send + Sync + 'static {
     }
     /// See [`Store::now`].
     fn now(&self) -> Timestamp;
+    /// See [`Store::hints`].
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        None
+    }
 }
 
 /// The store made of a shelf.
@@ -388,8 +398,21 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.receipt(id)
     }
 
+    /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        self.0.due(look, limit)
+        Box::pin(async move {
+            let mut due = self.0.due(look, limit).await?;
+            let is_over = |event: &mut Event| event.state.ended().is_some();
+            for Event { id, .. } in due.events.extract_if(.., is_over) {
+                telemetry::say(Level::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                let bury = |draft: &mut Draft<'_>, now| match draft.row(id)? {
+                    Some(row) => ledger::bury(draft, row, now).map(drop),
+                    None => Ok(()),
+                };
+                self.run_one(vec![Cell::Event(id)], bury).await?;
+            }
+            Ok(due)
+        })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
@@ -413,7 +436,7 @@ impl<S: Shelf> Store for Shared<S> {
             let mut forgotten = Forgotten::default();
             let now = self.0.now();
             let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-            for (of, kept) in known.chain([(Of::Unknown(&keeps), Kept::default())]) {
+            for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(&keeps), kept))) {
                 let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
                 let old = self.0.with_old_bodies(of, now - kept.body, room).await?;
                 let cells = |id: &EventId| vec![Cell::Event(*id)];
@@ -492,7 +515,13 @@ impl<S: Shelf> Store for Shared<S> {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        self.0.hints()
+    }
 }
 
+/// What is said of an event whose row is not what was written.
+const CANNOT_BE_READ: &str = "its row cannot be read; it ends dead";
 /// Keys imported in one write.
 const IMPORT_BATCH: usize = 1_000;

@@ -7,6 +7,7 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
+use crate::store::Recalled;
 use crate::store::cells::{self, Found, columns};
 use crate::store::ledger::{self, Held, Ledger, Register, Row};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -23,6 +24,17 @@ pub(super) fn foresee(db: &Connection, new: Vec<New>, now: Timestamp) -> Result<
         ledger::claim(&mut Glance { rows, gone: HashSet::new(), slots: HashMap::new() }, one, now)
     };
     new.into_iter().map(claim).collect()
+}
+
+/// What a repeat can be answered with, if that is all there is to it. The rows are not read in one snapshot: whatever
+/// happens to them in between, what is found of a done event is true.
+pub(super) fn recall(db: &Connection, new: &New, now: Timestamp) -> Result<Option<Recalled>> {
+    let (mut turns, mut mark) = (0, Mark::none());
+    let rows = Rows { db, now, turns: &mut turns, mark: &mut mark };
+    let mut glance = Glance { rows, gone: HashSet::new(), slots: HashMap::new() };
+    let Some((event, same)) = ledger::recall(&mut glance, new, now)? else { return Ok(None) };
+    let receipt = super::read::receipt(db, event.id)?;
+    Ok(receipt.map(|receipt| Recalled { event, same, receipt, now }))
 }
 
 /// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
@@ -113,6 +125,10 @@ impl Ledger for Glance<'_> {
     }
 
     fn set_receipt(&mut self, _: EventId, _: Option<&Receipt>) -> Result<()> {
+        Ok(())
+    }
+
+    fn shed(&mut self, _: EventId) -> Result<()> {
         Ok(())
     }
 

@@ -9,11 +9,14 @@
 //! The rules stand in `ledger.rs`; here they are only given rows to work on. It owns the file's lock, and never
 //! answers before what it answers is on the disk.
 
+mod body;
 mod declare;
+mod export;
 mod foresee;
 mod log;
 mod mark;
 mod mend;
+mod notes;
 mod open;
 mod quarantine;
 mod read;
@@ -29,8 +32,8 @@ use super::ledger;
 use super::quarantine::Quarantined;
 use super::schema::{self, sqlite as migrations};
 use super::{
-    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError,
-    Stored, Story,
+    Advance, Answer, Declared, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Store,
+    StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -41,6 +44,7 @@ use crate::decide::recipe::Recipe;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use log::Log;
+use notes::Notes;
 use read::Readers;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -50,7 +54,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
-use writer::{Ask, Failed, Job, Notes, Writer};
+use writer::{Ask, Failed, Job, Writer};
 
 /// A database's clock that is further ahead of the wall's than this is worth a word.
 const CLOCK_AHEAD: Duration = Duration::from_hours(24);
@@ -62,6 +66,7 @@ pub struct Sqlite {
     clock: Clock,
     failed: Arc<Failed>,
     commits: Arc<AtomicU64>,
+    notes: Notes,
     _lock: Option<Lock>,
 }
 
@@ -91,14 +96,14 @@ impl Sqlite {
         }
         let clock = clock.unwrap_or_else(|| Clock::wall(floor));
         let failed = Arc::new(watch::Sender::new(None));
-        let commits = Arc::new(AtomicU64::new(0));
+        let (commits, notes) = (Arc::new(AtomicU64::new(0)), Notes::default());
         let mut writer = None;
         if let Some(lock) = &lock {
             let mark = lock.mark(path)?;
             let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
             let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
-            let notes = Notes::default();
+            let notes = notes.clone();
             let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark };
             if access == Access::Node {
                 mend::mend(&hand.db).map_err(|error| OpenError::sqlite(path, error))?;
@@ -108,7 +113,7 @@ impl Sqlite {
             writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
         }
         let readers = Arc::new(Readers::new(path.to_owned()));
-        Ok(Self { writer, readers, clock, failed, commits, _lock: lock })
+        Ok(Self { writer, readers, clock, failed, commits, notes, _lock: lock })
     }
 
     /// How many transactions wrote something since it was opened.
@@ -234,6 +239,12 @@ impl Store for Sqlite {
         self.look(move |db| read::receipt(db, id))
     }
 
+    fn recall(&self, new: &New) -> Answer<'_, Option<Recalled>> {
+        let recall = |db: &Connection| foresee::recall(db, new, self.clock.now());
+        let found = self.works().and_then(|()| self.readers.at_once(recall).unwrap_or(Ok(None)));
+        Box::pin(std::future::ready(found))
+    }
+
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         let now = self.clock.now();
         Box::pin(async move {
@@ -263,7 +274,8 @@ impl Store for Sqlite {
     }
 
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
-        Box::pin(std::future::ready(self.send(Job::Note(notes))))
+        let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(Job::Noted) } else { Ok(()) });
+        Box::pin(std::future::ready(told))
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {

@@ -1,7 +1,6 @@
 //! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
 
 use super::open;
-use super::rows::receipt_digest;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
@@ -55,6 +54,23 @@ impl Readers {
         looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
     }
 
+    /// Asks one of them here and now, if one is idle: for what takes less time than to hand it to another thread. `None`:
+    /// all are busy.
+    pub(super) fn at_once<T>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T>,
+    ) -> Option<std::result::Result<T, StoreError>> {
+        let _free = self.free.try_acquire().ok()?;
+        let idle = self.idle().pop();
+        let db = match idle.map_or_else(|| open::reader(&self.path), Ok) {
+            Ok(db) => db,
+            Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
+        };
+        let found = look(&db).map_err(|error| classify(&error, Stage::Before));
+        self.idle().push(db);
+        Some(found)
+    }
+
     /// Closes those that nobody uses.
     pub(super) fn close(&self) {
         self.idle().clear();
@@ -89,6 +105,8 @@ macro_rules! due {
 }
 
 pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
+pub(super) const DUE_AT_RECEIVER: &str =
+    due!("state = 'waiting' and source = ?2 and route = ?3 and part between ?4 and ?5");
 pub(super) const DUE_LEASES: &str = due!("state = 'running'");
 pub(super) const ROUTES_IN_USE: &str =
     "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
@@ -101,6 +119,10 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
         Look::Route(source, route) => {
             let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
             gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
+        }
+        Look::Receiver(source, route, parts) => {
+            let rows = &mut db.prepare_cached(DUE_AT_RECEIVER)?;
+            gather(rows.query(params![room, source, route, parts.start(), parts.end()])?, limit, now, &mut looked)?;
         }
         Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
         Look::Strays(known) => {
@@ -187,7 +209,7 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
         let (Ok(status), Ok(cut), Some(headers)) = (row.get(0), row.get(3), cells::headers(text)) else {
             return Ok(None);
         };
-        let whole = row.get(4).map(Digest).ok() == Some(receipt_digest(status, cut, text, body));
+        let whole = row.get(4).map(Digest).ok() == Some(cells::receipt_digest(status, cut, text, body));
         Ok(whole.then(|| Receipt { status, headers, body: body.to_vec(), cut }))
     };
     let found = db.prepare_cached(sql)?.query_row([id.0], read).optional()?;

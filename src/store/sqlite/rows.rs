@@ -1,17 +1,16 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::mark::Mark;
+use super::notes::Seen;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, Turn};
-use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::store::Sighting;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
-use crate::store::packed::Packed;
-use crate::store::{Note, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -30,11 +29,11 @@ pub(super) struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         self.db.prepare_cached(sql)?.execute(params)
     }
 
-    fn find<T>(
+    pub(super) fn find<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -78,19 +77,20 @@ impl Rows<'_> {
         Ok(groups.len())
     }
 
-    /// Notes a duplicate that was seen. What it is a duplicate of may have been forgotten meanwhile.
-    pub(super) fn note(&mut self, note: &Note) -> Result<()> {
-        let Note { event, sighting: Sighting { at, delivery_id, same } } = note;
+    /// Notes duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    pub(super) fn note(&mut self, event: EventId, seen: &Seen) -> Result<()> {
         let count = self.find(
-            "insert into duplicates (event, count) select id, 1 from events where id = ?1
-             on conflict (event) do update set count = count + 1 returning count",
-            [event.0],
+            "insert into duplicates (event, count) select id, ?2 from events where id = ?1
+             on conflict (event) do update set count = count + ?2 returning count",
+            params![event.0, i64::try_from(seen.count).unwrap_or(i64::MAX)],
             |row| row.get::<_, i64>(0),
         )?;
-        if let Some(n) = count.filter(|n| usize::try_from(*n).is_ok_and(|n| n <= limits::SIGHTINGS_MAX)) {
+        let Some(count) = count.and_then(|count| u64::try_from(count).ok()) else { return Ok(()) };
+        let room = limits::SIGHTINGS_MAX as u64;
+        for (n, Sighting { at, delivery_id, same }) in (count.saturating_sub(seen.count) + 1..=room).zip(&seen.first) {
             self.execute(
                 "insert or replace into sightings (event, n, at, delivery_id, identity) values (?1, ?2, ?3, ?4, ?5)",
-                params![event.0, n, at.0, delivery_id.as_deref(), same.word()],
+                params![event.0, i64::try_from(n).unwrap_or(i64::MAX), at.0, delivery_id.as_deref(), same.word()],
             )?;
         }
         Ok(())
@@ -142,16 +142,6 @@ fn limit_cell(limit: usize) -> i64 {
 
 fn counter_cell(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// What a receipt is compared with when it is read.
-pub(super) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
-    key::value(&[
-        Part::bytes("status", &status.to_be_bytes()),
-        Part::bytes("cut", &[u8::from(cut)]),
-        Part::text("headers", headers),
-        Part::bytes("body", body),
-    ])
 }
 
 impl Ledger for Rows<'_> {
@@ -346,13 +336,17 @@ impl Ledger for Rows<'_> {
             return self.execute("delete from receipts where event = ?1", [id.0]).map(drop);
         };
         let headers = cells::headers_cell(headers);
-        let digest = receipt_digest(*status, *cut, &headers, body);
+        let digest = cells::receipt_digest(*status, *cut, &headers, body);
         self.execute(
             "insert or replace into receipts (event, status, headers, body, cut, digest) \
              values (?1, ?2, ?3, ?4, ?5, ?6)",
             params![id.0, status, headers, body, cut, digest.0],
         )?;
         Ok(())
+    }
+
+    fn shed(&mut self, id: EventId) -> Result<()> {
+        self.shed_headers(id)
     }
 
     fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
@@ -398,18 +392,5 @@ impl Swept for Rows<'_> {
             }
         }
         Ok(removed as u64)
-    }
-}
-
-impl Rows<'_> {
-    fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
-        let headers = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
-        self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
-             values (?1, ?2, ?3, ?4, ?5)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
-        )?;
-        Ok(())
     }
 }

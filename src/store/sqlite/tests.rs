@@ -32,6 +32,7 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     check_plan(&db, KEPT_SOURCES, "events_keep");
     check_plan(&db, BODY_SOURCES, "events_body");
     check_plan(&db, read::DUE_ON_ROUTE, "events_due");
+    check_plan(&db, read::DUE_AT_RECEIVER, "events_due");
     check_plan(&db, read::ROUTES_IN_USE, "events_due");
     check_plan(&db, read::LIST_DEAD, "events_dead");
     check_plan(&db, read::LIST_OPEN, "events_ended");

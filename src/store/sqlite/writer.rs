@@ -11,24 +11,19 @@
 
 use super::log::Log;
 use super::mark::Mark;
+use super::notes::Notes;
 use super::rows::Rows;
 use crate::decide::limits;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Timestamp;
+use crate::store::StoreError;
 use crate::store::clock::Clock;
-use crate::store::{Note, StoreError};
 use crate::telemetry::{self, Level};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
 use tokio::sync::{oneshot, watch};
-
-/// How long a note is held back for want of another write.
-const NOTE_HELD: Duration = Duration::from_secs(1);
-/// How many notes are held back.
-const NOTES_HELD: usize = 1_000;
 
 /// One thing to do in the next transaction, for somebody who waits.
 pub(super) trait Task: Send {
@@ -42,8 +37,8 @@ pub(super) trait Task: Send {
 pub(super) enum Job {
     /// To do this. `bytes` of bodies and `rows` come with it.
     Do { task: Box<dyn Task>, rows: usize, bytes: usize },
-    /// To write these down when it writes anyway.
-    Note(Vec<Note>),
+    /// To look at the notes: there are some.
+    Noted,
 }
 
 /// A question as a task: the answer is kept until the commit.
@@ -88,31 +83,6 @@ pub(super) struct Writer {
     pub(super) mark: Mark,
 }
 
-/// Notes that are held back.
-#[derive(Default)]
-pub(super) struct Notes {
-    held: Vec<Note>,
-    since: Option<Instant>,
-    closing: bool,
-}
-
-impl Notes {
-    fn add(&mut self, notes: Vec<Note>) {
-        self.since.get_or_insert_with(Instant::now);
-        self.held.extend(notes);
-    }
-
-    fn are_due(&self) -> bool {
-        let long = |since: Instant| self.closing || since.elapsed() >= NOTE_HELD;
-        self.held.len() >= NOTES_HELD || self.since.is_some_and(long)
-    }
-
-    fn take(&mut self) -> Vec<Note> {
-        self.since = None;
-        std::mem::take(&mut self.held)
-    }
-}
-
 impl Writer {
     /// Works until nobody can ask any more.
     pub(super) fn run(mut self) {
@@ -120,16 +90,16 @@ impl Writer {
         while let Some(batch) = self.next_batch() {
             self.work(batch);
         }
-        self.notes.closing = true;
+        self.notes.close();
         self.work(Vec::new());
         leave_log(&self.db, &self.failed);
     }
 
     /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
     fn next_batch(&mut self) -> Option<Vec<Box<dyn Task>>> {
-        let first = match self.notes.since {
+        let first = match self.notes.due_in() {
             None => self.jobs.recv().ok()?,
-            Some(since) => match self.jobs.recv_timeout(NOTE_HELD.saturating_sub(since.elapsed())) {
+            Some(wait) => match self.jobs.recv_timeout(wait) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -144,10 +114,7 @@ impl Writer {
                     rows += more;
                     bytes += heavier;
                 }
-                Job::Note(notes) => {
-                    rows += notes.len();
-                    self.notes.add(notes);
-                }
+                Job::Noted => {}
             }
             let room = rows < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX;
             next = if room { self.jobs.try_recv().ok() } else { None };
@@ -201,8 +168,8 @@ impl Writer {
             task.run(&mut rows)?;
         }
         if self.notes.are_due() || self.db.total_changes() != before {
-            for note in self.notes.take() {
-                rows.note(&note)?;
+            for (event, seen) in self.notes.take() {
+                rows.note(event, &seen)?;
             }
         }
         Ok(self.db.total_changes() != before)

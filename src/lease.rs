@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 /// Timers stand still during suspend, so nobody sleeps longer than this without looking at the clock.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 /// The longest margin; see [`margin`].
 const MARGIN_MAX: Duration = Duration::from_secs(5);
 

@@ -1,0 +1,227 @@
+//! What forwarding through hookonce adds to the same call through nginx: claim, forward, receipt, each synced to disk.
+//!
+//! ```text
+//! cargo bench --bench forward                 a minute
+//! cargo bench --bench forward -- --quick      only whether it still works; `cargo test --benches` does the same
+//! cargo bench --bench forward -- --rounds 40 --calls 200
+//! ```
+//!
+//! One backend, one kind of client, the same body. A few calls through one are followed by a few through the next, over
+//! and over: what the machine does beside it hits all alike. Only ratios of one run are worth comparing.
+
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Scheme, Secrets};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const SECRET: &str = "a secret of the benchmark";
+/// As long as a small webhook.
+const BODY_BYTES: usize = 2_000;
+/// How long the backend works on a call.
+const WORK: [Duration; 3] = [Duration::ZERO, Duration::from_millis(5), Duration::from_millis(20)];
+/// Clients at once.
+const CLIENTS: [usize; 2] = [1, 16];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "--list") {
+        if !args.iter().any(|arg| arg == "--ignored") {
+            println!("the_benchmark_works: test");
+        }
+        return;
+    }
+    let number = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).and_then(|text| text.parse().ok());
+    let quick = args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench");
+    let (rounds, calls) = if quick { (1, 5) } else { (20, 50) };
+    let (rounds, calls) = (number("--rounds").unwrap_or(rounds), number("--calls").unwrap_or(calls));
+    // On the disk that the build is on: a folder in memory would make every sync free.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+    runtime.expect("a runtime").block_on(measure(dir.path(), rounds, calls));
+}
+
+async fn measure(dir: &Path, rounds: usize, calls: usize) {
+    println!("{rounds} rounds of {calls} calls each, bodies of {BODY_BYTES} bytes; medians\n");
+    println!("{:>8} {:>8} {:>10} {:>10} {:>10} {:>8}", "work", "clients", "direct", "nginx", "hookonce", "ratio");
+    for (i, work) in WORK.into_iter().enumerate() {
+        let backend = backend(work).await;
+        let nginx = Nginx::start(&dir.join(format!("nginx-{i}")), backend);
+        let hookonce = Hookonce::start(&dir.join(format!("hookonce-{i}")), backend);
+        for clients in CLIENTS {
+            let mut waits = [Vec::new(), Vec::new(), Vec::new()];
+            for round in 0..rounds {
+                for (place, to) in [backend, nginx.address, hookonce.address].into_iter().enumerate() {
+                    let from = (clients * 1_000_000 + round) * 1_000;
+                    let all = (0..clients).map(|client| tokio::spawn(call(to, from + client * 10_000_000, calls)));
+                    for came in all.collect::<Vec<_>>() {
+                        waits[place].extend(came.await.expect("a client ends well"));
+                    }
+                }
+            }
+            let [direct, nginx, hookonce] = waits.map(median);
+            let ratio = hookonce.as_secs_f64() / nginx.as_secs_f64();
+            println!("{work:>8.1?} {clients:>8} {direct:>10.2?} {nginx:>10.2?} {hookonce:>10.2?} {ratio:>8.2}");
+        }
+    }
+}
+
+fn median(mut waits: Vec<Duration>) -> Duration {
+    waits.sort_unstable();
+    waits[waits.len() / 2]
+}
+
+/// So many calls over one connection, each another delivery.
+async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
+    let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+    let mut stream = TcpStream::connect(to).await.expect("it takes connections");
+    stream.set_nodelay(true).expect("a fresh socket");
+    let mut waits = Vec::with_capacity(calls);
+    for number in from..from + calls {
+        let body = format!("{{\"n\":{number},\"x\":\"{}\"}}", "x".repeat(BODY_BYTES - 20));
+        let mut request = "POST /in HTTP/1.1\r\nHost: a\r\n".to_owned();
+        for (name, value) in scheme.sign(&format!("delivery-{number}"), Timestamp(0), body.as_bytes()) {
+            // Writing to a string cannot fail.
+            let _ = write!(request, "{name}: {value}\r\n");
+        }
+        let _ = write!(request, "Content-Length: {}\r\n\r\n{body}", body.len());
+        let sent = Instant::now();
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        let answer = message(&mut stream).await.expect("it answers");
+        waits.push(sent.elapsed());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    waits
+}
+
+/// A server that works for so long on each call, and answers 200.
+async fn backend(work: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it has an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).expect("a fresh socket");
+            tokio::spawn(async move {
+                while message(&mut stream).await.is_some() {
+                    if !work.is_zero() {
+                        tokio::time::sleep(work).await;
+                    }
+                    let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Reads one message whole; brings its head.
+async fn message(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::with_capacity(4096);
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+            let lower = head.to_lowercase();
+            let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+            if bytes.len() >= end + 4 + length.trim().parse::<usize>().expect("a length") {
+                return Some(head);
+            }
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// nginx as a plain reverse proxy with kept connections.
+struct Nginx {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Nginx {
+    fn start(dir: &Path, backend: SocketAddr) -> Self {
+        std::fs::create_dir_all(dir).expect("a folder");
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+        let config = format!(
+            "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+    keepalive_requests 1000000;
+    upstream backend {{ server {backend}; keepalive 64; keepalive_requests 1000000; }}
+    server {{
+        listen {free};
+        location / {{ proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
+    }}
+}}
+",
+            dir = dir.display()
+        );
+        std::fs::write(dir.join("nginx.conf"), config).expect("a config");
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(dir).arg("-e").arg(dir.join("error.log")).arg("-c").arg(dir.join("nginx.conf"));
+        let child = command.stderr(Stdio::null()).spawn().expect("nginx is installed (Debian's package)");
+        let patience = Instant::now() + Duration::from_secs(10);
+        while std::net::TcpStream::connect(free).is_err() {
+            assert!(Instant::now() < patience, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { address: free, child }
+    }
+}
+
+/// The real binary, which answers when the event is done.
+struct Hookonce {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Hookonce {
+    fn start(dir: &Path, backend: SocketAddr) -> Self {
+        std::fs::create_dir_all(dir).expect("a folder");
+        let config = format!(
+            r#"
+listen = "127.0.0.1:0"
+[admin]
+listen = "127.0.0.1:0"
+[source.s]
+path    = "/in"
+verify  = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+respond = "done"
+[[source.s.route]]
+forward = {{ url = "http://{backend}/in" }}
+"#
+        );
+        std::fs::write(dir.join("hookonce.toml"), config).expect("a config");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
+        command.arg("serve").current_dir(dir).env("SECRET", SECRET).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("hookonce starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output is ours")).lines();
+        let url = lines.find_map(|line| line.ok()?.split("http://").nth(1).map(str::to_owned)).expect("it says where");
+        std::thread::spawn(move || lines.for_each(drop));
+        let authority: String = url.chars().take_while(|c| !matches!(c, '/' | ',')).collect();
+        Self { address: authority.trim().parse().expect("an address"), child }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Drop for Hookonce {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

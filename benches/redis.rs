@@ -1,0 +1,145 @@
+//! What the Redis store alone does, in figures, against a server of its own on this disk:
+//! `cargo bench --bench redis -- --ignored --nocapture`.
+#![cfg(feature = "redis")]
+#![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
+
+#[path = "../tests/house/redis.rs"]
+mod server;
+
+use hookonce::decide::claim::New;
+use hookonce::decide::id::Digest;
+use hookonce::decide::source::Kept;
+use hookonce::decide::time::Duration;
+use hookonce::store::Store;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::making;
+use hookonce::store::redis::{Access, Options, Redis};
+use hookonce::store::shared::Shared;
+use server::Server;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The size of a registry's delivery, as measured.
+const BODY: usize = 10_361;
+const TASKS: usize = 8;
+const BATCH: usize = 64;
+
+/// Bytes of which about a third is left when they are packed, as of a webhook's JSON.
+fn body(seed: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(BODY + 96);
+    for part in 0_usize.. {
+        if body.len() >= BODY {
+            break;
+        }
+        body.extend_from_slice(&Digest::of(&[seed.to_be_bytes(), part.to_be_bytes()].concat()).0);
+        body.extend_from_slice(br#","url":"https://api.example.org/repos/owner/name/packages","id":""#);
+    }
+    body.truncate(BODY);
+    body
+}
+
+async fn open(server: &Server) -> Shared<Redis> {
+    let options = Options { clock: Clock::server(), access: Access::Node };
+    Shared(Redis::open(&server.url("bench"), options).await.unwrap())
+}
+
+/// Two keys each, as a delivery id and a body make them.
+fn batch(store: &Shared<Redis>, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<New> {
+    let one = |n: usize| {
+        let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
+        let made = match body_of {
+            Some(body) => made.carrying(body(n)).recorded(),
+            None => made.recorded().kept(Kept { body: Duration::ZERO, ..Kept::default() }),
+        };
+        made.made(store.now())
+    };
+    (from..from + BATCH).map(one).collect()
+}
+
+async fn claims(store: &Arc<Shared<Redis>>, each: usize, body: Option<fn(usize) -> Vec<u8>>, from: usize) -> f64 {
+    let mut prepared = Vec::new();
+    for task in 0..TASKS {
+        prepared.push((0..each).map(|n| batch(store, from + (task * each + n) * BATCH, body)).collect::<Vec<_>>());
+    }
+    let begun = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for batches in prepared {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for batch in batches {
+                store.claim(batch).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    (TASKS * each * BATCH) as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn plain_sets(server: &Server, each: usize) -> f64 {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+    let mut prepared = Vec::new();
+    for task in 0..TASKS {
+        let pipe = |n: usize| {
+            let mut pipe = redis::pipe();
+            for place in 0..BATCH {
+                let key = (task * each + n) * BATCH + place;
+                pipe.cmd("SET").arg(format!("plain{key:024}")).arg(body(key)).ignore();
+            }
+            pipe
+        };
+        prepared.push((0..each).map(pipe).collect::<Vec<_>>());
+    }
+    let begun = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for pipes in prepared {
+        let mut line = client.get_multiplexed_async_connection().await.unwrap();
+        tasks.spawn(async move {
+            for pipe in pipes {
+                pipe.exec_async(&mut line).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    (TASKS * each * BATCH) as f64 / begun.elapsed().as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn claims_per_second() {
+    for round in 0..3 {
+        let server = Server::inside(tempfile::tempdir_in(".").unwrap(), &server::redis(), &[]);
+        let plain = plain_sets(&server, 20).await;
+        server.order(&["FLUSHALL"]);
+        let store = Arc::new(open(&server).await);
+        let new = claims(&store, 20, Some(body), 0).await;
+        let again = claims(&store, 20, Some(body), 0).await;
+        let bare = claims(&store, 20, None, 1 << 30).await;
+        println!(
+            "round {round}, {TASKS} x {BATCH}: {new:>6.0} new/s with 10 KB, {bare:>6.0} new/s without a body, \
+             {again:>6.0} duplicates/s; plain SET of the same bytes {plain:>6.0}/s ({:.2} of it)",
+            new / plain
+        );
+    }
+}
+
+fn memory(server: &Server) -> f64 {
+    let info: String = redis::cmd("INFO").arg("memory").query(&mut server.client()).unwrap();
+    info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures; MANY is how many events"]
+async fn bytes_per_kept_key() {
+    let many: usize = std::env::var("MANY").map_or(100_000, |many| many.parse().unwrap());
+    let server = Server::inside(tempfile::tempdir_in(".").unwrap(), &server::redis(), &[]);
+    let store = Arc::new(open(&server).await);
+    let before = memory(&server);
+    let each = many / 10 / TASKS / BATCH;
+    for n in 0..10 {
+        let rate = claims(&store, each, None, n * TASKS * each * BATCH).await;
+        println!("{:>8} events: {rate:>6.0} new/s", (n + 1) * TASKS * each * BATCH);
+    }
+    let events = (10 * TASKS * each * BATCH) as f64;
+    let bytes = (memory(&server) - before) / events;
+    println!("{bytes:.0} bytes of memory per event without a body, {:.0} per key", bytes / 2.0);
+}

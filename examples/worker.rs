@@ -1,0 +1,43 @@
+//! A worker that does each job once, also when it is started again, or when a queue hands it the same job twice.
+//!
+//! ```text
+//! cargo run --example worker
+//! ```
+//! The second run finds every job done.
+
+use hookonce::layer::{OnceError, Ran};
+use hookonce::{Once, days};
+use std::fmt;
+use std::time::Duration;
+
+/// As a queue would hand them over: two of them twice.
+const JOBS: [&str; 6] = ["invoice-1", "invoice-2", "invoice-1", "invoice-3", "broken", "invoice-3"];
+
+#[derive(Debug)]
+struct NoSuchInvoice;
+
+impl fmt::Display for NoSuchInvoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no such invoice")
+    }
+}
+
+async fn send(job: &str) -> Result<String, NoSuchInvoice> {
+    tokio::time::sleep(Duration::from_millis(10)).await; // the mail server
+    if job == "broken" { Err(NoSuchInvoice) } else { Ok(format!("{job} is sent")) }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let store = std::env::args().nth(1).unwrap_or_else(|| "sqlite:jobs.db".into());
+    let once = Once::new(hookonce::store::open(&store).await?).scope("invoices").keep(days(30));
+    for job in JOBS {
+        match once.run(job, send(job)).await {
+            Ok(Ran::Now(said)) => println!("now: {said}"),
+            Ok(Ran::Before(said)) => println!("before: {said}"),
+            Err(OnceError::Work(error)) => println!("failed: {error}"),
+            Err(other) => println!("later: {other}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What a receiver's answer means, and what is kept of it.
+
+use crate::decide::breaker::Heard;
+use crate::decide::event::{Outcome, Receipt};
+use crate::decide::limits::RECEIPT_BYTES_MAX;
+use crate::decide::time::Duration;
+use crate::lease::Lease;
+use jiff::fmt::rfc2822;
+use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
+
+/// What of an answer's headers may be given again to duplicates.
+const KEPT_HEADERS: [&str; 7] = [
+    "content-type",
+    "content-encoding",
+    "content-language",
+    "location",
+    "retry-after",
+    "x-request-id",
+    "x-correlation-id",
+];
+
+/// An answer, read as far as it is kept.
+pub(super) struct Answered {
+    pub(super) outcome: Outcome,
+    /// What it says about the receiver's health.
+    pub(super) heard: Heard,
+    /// Why the receipt is not whole.
+    pub(super) cut: Option<&'static str>,
+}
+
+/// Reads an answer.
+pub(super) async fn answered(response: Response, also: &[String], until: Instant, lease: &Lease) -> Answered {
+    let status = response.status();
+    let retry_after = retry_after(response.headers());
+    let (receipt, cut) = receipt(response, also, until, lease).await;
+    let receipt = Some(receipt);
+    let why = format!("the receiver answered {}", status.as_u16());
+    let heard = if status.is_server_error() { Heard::Ill } else { Heard::Alive };
+    let outcome = match status.as_u16() {
+        200..=299 => Outcome::Delivered(receipt),
+        408 | 425 | 429 | 500..=599 => Outcome::Failed { why, retry_after, receipt },
+        300..=499 => Outcome::Rejected { why, receipt },
+        _ => Outcome::Unknown { why: format!("{why}, which means nothing") },
+    };
+    Answered { outcome, heard, cut }
+}
+
+/// The status is known by now, so whatever ends the reading only cuts the body.
+async fn receipt(
+    mut response: Response,
+    also: &[String],
+    until: Instant,
+    lease: &Lease,
+) -> (Receipt, Option<&'static str>) {
+    let headers = kept(response.headers(), also);
+    let status = response.status();
+    let mut body = Vec::new();
+    let reading = timeout_at(until, read(&mut response, &mut body));
+    let cut = tokio::select! {
+        cut = reading => cut.unwrap_or(Some("it took too long")),
+        over = lease.ended() => Some(over.why()),
+    };
+    (Receipt { status: StatusCode::as_u16(&status), headers, body, cut: cut.is_some() }, cut)
+}
+
+/// Reads up to the limit; says why it is not all.
+async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<&'static str> {
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => {
+                let room = RECEIPT_BYTES_MAX - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                if chunk.len() > room {
+                    return Some("it is longer than 1 MiB");
+                }
+            }
+            Ok(None) => return None,
+            Err(_) => return Some("it broke off"),
+        }
+    }
+}
+
+fn kept(headers: &HeaderMap, also: &[String]) -> Vec<(String, String)> {
+    let text = |name: &str, value: &HeaderValue| Some((name.to_owned(), value.to_str().ok()?.to_owned()));
+    let also = also.iter().map(|name| &**name).filter(|name| !KEPT_HEADERS.contains(name));
+    let names = KEPT_HEADERS.into_iter().chain(also);
+    names.flat_map(|name| headers.get_all(name).iter().filter_map(move |value| text(name, value))).collect()
+}
+
+/// Seconds, or a date: which counts from the receiver's own `Date`, since our clock may differ.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let after = text(RETRY_AFTER)?;
+    if let Ok(seconds) = after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text| rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
+    let wait = date(after)?.duration_since(date(text(DATE)?)?);
+    Some(Duration::try_from(wait).unwrap_or_default())
+}

@@ -1,0 +1,109 @@
+//! What is sent to a receiver beside the body, and by which client.
+
+use super::super::plan::{Http2, Receiver, SigningKey, Unfilled};
+use super::super::resolve::{Resolver, Watched};
+use super::super::{Attempt, trace};
+use crate::decide::event::Event;
+use crate::decide::time::Duration;
+use crate::decide::trace::{PARENT, STATE};
+use crate::decide::verify::Scheme;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, redirect};
+use std::fmt;
+use std::sync::Arc;
+
+/// To connect: name, TCP and TLS.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// A kept connection is not used again after this: shorter than the 5 s after which Node.js closes it, since a request
+/// that crosses with the closing is in doubt.
+const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// The client for this receiver. To connect takes at most half of the receiver's time: so a connection that never came
+/// (failed) is told from an answer that never came (unknown).
+pub(super) fn client(to: &Receiver, resolver: &Resolver) -> reqwest::Result<Client> {
+    let mut builder = Client::builder()
+        .user_agent(concat!("hookonce/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+        .tcp_nodelay(true)
+        .connect_timeout(CONNECT_TIME.min(to.timeout / 2))
+        .pool_idle_timeout(IDLE_TIME);
+    if to.http2 == Http2::Prior {
+        builder = builder.http2_prior_knowledge();
+    }
+    if to.url.fields().next().is_some() {
+        let allow = to.allow.clone().into();
+        builder = builder.dns_resolver(Arc::new(Watched { resolver: resolver.clone(), allow }));
+    }
+    // A machine without certificates can still forward to its neighbour.
+    if to.url.to_string().starts_with("http://") { builder.tls_certs_only([]).build() } else { builder.build() }
+}
+
+/// Signs as Standard Webhooks does.
+pub(super) fn signing(key: &SigningKey) -> Result<Scheme, String> {
+    Scheme::standard_webhooks(std::slice::from_ref(&key.0), Duration::ZERO)
+}
+
+/// Why an event's fields do not fit a header. It names the header or the field, never a value.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Unfit {
+    Field(Unfilled),
+    Header(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
+            Self::Header(name) => write!(f, "what is to be set as `{name}` cannot stand in a header"),
+        }
+    }
+}
+
+/// The type of the body, what the route passes on of the sender's headers, what it sets, and our own. Nothing else of
+/// the delivery goes on.
+pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Result<HeaderMap, Unfit> {
+    let Attempt { event, payload, .. } = attempt;
+    let mut headers = HeaderMap::new();
+    let passed = to.pass.iter().flat_map(|name| payload.all(name).map(move |value| (&**name, value)));
+    let kind = payload.header(CONTENT_TYPE.as_str()).map(|value| (CONTENT_TYPE.as_str(), value));
+    for (name, value) in passed.chain(kind) {
+        // One that came in and cannot go out is left behind: it was never ours to judge.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.append(name, value);
+        }
+    }
+    for (name, text) in &to.set {
+        let value = HeaderValue::try_from(text.fill(&event.fields).map_err(Unfit::Field)?);
+        let (Ok(header), Ok(value)) = (HeaderName::try_from(&**name), value) else {
+            return Err(Unfit::Header(name.clone()));
+        };
+        headers.insert(header, value);
+    }
+    for (name, value) in own(signs, attempt) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+    Ok(headers)
+}
+
+/// The headers that hookonce itself writes.
+fn own(signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+    let Attempt { event, payload, at, .. } = attempt;
+    let trace = trace::context(attempt);
+    let mut own = vec![
+        ("idempotency-key".to_owned(), event.idempotency_key()),
+        ("hookonce-event".to_owned(), event.id.to_string()),
+        ("hookonce-attempt".to_owned(), event.attempt.to_string()),
+        (PARENT.to_owned(), trace.parent),
+    ];
+    own.extend(trace.state.map(|state| (STATE.to_owned(), state)));
+    own.extend(signs.into_iter().flat_map(|scheme| scheme.sign(&message_id(event), *at, &payload.body)));
+    own
+}
+
+/// The same through all attempts of one life. The standard has no dot in it: that would let a byte move to the time.
+fn message_id(event: &Event) -> String {
+    event.idempotency_key().replace('.', "_")
+}

@@ -1,0 +1,317 @@
+//! Receivers: where they are, what they are sent beside the body, and what of their answer is kept.
+
+use super::fields::Names;
+use super::keys::Part;
+use super::raw::{Entry, Node, Span};
+use super::resolve::Resolver;
+use super::run::references;
+use super::section::Section;
+use crate::action::plan::{HeaderText, Http2, Piece, Receiver, SigningKey, Template};
+use crate::action::resolve::{Range, look};
+use crate::action::target;
+use crate::decide::limits;
+use crate::decide::source::Respond;
+use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
+use std::net::{IpAddr, Ipv4Addr};
+
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
+/// With `respond = "done"` the sender waits.
+const FORWARD_TIMEOUT_DONE: Duration = Duration::from_secs(8);
+
+/// Headers that are about one connection, or about how a message is framed.
+const HOP_HEADERS: [&str; 14] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+/// Headers that hookonce writes itself, and what they begin with.
+const OWN_HEADERS: [&str; 3] = ["idempotency-key", "traceparent", "tracestate"];
+const OWN_PREFIX: &str = "hookonce-";
+/// Headers that a signature is made of.
+const SIGNED_HEADERS: [&str; 3] = ["webhook-id", "webhook-timestamp", "webhook-signature"];
+/// Headers whose values are secrets.
+const SECRET_HEADERS: [&str; 2] = ["authorization", "cookie"];
+
+impl Resolver<'_> {
+    pub(super) fn forward(
+        &mut self,
+        route: &Section<'_>,
+        names: &Names<'_>,
+        respond: Respond,
+    ) -> Option<Vec<Receiver>> {
+        let sections = route.sections("forward", Part::Forward);
+        self.number_of("forward", sections.len(), route)?;
+        if sections.len() > 1 && respond != Respond::Accepted {
+            self.found
+                .error("`forward` has several receivers, and the sender waits for one answer")
+                .at(route.key_place("forward"), "")
+                .hint("one receiver, or respond = \"accepted\"");
+        }
+        let default = if respond == Respond::Accepted { FORWARD_TIMEOUT } else { FORWARD_TIMEOUT_DONE };
+        let mut receivers = Vec::new();
+        for section in sections {
+            let timeout = self.positive(&section, "timeout").unwrap_or(default);
+            let Some(node) = section.node("url") else {
+                self.found.error("`forward` has no `url`").at(section.at, "");
+                continue;
+            };
+            let allow = self.allow(&section);
+            let Some((url, shown)) = self.url(node, &allow, names) else { continue };
+            if url.fields().next().is_none() && section.has("allow") {
+                self.found
+                    .warning("`allow` has no effect")
+                    .at(section.key_place("allow"), "`url` has no field in it, so it is trusted wherever it leads");
+            }
+            let sign = self.sign(&section);
+            receivers.push(Receiver {
+                pass: self.passed(&section, sign.is_some()),
+                set: self.set(&section, names, sign.is_some()),
+                sign,
+                allow,
+                http2: if section.text("http2") == Some("prior") { Http2::Prior } else { Http2::Negotiated },
+                at_once: section.count("at_once").map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+                receipt_headers: self.receipt_headers(&section),
+                shown,
+                ..Receiver::new(url, timeout)
+            });
+        }
+        Some(receivers)
+    }
+
+    /// The URL, and how it may be shown.
+    fn url(&mut self, node: &Node, allow: &[Range], names: &Names<'_>) -> Option<(Template, String)> {
+        let open = self.open("url", node)?;
+        // A value that stands elsewhere is taken as it is: it is a secret, and may have braces in it.
+        let written = open.shown.is_none();
+        let template = if written { Template(self.pieces(node, names)) } else { Template::from(&*open.text) };
+        let sample: String =
+            template.0.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "x" }).collect();
+        let wrong = match reqwest::Url::parse(&sample) {
+            Err(_) if !open.text.contains("://") => "it must begin with http:// or https://".to_owned(),
+            Err(e) => e.to_string(),
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                format!("`{}` is neither http nor https", url.scheme())
+            }
+            Ok(url) if url.password().is_some() && written => {
+                self.found.conceal(node.at);
+                self.found
+                    .error("`url` has a password in it, and stands in the file")
+                    .at(node.at, "a secret is never written into the config")
+                    .hint("put the URL into the environment and write url = { env = \"NAME\" }");
+                return None;
+            }
+            Ok(url) => {
+                if template.fields().next().is_some() {
+                    self.fields_of_url(node, &open.text);
+                    self.leads_where_it_may(node.at, &template, &url, allow);
+                }
+                return Some((template, open.shown.unwrap_or(open.text)));
+            }
+        };
+        self.found
+            .error("`url` is not a URL that can be sent to")
+            .at(open.at, wrong)
+            .hint("url = \"http://127.0.0.1:8080/ingest\"");
+        None
+    }
+
+    /// A field never chooses the scheme, the port, or more than one part of a URL.
+    fn fields_of_url(&mut self, node: &Node, text: &str) {
+        for (range, name) in references(text) {
+            let next = text[range.end..].chars().next();
+            let fits = match target::Part::after(&text[..range.start]) {
+                target::Part::Host => target::ends_label(next),
+                target::Part::Path | target::Part::Query => true,
+                target::Part::Other => false,
+            };
+            if !fits {
+                let at = self.inside(node.at, &range);
+                self.found
+                    .error(format!("`{{{name}}}` cannot stand there in a URL"))
+                    .at(at, "a field is one whole label of the host, or stands in the path or in a value of the query")
+                    .hint("url = \"https://{tenant}.example.com/hooks/{repo}?ref={ref}\"");
+            }
+        }
+    }
+
+    /// What is checked for every event is known now where the host is written out.
+    fn leads_where_it_may(&mut self, at: Span, template: &Template, url: &reqwest::Url, allow: &[Range]) {
+        if target::names_host(template) {
+            return;
+        }
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let local = host == "localhost" || host.ends_with(".localhost");
+        let address = if local { Some(IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { host.parse().ok() };
+        if let Some(address) = address
+            && let Err(forbidden) = look(address, allow)
+        {
+            self.found
+                .error("`url` has a field in it, and leads where it may not")
+                .at(at, forbidden.why())
+                .hint(format!("allow = [\"{address}\"], if you mean it"));
+        }
+    }
+
+    fn allow(&mut self, section: &Section<'_>) -> Vec<Range> {
+        let list = section.node("allow").and_then(Node::list).unwrap_or(&[]);
+        let mut ranges = Vec::new();
+        for item in list {
+            match item.text().map(str::parse) {
+                Some(Ok(range)) => ranges.push(range),
+                Some(Err(why)) => {
+                    self.found.error("`allow` cannot be read").at(item.at, why);
+                }
+                None => {}
+            }
+        }
+        ranges
+    }
+
+    fn sign(&mut self, section: &Section<'_>) -> Option<SigningKey> {
+        let inner = section.section("sign", Part::Sign)?;
+        let Some(node) = inner.node("secret") else {
+            self.found
+                .error("`sign` has no `secret`")
+                .at(inner.at, "")
+                .hint("sign = { secret = { env = \"RECEIVER_SECRET\" } }");
+            return None;
+        };
+        let secret = self.secret("secret", node)?.expose().to_vec();
+        if let Err(why) = Scheme::standard_webhooks(std::slice::from_ref(&secret), Duration::ZERO) {
+            self.found.error("the secret is not one of Standard Webhooks").at(node.at, why);
+            return None;
+        }
+        Some(SigningKey(secret))
+    }
+
+    fn passed(&mut self, section: &Section<'_>, signs: bool) -> Vec<String> {
+        let list = self.header_list("headers", section);
+        let mut passed: Vec<String> = Vec::new();
+        for item in list {
+            let Some(name) = self.header(item.text().unwrap_or_default(), item.at, signs) else { continue };
+            if passed.contains(&name) {
+                self.twice("headers", item);
+            } else {
+                passed.push(name);
+            }
+        }
+        passed
+    }
+
+    fn set(&mut self, section: &Section<'_>, names: &Names<'_>, signs: bool) -> Vec<(String, HeaderText)> {
+        let entries = section.node("set").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+        self.not_too_many("set", entries.len(), section);
+        let passed: Vec<_> = section.node("headers").and_then(Node::list).unwrap_or(&[]).iter().collect();
+        let mut set: Vec<(String, HeaderText)> = Vec::new();
+        for entry in entries {
+            let Some(name) = self.header(&entry.key, entry.key_at, signs) else { continue };
+            let same = |node: &&Node| node.text().is_some_and(|text| text.eq_ignore_ascii_case(&name));
+            if set.iter().any(|(known, _)| *known == name) || passed.iter().copied().any(|node| same(&node)) {
+                self.found
+                    .error(format!("the header `{name}` is written twice"))
+                    .at(entry.key_at, "it is passed on or set before")
+                    .hint("keep one of them");
+                continue;
+            }
+            set.extend(self.header_text(entry, &name, names).map(|text| (name, text)));
+        }
+        set
+    }
+
+    fn header_text(&mut self, entry: &Entry, name: &str, names: &Names<'_>) -> Option<HeaderText> {
+        let node = &entry.node;
+        let open = self.open(name, node)?;
+        if open.text.chars().any(char::is_control) {
+            self.found
+                .error(format!("`{name}` cannot be a header's value"))
+                .at(node.at, "it has a line break or another control character in it");
+            return None;
+        }
+        if open.shown.is_some() {
+            return Some(HeaderText::Secret(open.text));
+        }
+        let template = Template(self.pieces(node, names));
+        if SECRET_HEADERS.contains(&name) && template.fields().next().is_none() {
+            self.found.conceal(node.at);
+            self.found
+                .error(format!("`{name}` stands in the file"))
+                .at(node.at, "a secret is never written into the config")
+                .hint(format!("put it into the environment and write {name} = {{ env = \"NAME\" }}"));
+            return None;
+        }
+        Some(HeaderText::Template(template))
+    }
+
+    fn receipt_headers(&mut self, section: &Section<'_>) -> Vec<String> {
+        let list = self.header_list("receipt_headers", section);
+        let mut kept: Vec<String> = Vec::new();
+        for item in list {
+            let Some(name) = self.header_name(item.text().unwrap_or_default(), item.at) else { continue };
+            if HOP_HEADERS.contains(&&*name) || name == "set-cookie" {
+                self.found
+                    .error(format!("`{name}` cannot be kept"))
+                    .at(item.at, "what is kept is given again to whoever repeats the delivery")
+                    .hint("leave it out");
+            } else if kept.contains(&name) {
+                self.twice("receipt_headers", item);
+            } else {
+                kept.push(name);
+            }
+        }
+        kept
+    }
+
+    fn header_list<'n>(&mut self, key: &str, section: &Section<'n>) -> &'n [Node] {
+        let list = section.node(key).and_then(Node::list).unwrap_or(&[]);
+        self.not_too_many(key, list.len(), section);
+        list
+    }
+
+    fn not_too_many(&mut self, key: &str, count: usize, section: &Section<'_>) {
+        if count > limits::FORWARDED_HEADERS_MAX {
+            let label = format!("at most {} are allowed", limits::FORWARDED_HEADERS_MAX);
+            self.found.error(format!("`{key}` has {count} entries")).at(section.key_place(key), label);
+        }
+    }
+
+    /// A header that may be passed on or set, in lower case.
+    fn header(&mut self, text: &str, at: Span, signs: bool) -> Option<String> {
+        let name = self.header_name(text, at)?;
+        let ours = OWN_HEADERS.contains(&&*name) || name.starts_with(OWN_PREFIX);
+        let wrong = if HOP_HEADERS.contains(&&*name) {
+            "it is about one connection, and means nothing on the next"
+        } else if ours {
+            "hookonce writes it itself"
+        } else if name == "content-type" {
+            "the body goes on as it came, and so does its type"
+        } else if signs && SIGNED_HEADERS.contains(&&*name) {
+            "it is part of the signature that `sign` makes"
+        } else {
+            return Some(name);
+        };
+        self.found.error(format!("the header `{name}` is not yours to send")).at(at, wrong).hint("leave it out");
+        None
+    }
+
+    fn header_name(&mut self, text: &str, at: Span) -> Option<String> {
+        let name = reqwest::header::HeaderName::try_from(text).ok();
+        if name.is_none() {
+            self.found
+                .error(format!("`{text}` cannot be the name of a header"))
+                .at(at, "letters, digits and -, such as \"x-github-event\"");
+        }
+        name.map(|name| name.as_str().to_owned())
+    }
+}

@@ -1,0 +1,187 @@
+//! Leaving a receiver alone that does not answer: its events wait, and none of their attempts is spent on it.
+//!
+//! ```text
+//!   closed ── so many failures in a row ──▶ open ── its wait is over ──▶ trying: one attempt
+//!     ▲ ▲                                    │ ▲                          │    │
+//!     │ └──── an attempt under way answers ──┘ └── fails: twice the wait ─┘    │
+//!     └──────────────────────────── answers ───────────────────────────────────┘
+//! ```
+//!
+//! Times are lengths since anything that does not move.
+
+use super::limits::{BREAKER_FAILURES, BREAKER_WAIT_FIRST, BREAKER_WAIT_LONGEST};
+use super::time::Duration;
+
+/// What is known of one receiver.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Breaker {
+    failures: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum State {
+    #[default]
+    Closed,
+    Open {
+        until: Duration,
+        wait: Duration,
+    },
+    /// One attempt is under way. If nothing is heard of it by then, it never began.
+    Trying {
+        until: Duration,
+        wait: Duration,
+    },
+}
+
+/// Whether an attempt may begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ready {
+    /// It may, and so may others.
+    Now,
+    /// This one may, to see whether the receiver is back.
+    Once,
+    /// Not before this long.
+    In(Duration),
+}
+
+/// What an attempt says about its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// It answered, whatever it said.
+    Alive,
+    /// It could not be reached, did not answer, or said that it is broken.
+    Ill,
+    /// Nothing: the attempt ended for reasons of its own.
+    Nothing,
+}
+
+/// A change that somebody may want to know of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turned {
+    /// It is left alone for the first time, for this long.
+    Opened(Duration),
+    /// It answers again.
+    Closed,
+}
+
+impl Breaker {
+    /// Whether an attempt may begin now. [`Ready::Once`] is said to one, who has `lasts` to come back.
+    pub fn ready(&mut self, now: Duration, lasts: Duration) -> Ready {
+        match self.state {
+            State::Closed => Ready::Now,
+            State::Open { until, .. } | State::Trying { until, .. } if now < until => {
+                Ready::In(until.saturating_sub(now))
+            }
+            State::Open { wait, .. } | State::Trying { wait, .. } => {
+                self.state = State::Trying { until: now + lasts, wait };
+                Ready::Once
+            }
+        }
+    }
+
+    /// An attempt came back.
+    pub fn heard(&mut self, heard: Heard, now: Duration) -> Option<Turned> {
+        match (heard, self.state) {
+            (Heard::Alive, state) => {
+                *self = Self::default();
+                (state != State::Closed).then_some(Turned::Closed)
+            }
+            (Heard::Ill, State::Closed) => {
+                self.failures += 1;
+                let wait = BREAKER_WAIT_FIRST;
+                (self.failures >= BREAKER_FAILURES).then(|| {
+                    self.state = State::Open { until: now + wait, wait };
+                    Turned::Opened(wait)
+                })
+            }
+            (Heard::Ill, State::Trying { wait, .. }) => {
+                let wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
+                self.state = State::Open { until: now + wait, wait };
+                None
+            }
+            // Nobody knows more than before: the next one may try.
+            (Heard::Nothing, State::Trying { wait, .. }) => {
+                self.state = State::Open { until: now, wait };
+                None
+            }
+            // Attempts that were under way when it opened say nothing new.
+            (Heard::Ill, State::Open { .. }) | (Heard::Nothing, _) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(1_000 + seconds)
+    }
+
+    /// Just opened, at second 0.
+    fn opened() -> Breaker {
+        let mut breaker = Breaker::default();
+        for _ in 1..BREAKER_FAILURES {
+            assert_eq!(breaker.heard(Heard::Ill, at(0)), None);
+        }
+        assert_eq!(breaker.heard(Heard::Ill, at(0)), Some(Turned::Opened(BREAKER_WAIT_FIRST)));
+        breaker
+    }
+
+    #[test]
+    fn only_failures_in_a_row_open_it() {
+        let mut breaker = Breaker::default();
+        for _ in 0..100 {
+            for _ in 1..BREAKER_FAILURES {
+                breaker.heard(Heard::Ill, at(0));
+            }
+            assert_eq!(breaker.ready(at(0), LASTS), Ready::Now);
+            assert_eq!(breaker.heard(Heard::Nothing, at(0)), None);
+            assert_eq!(breaker.heard(Heard::Alive, at(0)), None);
+        }
+    }
+
+    #[test]
+    fn while_it_is_open_nobody_calls_and_then_one_does() {
+        let mut breaker = opened();
+        let first = BREAKER_WAIT_FIRST.as_secs();
+        assert_eq!(breaker.ready(at(1), LASTS), Ready::In(BREAKER_WAIT_FIRST.saturating_sub(Duration::from_secs(1))));
+        assert_eq!(breaker.heard(Heard::Ill, at(1)), None, "one that was under way");
+        assert_eq!(breaker.ready(at(first), LASTS), Ready::Once);
+        assert_eq!(breaker.ready(at(first), LASTS), Ready::In(LASTS));
+        assert_eq!(breaker.heard(Heard::Alive, at(first)), Some(Turned::Closed));
+        assert_eq!(breaker.ready(at(first), LASTS), Ready::Now);
+        assert_eq!(breaker.heard(Heard::Ill, at(first)), None, "it counts from the beginning");
+    }
+
+    #[test]
+    fn each_try_that_fails_doubles_the_wait_up_to_the_longest() {
+        let (mut breaker, mut now, mut wait) = (opened(), at(0), BREAKER_WAIT_FIRST);
+        for _ in 0..10 {
+            assert_eq!(breaker.ready(now, LASTS), Ready::In(wait));
+            now += wait;
+            assert_eq!(breaker.ready(now, LASTS), Ready::Once);
+            assert_eq!(breaker.heard(Heard::Ill, now), None);
+            wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
+        }
+        assert_eq!(wait, BREAKER_WAIT_LONGEST);
+    }
+
+    #[test]
+    fn one_that_tries_and_is_never_heard_of_keeps_nobody_out_for_ever() {
+        let mut breaker = opened();
+        let now = at(0) + BREAKER_WAIT_FIRST;
+        assert_eq!(breaker.ready(now, LASTS), Ready::Once);
+        assert_eq!(breaker.ready(now + LASTS, LASTS), Ready::Once);
+        assert_eq!(breaker.heard(Heard::Nothing, now + LASTS), None);
+        assert_eq!(breaker.ready(now + LASTS, LASTS), Ready::Once);
+    }
+
+    #[test]
+    fn an_answer_to_an_attempt_under_way_closes_it() {
+        assert_eq!(opened().heard(Heard::Alive, at(1)), Some(Turned::Closed));
+    }
+}

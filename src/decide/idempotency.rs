@@ -1,0 +1,120 @@
+//! The header `Idempotency-Key` of an HTTP API's clients, as the IETF's draft writes it: a structured string, in quotes
+//! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
+
+use super::delivery::{Delivery, Header};
+use super::limits;
+use super::refusal::Refusal;
+use std::sync::Arc;
+
+/// The key in this header, without its quotes.
+pub(super) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, Refusal> {
+    let value = match delivery.header(name) {
+        Header::Missing => return Err(Refusal::KeyMissing),
+        Header::Several => return Err(Refusal::KeyMalformed("it is there more than once")),
+        Header::One(value) => value.trim_ascii(),
+    };
+    if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+        return Err(Refusal::KeyMalformed("it is not visible ASCII"));
+    }
+    let text = std::str::from_utf8(value).map_err(|_| Refusal::KeyMalformed("it is not visible ASCII"))?;
+    let key = match text.strip_prefix('"') {
+        Some(quoted) => string(quoted)?,
+        None => bare(text)?,
+    };
+    match key.len() {
+        0 => Err(Refusal::KeyMissing),
+        1..=limits::IDEMPOTENCY_KEY_BYTES_MAX => Ok(key.into()),
+        _ => Err(Refusal::KeyMalformed("it is longer than 255 characters")),
+    }
+}
+
+/// What stands behind the opening quote of a structured string. Parameters behind it have no meaning and are left.
+fn string(text: &str) -> Result<String, Refusal> {
+    let mut key = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next() {
+            Some('"') => break,
+            Some('\\') => match chars.next() {
+                Some(escaped @ ('"' | '\\')) => key.push(escaped),
+                _ => return Err(Refusal::KeyMalformed("a backslash in it escapes neither a quote nor a backslash")),
+            },
+            Some(other) => key.push(other),
+            None => return Err(Refusal::KeyMalformed("its closing quote is missing")),
+        }
+    }
+    let rest = chars.as_str().trim_start();
+    if rest.is_empty() || rest.starts_with(';') {
+        Ok(key)
+    } else {
+        Err(Refusal::KeyMalformed("something stands behind its closing quote"))
+    }
+}
+
+/// A key without quotes: what would mean something else in a structured header needs them.
+fn bare(text: &str) -> Result<String, Refusal> {
+    if text.contains([' ', '"', ',', ';', '\\']) {
+        return Err(Refusal::KeyMalformed("with spaces, quotes, commas, semicolons or backslashes it needs quotes"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::time::Timestamp;
+    use bytes::Bytes;
+
+    fn read(values: &[&str]) -> Result<Arc<str>, Refusal> {
+        let headers: Vec<_> =
+            values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
+        let body = Bytes::new();
+        let delivery = Delivery { path: "/", query: "", headers: &headers, body: &body, at: Timestamp(0) };
+        key(&delivery, "idempotency-key")
+    }
+
+    fn check(value: &str, expected: Result<&str, Refusal>) {
+        assert_eq!(read(&[value]), expected.map(Into::into), "{value}");
+    }
+
+    #[test]
+    fn a_key_is_read_with_and_without_quotes() {
+        check("\"8e03978e-40d5-43dd-bc93-6894a57f9324\"", Ok("8e03978e-40d5-43dd-bc93-6894a57f9324"));
+        check("8e03978e-40d5-43dd-bc93-6894a57f9324", Ok("8e03978e-40d5-43dd-bc93-6894a57f9324"));
+        check("  a+b/c==  ", Ok("a+b/c=="));
+        check(r#""a \"b\" \\ c""#, Ok(r#"a "b" \ c"#));
+        check("\"a\";v=1", Ok("a"));
+        check(&"x".repeat(255), Ok(&"x".repeat(255)));
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_why() {
+        for (value, why) in [
+            ("\"a", "closing quote"),
+            ("\"a\" b", "behind its closing quote"),
+            (r#""a\n""#, "escapes neither"),
+            ("a b", "needs quotes"),
+            ("a,b", "needs quotes"),
+            ("ä", "visible ASCII"),
+            ("a\tb", "visible ASCII"),
+            (&"x".repeat(256), "longer"),
+            (&format!("\"{}\"", "x".repeat(256)), "longer"),
+        ] {
+            let Err(Refusal::KeyMalformed(said)) = read(&[value]) else { panic!("{value}: {:?}", read(&[value])) };
+            assert!(said.contains(why), "{value}: {said}");
+        }
+        check("", Err(Refusal::KeyMissing));
+        check("\"\"", Err(Refusal::KeyMissing));
+        assert_eq!(read(&[]), Err(Refusal::KeyMissing));
+        assert_eq!(read(&["a", "a"]), Err(Refusal::KeyMalformed("it is there more than once")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_key_within_its_limits_or_told_why(text in "[\\x00-\\xff]{0,300}") {
+            if let Ok(key) = read(&[&text]) {
+                proptest::prop_assert!(!key.is_empty() && key.len() <= limits::IDEMPOTENCY_KEY_BYTES_MAX);
+            }
+        }
+    }
+}

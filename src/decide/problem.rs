@@ -1,0 +1,111 @@
+//! What an HTTP API's client hears when something is wrong: `application/problem+json` (RFC 9457). Its `type` leads to
+//! our page about it, which every node has at hand.
+
+use super::answer::{RETRY_AFTER, Reply, status_of};
+use super::event::Event;
+use super::id::EventId;
+use super::refusal::Refusal;
+use serde_json::json;
+
+/// Where the page is, in the repository and on the port where requests arrive.
+pub const PAGE_PATH: &str = "/docs/problems.md";
+/// The page.
+pub const PAGE: &str = include_str!("../../docs/problems.md");
+
+/// It is not believed, or cannot be read.
+pub fn refused(refusal: &Refusal) -> Reply {
+    let (anchor, title) = match refusal {
+        Refusal::KeyMissing => ("key-missing", "Idempotency-Key is missing"),
+        Refusal::KeyMalformed(_) => ("key-malformed", "Idempotency-Key is malformed"),
+        Refusal::BadSignature => ("not-authenticated", "The request is not authenticated"),
+        Refusal::Forbidden => ("not-allowed", "The request is not allowed"),
+        Refusal::ContentType => ("type-of-body", "The body is of a type that is not taken here"),
+        Refusal::Malformed(_) => ("malformed", "The request cannot be read"),
+        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch => {
+            ("field", "A value in the request is missing or cannot be used")
+        }
+    };
+    let detail = match refusal {
+        Refusal::KeyMissing => Some("send one, such as Idempotency-Key: \"8e03978e-40d5-43dd-bc93-6894a57f9324\""),
+        _ => refusal.detail().map(|(_, detail)| detail),
+    };
+    problem(status_of(refusal), "refused", anchor, title, detail, None)
+}
+
+/// The request that first used this key is still being processed.
+pub fn outstanding(event: &Event) -> Reply {
+    let detail = "the first request with this key has not been answered yet; send the same request again later";
+    let title = "A request is outstanding for this Idempotency-Key";
+    again_later(problem(409, "duplicate", "key-in-use", title, Some(detail), Some(event.id)))
+}
+
+/// The key was used with another body.
+pub fn reused(event: &Event) -> Reply {
+    let detail = "another request was sent with this key; a new request needs a new one";
+    problem(422, "refused", "key-reused", "Idempotency-Key is already used", Some(detail), Some(event.id))
+}
+
+/// The store is down, too much is under way, or the node is about to stop.
+pub fn unavailable() -> Reply {
+    let detail = "nothing was done; send the same request again later";
+    again_later(problem(503, "unavailable", "unavailable", "Not available now", Some(detail), None))
+}
+
+fn problem(
+    status: u16,
+    word: &'static str,
+    anchor: &str,
+    title: &str,
+    detail: Option<&str>,
+    event: Option<EventId>,
+) -> Reply {
+    let mut body = json!({ "type": format!("{PAGE_PATH}#{anchor}"), "title": title, "status": status });
+    if let Some(detail) = detail {
+        body["detail"] = detail.into();
+    }
+    let mut headers = vec![("content-type".to_owned(), "application/problem+json".to_owned())];
+    headers.extend(event.map(|event| ("hookonce-event".to_owned(), event.to_string())));
+    Reply { status, headers, body: body.to_string().into_bytes(), word }
+}
+
+fn again_later(mut reply: Reply) -> Reply {
+    reply.headers.push(("retry-after".into(), RETRY_AFTER.into()));
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What GitHub and others make of a heading.
+    fn anchors() -> Vec<String> {
+        let headings = PAGE.lines().filter_map(|line| line.strip_prefix("## "));
+        headings.map(|heading| heading.to_lowercase().replace(' ', "-")).collect()
+    }
+
+    #[test]
+    fn every_type_leads_to_a_heading_of_the_page() {
+        let refusals = [
+            Refusal::KeyMissing,
+            Refusal::KeyMalformed("x"),
+            Refusal::BadSignature,
+            Refusal::Forbidden,
+            Refusal::ContentType,
+            Refusal::Malformed("x".into()),
+            Refusal::MissingField("x".into()),
+            Refusal::FieldTooLong("x".into()),
+            Refusal::BadOrder("x".into()),
+            Refusal::KindMismatch,
+        ];
+        let replies = refusals.iter().map(refused).chain([unavailable()]);
+        for reply in replies {
+            let body: serde_json::Value = serde_json::from_slice(&reply.body).expect("a problem is JSON");
+            let anchor = body["type"].as_str().and_then(|to| to.strip_prefix("/docs/problems.md#")).unwrap_or_default();
+            assert!(anchors().iter().any(|heading| heading == anchor), "{body}");
+            assert_eq!(body["status"], reply.status);
+        }
+        for anchor in ["key-in-use", "key-reused"] {
+            assert!(anchors().iter().any(|heading| heading == anchor), "{anchor}");
+        }
+    }
+}

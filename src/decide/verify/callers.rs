@@ -1,0 +1,81 @@
+//! Senders that share a source and have secrets of their own: a field says who calls, and that caller's secret must
+//! have signed. The secrets are somebody else's to fetch: here it is only decided whom to ask about, and that who is
+//! unknown cannot be told from who signs wrongly.
+
+use super::Scheme;
+use crate::decide::delivery::Delivery;
+use crate::decide::field::{Field, Place, Slot, Value};
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is known about callers now. It may answer otherwise for the next delivery.
+pub trait Book: Send + Sync + fmt::Debug {
+    /// How this caller's deliveries are verified; `None`: there is no such caller.
+    fn scheme(&self, caller: &str) -> Option<Arc<Scheme>>;
+
+    /// Any caller, to sign as one.
+    fn anyone(&self) -> Option<Arc<str>>;
+}
+
+/// A source with a secret for each caller.
+#[derive(Clone, Debug)]
+pub struct Callers {
+    /// Who calls: a field that stands outside of the body.
+    pub who: Field,
+    /// The same scheme with a secret that nobody knows. An unknown caller is verified with it, which takes as long.
+    pub of_nobody: Scheme,
+    /// Who is known.
+    pub book: Arc<dyn Book>,
+}
+
+impl Callers {
+    /// Who calls, as far as anybody has said so; nothing about it is believed yet.
+    pub(super) fn caller(&self, delivery: &Delivery<'_>) -> Option<Arc<str>> {
+        let found = self.who.at.read(delivery, b"").ok()?;
+        match self.who.slot(found) {
+            Ok(Slot::Present(Value::Text(name))) if is_plain(&name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// How to verify this caller: by the book, or by a secret that nobody knows.
+    pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<Scheme> {
+        let known = caller.and_then(|caller| self.book.scheme(caller));
+        known.unwrap_or_else(|| Arc::new(self.of_nobody.clone()))
+    }
+
+    /// The headers with which some caller would send this.
+    pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        let caller = self.book.anyone();
+        let mut headers = self.scheme(caller.as_deref()).sign(id, at, body);
+        if let (Some(caller), Place::Header(name)) = (caller, &self.who.at) {
+            headers.push((name.clone(), format!("{}{caller}", self.who.after.as_deref().unwrap_or_default())));
+        }
+        headers
+    }
+}
+
+/// May this be a caller's name? Callers are files in a folder: one that leads elsewhere, or is hidden, is nobody.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= limits::CALLER_BYTES_MAX
+        && !name.starts_with('.')
+        && !name.contains(|c: char| c == '/' || c == '\\' || c.is_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_the_name_of_one_file_and_not_a_hidden_one() {
+        for good in ["a", "8c1f9a52-6e0e-4a0c", "acme.web", "ä b", "a..b"] {
+            assert!(is_plain(good), "{good}");
+        }
+        for bad in ["", ".", "..", ".hidden", "../a", "a/b", "/etc/passwd", "a\\b", "a\0b", "a\nb", &"x".repeat(256)] {
+            assert!(!is_plain(bad), "{bad:?}");
+        }
+    }
+}

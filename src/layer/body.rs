@@ -1,0 +1,135 @@
+//! Bodies: read whole up to a limit, or given on as they come.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The body of a request that a layer gives on, and of the answer it gives: what was read of it, then the rest.
+pub struct OnceBody<B: Body> {
+    read: VecDeque<Bytes>,
+    rest: Rest<B>,
+}
+
+enum Rest<B: Body> {
+    Nothing,
+    Trailers(HeaderMap),
+    Error(B::Error),
+    Body(Pin<Box<B>>),
+}
+
+impl<B: Body> OnceBody<B> {
+    /// As it came.
+    pub(super) fn passed(body: B) -> Self {
+        Self { read: VecDeque::new(), rest: Rest::Body(Box::pin(body)) }
+    }
+
+    /// All of it.
+    pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let read = if data.is_empty() { VecDeque::new() } else { VecDeque::from([data]) };
+        Self { read, rest: trailers.map_or(Rest::Nothing, Rest::Trailers) }
+    }
+}
+
+impl<B: Body> Body for OnceBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        if let Some(data) = this.read.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if let Rest::Body(body) = &mut this.rest {
+            let frame = std::task::ready!(body.as_mut().poll_frame(cx));
+            return Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(bytes_of))));
+        }
+        match std::mem::replace(&mut this.rest, Rest::Nothing) {
+            Rest::Trailers(trailers) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+            Rest::Error(error) => Poll::Ready(Some(Err(error))),
+            Rest::Nothing | Rest::Body(_) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let rest = match &self.rest {
+            Rest::Nothing => true,
+            Rest::Body(body) => body.is_end_stream(),
+            Rest::Trailers(_) | Rest::Error(_) => false,
+        };
+        rest && self.read.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read = self.read.iter().map(|data| data.len() as u64).sum();
+        let rest = match &self.rest {
+            Rest::Body(body) => body.size_hint(),
+            Rest::Nothing | Rest::Trailers(_) => SizeHint::with_exact(0),
+            Rest::Error(_) => SizeHint::default(),
+        };
+        let mut hint = SizeHint::default();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}
+
+// Nothing in it is pinned in place: a body of somebody else's is boxed.
+impl<B: Body> Unpin for OnceBody<B> {}
+
+/// What came of reading a body.
+pub(super) enum Read<B: Body> {
+    /// All of it.
+    Whole(Bytes, Option<HeaderMap>),
+    /// It is longer than the limit: what was read, then the rest.
+    Longer(OnceBody<B>),
+    /// It broke off: what was read, then the error.
+    Broken(OnceBody<B>),
+}
+
+/// Reads a body to its end, or until it is longer than this. One that says so beforehand is not read at all.
+pub(super) async fn read<B: Body>(body: B, most: usize) -> Read<B> {
+    if body.size_hint().lower() > most as u64 {
+        return Read::Longer(OnceBody::passed(body));
+    }
+    let mut body = Box::pin(body);
+    let (mut read, mut bytes, mut trailers) = (VecDeque::new(), 0, None);
+    loop {
+        let frame = match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => return Read::Whole(together(read, bytes), trailers),
+            Some(Err(error)) => return Read::Broken(OnceBody { read, rest: Rest::Error(error) }),
+            Some(Ok(frame)) => frame,
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                let data = bytes_of(data);
+                bytes += data.len();
+                read.push_back(data);
+                if bytes > most {
+                    return Read::Longer(OnceBody { read, rest: Rest::Body(body) });
+                }
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+}
+
+fn together(mut read: VecDeque<Bytes>, bytes: usize) -> Bytes {
+    match (read.len(), read.pop_front()) {
+        (1, Some(only)) => only,
+        (_, first) => {
+            let mut all = BytesMut::with_capacity(bytes);
+            first.iter().chain(&read).for_each(|data| all.extend_from_slice(data));
+            all.freeze()
+        }
+    }
+}
+
+fn bytes_of(mut data: impl Buf) -> Bytes {
+    data.copy_to_bytes(data.remaining())
+}

@@ -1,0 +1,356 @@
+//! One event per key: claimed, taken over, or joined. Here the request is the retrier, so whoever comes first after a
+//! failure, or after a lease has run out, takes the event over; the swap of its revision decides who that is.
+//!
+//! ```text
+//! claim ─▶ new ─────────────────────────────────────▶ ours
+//!          duplicate ─▶ done ────────────────────────▶ over: its answer again
+//!                       running, its lease goes on ──▶ join: wait, bounded
+//!                       running, its lease ran out ──▶ expire ─▶ start ─▶ ours
+//!                       dead, or left waiting ───────▶ revive ─▶ start ─▶ ours
+//! ```
+
+use super::held::{Ended, Held};
+use crate::decide::claim::{Claim, New, Same};
+use crate::decide::event::{Event, Outcome, Passed, Receipt, State, Step};
+use crate::decide::id::{EventId, Node, Revision};
+use crate::decide::limits;
+use crate::decide::retry::{Jitter, Retry};
+use crate::decide::source::{InDoubt, Keep, Kept, Makes, Redelivery, Route};
+use crate::decide::time::Duration;
+use crate::lease::boottime;
+use crate::store::batch::Batcher;
+use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// How often who waits for another process's attempt looks for itself.
+const JOIN_LOOK: Duration = Duration::from_millis(250);
+/// The shortest wait between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+/// How often an event that others write at the same time is looked at again, however short the wait.
+const TRIES_MIN: u32 = 16;
+
+/// A store and what this process does with it.
+pub(super) struct Engine {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) node: Node,
+    batch: OnceLock<Batcher>,
+    running: Mutex<HashMap<EventId, watch::Receiver<Option<Arc<Ended>>>>>,
+    scopes: Mutex<HashMap<Arc<str>, Kept>>,
+}
+
+/// How a scope's events are treated.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) scope: Arc<str>,
+    /// What failed is dead at once, and the next request revives it.
+    pub(super) route: Route,
+    pub(super) wait: Duration,
+    pub(super) kept: Kept,
+}
+
+/// How things stand with a key.
+pub(super) enum Taken {
+    /// This attempt is to be made by who asked.
+    Ours(Held),
+    /// It is over.
+    Over(Arc<Ended>),
+    /// It ended while who asked was waiting for it, with an answer that is a failure.
+    Failed(Arc<Ended>),
+    /// It goes on, and the wait is over.
+    Busy(Event),
+    /// It was claimed with another body.
+    Conflict(Event),
+}
+
+/// What came of waiting for an event.
+enum Joined {
+    Ended(Arc<Ended>),
+    Stands(Box<Event>),
+    Busy,
+    Gone,
+}
+
+impl Rules {
+    pub(super) fn new(scope: &Arc<str>, lease: Duration, wait: Duration, kept: Kept) -> Self {
+        let route = Route {
+            name: "layer".into(),
+            retry: Retry { attempts: 1, first: Duration::ZERO, longest: Duration::ZERO },
+            redelivery: Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            lease,
+            makes: Makes::Actions(1),
+            ..Route::default()
+        };
+        Self { scope: scope.clone(), route, wait, kept }
+    }
+
+    /// The same route for an event whose process is gone: there is no number of crashes after which nobody may ask
+    /// again.
+    fn patient(&self) -> Route {
+        Route { retry: Retry { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
+    }
+}
+
+impl Engine {
+    pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let node = Node(format!("layer-{id}").into());
+        let (batch, running, scopes) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self { store, node, batch, running, scopes })
+    }
+
+    /// The batcher, and with it the sweep, begin with the first who asks: only then is there surely a runtime.
+    pub(super) fn batch(self: &Arc<Self>) -> &Batcher {
+        self.batch.get_or_init(|| {
+            tokio::spawn(sweep(Arc::downgrade(self)));
+            Batcher::start(self.store.clone())
+        })
+    }
+
+    /// The sweep forgets events of this scope from now on.
+    pub(super) fn knows(&self, rules: &Rules) {
+        lock(&self.scopes).insert(rules.scope.clone(), rules.kept);
+    }
+
+    pub(super) fn running(&self) -> MutexGuard<'_, HashMap<EventId, watch::Receiver<Option<Arc<Ended>>>>> {
+        lock(&self.running)
+    }
+
+    /// Claims this event, takes over one that nobody is at, or waits for one that somebody is at.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        new: &New,
+        rules: &Arc<Rules>,
+        minds_body: impl Fn(&Same) -> bool,
+    ) -> Result<Taken, StoreError> {
+        let until = Instant::now() + rules.wait;
+        let mut tries = 0;
+        loop {
+            let (event, same) = match self.claim(new, rules).await? {
+                Ok(held) => return Ok(Taken::Ours(held)),
+                Err(duplicate) => duplicate,
+            };
+            if minds_body(&same) && event.body_digest != new.event.body_digest {
+                return Ok(Taken::Conflict(event));
+            }
+            if tries == 0 {
+                self.see(&event, &same, new).await;
+            }
+            if let Some(taken) = self.take_over(event, new, rules, until, &mut tries).await? {
+                return Ok(taken);
+            }
+            // It was forgotten meanwhile: the key is free.
+        }
+    }
+
+    /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
+    async fn claim(self: &Arc<Self>, new: &New, rules: &Arc<Rules>) -> Result<Result<Held, (Event, Same)>, StoreError> {
+        let mut new = new.clone();
+        new.event = new.event.begun(rules.route.lease, self.node.clone());
+        let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
+        let (give, taken) = oneshot::channel();
+        // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
+        let then = move |event: Event| {
+            if event.revision == Revision::FIRST && event.runs_by(&engine.node) {
+                drop(give.send(Held::new(engine, rules, event, sent)));
+            }
+        };
+        let keys = new.keys.clone();
+        match self.batch().claim(new, Box::new(then)).await? {
+            Claim::New { event, .. } => match taken.await {
+                Ok(held) => Ok(Ok(held)),
+                Err(_) => Ok(Err((*event, keys.first().map_or(Same::Body, |key| key.same.clone())))),
+            },
+            Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
+            Claim::Imported { .. } | Claim::Stale { .. } | Claim::Again => {
+                Err(StoreError::Down("the store could not decide".into()))
+            }
+        }
+    }
+
+    /// `None`: the event is gone.
+    async fn take_over(
+        self: &Arc<Self>,
+        mut event: Event,
+        new: &New,
+        rules: &Arc<Rules>,
+        until: Instant,
+        tries: &mut u32,
+    ) -> Result<Option<Taken>, StoreError> {
+        let mut joined = false;
+        loop {
+            *tries += 1;
+            if *tries > TRIES_MIN && Instant::now() >= until {
+                return Ok(Some(Taken::Busy(event)));
+            }
+            let here = self.running().get(&event.id).cloned();
+            let lives = matches!(event.state, State::Running { until, .. } if until > self.store.now());
+            if matches!(event.state, State::Done { .. }) {
+                let receipt = self.store.receipt(event.id).await?;
+                return Ok(Some(Taken::Over(Arc::new(Ended { event, receipt }))));
+            }
+            if joined && event.state.ended().is_some() {
+                let receipt = self.store.receipt(event.id).await?;
+                // It may have been revived before the receipt was read.
+                let Some(stands) = self.store.get(event.id).await? else { return Ok(None) };
+                if stands.revision != event.revision {
+                    event = stands;
+                    continue;
+                }
+                if let Some(taken) = Taken::of(Arc::new(Ended { event: stands, receipt })) {
+                    return Ok(Some(taken));
+                }
+            }
+            if lives || (here.is_some() && event.state.ended().is_none()) {
+                joined = true;
+                event = match self.join(&event, here, until).await? {
+                    Joined::Ended(ended) => match Taken::of(ended) {
+                        Some(taken) => return Ok(Some(taken)),
+                        None => match self.store.get(event.id).await? {
+                            Some(stands) => stands,
+                            None => return Ok(None),
+                        },
+                    },
+                    Joined::Busy => return Ok(Some(Taken::Busy(event))),
+                    Joined::Gone => return Ok(None),
+                    Joined::Stands(stands) => *stands,
+                };
+                continue;
+            }
+            let sent = boottime();
+            let written = self.revive(&event, new, rules).await?;
+            event = match written {
+                Some(Advance::Written { event, .. }) if event.runs_by(&self.node) => {
+                    return Ok(Some(Taken::Ours(Held::new(self.clone(), rules.clone(), *event, sent))));
+                }
+                Some(Advance::Written { event, .. }) => *event,
+                Some(Advance::Lost) | None => match self.store.get(event.id).await? {
+                    Some(stands) => stands,
+                    None => return Ok(None),
+                },
+            };
+        }
+    }
+
+    /// One step towards an attempt of this process.
+    async fn revive(self: &Arc<Self>, event: &Event, new: &New, rules: &Rules) -> Result<Option<Advance>, StoreError> {
+        let now = self.store.now();
+        let route = &rules.route;
+        let change = match &event.state {
+            State::Running { .. } => event.change(Step::Expire { jitter: Jitter(0) }, &rules.patient(), now),
+            State::Waiting { .. } if event.passed == Passed::Aside => event.change(Step::Rejoin, route, now),
+            State::Waiting { .. } => {
+                event.change(Step::Start { lasts: route.lease, by: self.node.clone() }, route, now)
+            }
+            State::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
+            State::Dead { .. } | State::Done { .. } => event.change(Step::Replay, route, now),
+        };
+        match change {
+            Ok(change) => match self.batch().advance(change).await {
+                // It may have been written: the next look tells.
+                Err(StoreError::Unsure(_)) => Ok(None),
+                written => written.map(Some),
+            },
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits for an event that somebody is at.
+    async fn join(
+        &self,
+        event: &Event,
+        here: Option<watch::Receiver<Option<Arc<Ended>>>>,
+        until: Instant,
+    ) -> Result<Joined, StoreError> {
+        if let Some(mut here) = here {
+            match tokio::time::timeout_at(until, here.wait_for(Option::is_some)).await {
+                Ok(Ok(ended)) => return Ok(ended.clone().map_or(Joined::Busy, Joined::Ended)),
+                Ok(Err(_)) => {} // let go without an end: the store knows more
+                Err(_) => return Ok(Joined::Busy),
+            }
+        }
+        loop {
+            let Some(stands) = self.store.get(event.id).await? else { return Ok(Joined::Gone) };
+            let State::Running { until: lease, .. } = stands.state else { return Ok(Joined::Stands(Box::new(stands))) };
+            let left = lease.since(self.store.now());
+            if left.is_zero() {
+                return Ok(Joined::Stands(Box::new(stands)));
+            }
+            if Instant::now() >= until {
+                return Ok(Joined::Busy);
+            }
+            let look = Instant::now() + left.clamp(LOOK_MIN, JOIN_LOOK);
+            tokio::time::sleep_until(look.min(until)).await;
+        }
+    }
+
+    /// Notes a repeat beside its event. Not durable, and not worth an error.
+    async fn see(&self, event: &Event, same: &Same, new: &New) {
+        let sighting =
+            Sighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
+        self.store.note(vec![Note { event: event.id, sighting }]).await.ok();
+    }
+
+    /// Ends what was left behind by processes that are gone, and forgets what is old.
+    pub(super) async fn forget(self: &Arc<Self>) -> Result<Forgotten, StoreError> {
+        let sources = lock(&self.scopes).clone();
+        for event in self.store.due(Look::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
+            let here = self.running().contains_key(&event.id);
+            if sources.contains_key(&event.source) && !here {
+                // Over, so that it can be forgotten; whoever asks for it again still gets it.
+                let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
+                if let Ok(change) = event.change(Step::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
+                    self.batch().advance(change).await?;
+                }
+            }
+        }
+        let keeps = Arc::new(Keeps { sources, others: None });
+        let mut all = Forgotten::default();
+        loop {
+            let some = self.store.forget(keeps.clone(), limits::FORGET_BATCH).await?;
+            all.events += some.events;
+            all.bodies += some.bodies;
+            if some.events.max(some.bodies) < limits::FORGET_BATCH as u64 {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+impl Taken {
+    /// What an event that is over means to who asked. Nothing where it ended without an answer, by a panic or with its
+    /// lease: there is nothing to share, and who waited is the next to try.
+    fn of(ended: Arc<Ended>) -> Option<Self> {
+        match (&ended.event.state, &ended.receipt) {
+            (State::Done { .. }, _) => Some(Self::Over(ended)),
+            (_, Some(_)) => Some(Self::Failed(ended)),
+            (_, None) => None,
+        }
+    }
+}
+
+/// The sweep goes on while somebody uses the engine.
+async fn sweep(engine: Weak<Engine>) {
+    loop {
+        tokio::time::sleep(limits::FORGET_EVERY).await;
+        let Some(engine) = engine.upgrade() else { return };
+        // It only frees space; the next one tries again.
+        engine.forget().await.ok();
+    }
+}
+
+/// How long events are kept.
+pub(super) fn kept(keys: Duration, body: Duration) -> Kept {
+    Kept { keys: Keep::For(keys), body }
+}
+
+/// It did not act, as far as anybody can tell, and may when it is asked again.
+pub(super) fn failed(why: &str, receipt: Option<Receipt>) -> Outcome {
+    Outcome::Failed { why: why.to_owned(), retry_after: None, receipt }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,238 @@
+//! An attempt of this process: held under a lease that is renewed while the work goes on, and settled with what came
+//! of it. One that is dropped unsettled, by a panic or because nobody waits for it, is settled as failed behind it.
+
+use super::engine::{Engine, Rules, failed};
+use crate::decide::change::{Change, Tried};
+use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
+use crate::decide::retry::Jitter;
+use crate::decide::time::{Duration, Timestamp};
+use crate::lease::{Boottime, Lease, boottime, margin};
+use crate::store::{Advance, StoreError};
+use crate::telemetry::{self, Level};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The wait before a store that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How long a result that the store does not take is offered again.
+const OFFER_MAX: Duration = Duration::from_hours(1);
+
+/// An event that is over, and its kept answer.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Ended {
+    pub(super) event: Event,
+    pub(super) receipt: Option<Receipt>,
+}
+
+/// An attempt of this process.
+pub(super) struct Held(Option<Attempt>);
+
+struct Attempt {
+    engine: Arc<Engine>,
+    rules: Arc<Rules>,
+    event: Event,
+    lease: Lease,
+    started_at: Timestamp,
+    tell: watch::Sender<Option<Arc<Ended>>>,
+}
+
+/// What a renewal came to.
+enum Renewal {
+    Renewed(Box<Event>),
+    Lost,
+}
+
+impl Held {
+    /// This event runs by this process; the write that says so was sent then.
+    pub(super) fn new(engine: Arc<Engine>, rules: Arc<Rules>, event: Event, sent: Boottime) -> Self {
+        let (tell, heard) = watch::channel(None);
+        engine.running().insert(event.id, heard);
+        let lease = Lease::until(deadline(sent, rules.route.lease));
+        let started_at = engine.store.now();
+        Self(Some(Attempt { engine, rules, event, lease, started_at, tell }))
+    }
+
+    pub(super) fn event(&self) -> &Event {
+        &self.attempt().event
+    }
+
+    fn attempt(&self) -> &Attempt {
+        self.0.as_ref().expect("an attempt is there until it is settled")
+    }
+
+    /// Does the work, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
+    pub(super) async fn act<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let attempt = self.0.as_mut().expect("an attempt is there until it is settled");
+        let third = attempt.rules.route.lease / 3;
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Some(done),
+                _ = attempt.lease.ended() => return None,
+                () = tokio::time::sleep(third) => {}
+            }
+            let mut done = None;
+            let renewed = {
+                let mut renewal = pin!(attempt.renew());
+                // The work goes on while the store is asked, and may end before it answers.
+                loop {
+                    tokio::select! {
+                        renewed = &mut renewal => break renewed,
+                        ended = &mut work, if done.is_none() => done = Some(ended),
+                    }
+                }
+            };
+            match renewed {
+                Renewal::Renewed(event) => attempt.event = *event,
+                Renewal::Lost => return None,
+            }
+            if done.is_some() {
+                return done;
+            }
+        }
+    }
+
+    /// Writes what came of it. While the lease lasts the store is asked again; after that it goes on in the background,
+    /// and who waits is told that the store is down. `Ok(None)`: somebody else was first.
+    pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<Ended>>, StoreError> {
+        let attempt = self.0.take().expect("an attempt is settled once");
+        let Some(change) = attempt.change(&outcome) else { return Ok(None) };
+        loop {
+            match attempt.offer(&change, &outcome).await {
+                Err(StoreError::Down(why)) if attempt.lease.term().over().is_some() => {
+                    tokio::spawn(attempt.insist(change, outcome));
+                    return Err(StoreError::Down(why));
+                }
+                Err(StoreError::Down(_) | StoreError::Unsure(_)) => tokio::time::sleep(ASK_AGAIN).await,
+                settled => return settled,
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(attempt) = self.0.take() else { return };
+        let outcome = failed("it ended without an answer", None);
+        // Outside a runtime the lease's end has to do.
+        if let (Ok(runtime), Some(change)) = (tokio::runtime::Handle::try_current(), attempt.change(&outcome)) {
+            runtime.spawn(attempt.insist(change, outcome));
+        }
+    }
+}
+
+impl Attempt {
+    /// Asks for more time until the store answers, or the lease is over.
+    async fn renew(&self) -> Renewal {
+        let lasts = self.rules.route.lease;
+        loop {
+            let sent = boottime();
+            let step = Step::Renew { lasts, blocks: Blocks::default() };
+            let Ok(change) = self.event.change(step, &self.rules.route, self.engine.store.now()) else {
+                return Renewal::Lost;
+            };
+            match self.engine.batch().advance(change).await {
+                Ok(Advance::Written { event, .. }) => {
+                    self.lease.extend(deadline(sent, lasts));
+                    return Renewal::Renewed(event);
+                }
+                Ok(Advance::Lost) => {
+                    self.lost();
+                    return Renewal::Lost;
+                }
+                Err(StoreError::Unsure(_)) => match self.engine.store.get(self.event.id).await {
+                    Ok(Some(event)) if self.is_mine(&event) => return Renewal::Renewed(Box::new(event)),
+                    Ok(_) => return Renewal::Lost,
+                    Err(_) => {}
+                },
+                Err(error) => trouble(&error),
+            }
+            if self.lease.term().over().is_some() {
+                return Renewal::Renewed(Box::new(self.event.clone()));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    fn change(&self, outcome: &Outcome) -> Option<Change> {
+        let now = self.engine.store.now();
+        let step = Step::Settle { outcome: outcome.clone(), blocks: Blocks::default(), jitter: Jitter(0) };
+        let mut change = self.event.change(step, &self.rules.route, now).ok()?;
+        change.attempt = Some(Tried {
+            life: self.event.life,
+            attempt: self.event.attempt,
+            started_at: self.started_at,
+            ended_at: now,
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: Vec::new(),
+        });
+        Some(change)
+    }
+
+    /// Offers the result once; tells whoever waits for it here.
+    async fn offer(&self, change: &Change, outcome: &Outcome) -> Result<Option<Arc<Ended>>, StoreError> {
+        let written = match self.engine.batch().advance(change.clone()).await {
+            Ok(Advance::Written { event, .. }) => *event,
+            Ok(Advance::Lost) => {
+                self.lost();
+                return Ok(None);
+            }
+            Err(StoreError::Unsure(why)) => match self.engine.store.get(self.event.id).await? {
+                Some(event) if event.revision == self.event.revision => return Err(StoreError::Unsure(why)),
+                Some(event) if event.revision == change.event.revision && event.state.ended().is_some() => event,
+                _ => return Ok(None),
+            },
+            Err(error) => {
+                trouble(&error);
+                return Err(error);
+            }
+        };
+        let ended = Arc::new(Ended { event: written, receipt: outcome.receipt().cloned() });
+        self.tell.send_replace(Some(ended.clone()));
+        Ok(Some(ended))
+    }
+
+    async fn insist(self, change: Change, outcome: Outcome) {
+        let until = boottime() + OFFER_MAX;
+        while let Err(StoreError::Down(_) | StoreError::Unsure(_)) = self.offer(&change, &outcome).await {
+            if until.passed() {
+                return;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    fn is_mine(&self, event: &Event) -> bool {
+        event.runs_by(&self.engine.node) && (event.life, event.attempt) == (self.event.life, self.event.attempt)
+    }
+
+    /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
+    fn lost(&self) {
+        let (id, attempt) = (self.event.id.short(), self.event.attempt.to_string());
+        telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &self.event.source), ("attempt", &attempt)]);
+    }
+}
+
+impl Drop for Attempt {
+    /// A later attempt of the same event may have taken the place: its own news are left alone.
+    fn drop(&mut self) {
+        let mut running = self.engine.running();
+        let mine = self.tell.subscribe();
+        if running.get(&self.event.id).is_some_and(|heard| heard.same_channel(&mine)) {
+            running.remove(&self.event.id);
+        }
+    }
+}
+
+/// When the work must have ended: counted from before the write was sent, never from the answer.
+fn deadline(sent: Boottime, lease: Duration) -> Boottime {
+    sent + lease.saturating_sub(margin(lease))
+}
+
+fn trouble(error: &StoreError) {
+    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+}

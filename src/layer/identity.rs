@@ -1,0 +1,283 @@
+//! What makes two requests the same: places in a request, alone or taken together, and the keys made of them.
+//!
+//! The method, the path and the query are part of every key: under the same key elsewhere is another request.
+
+use crate::decide::claim::{IdentityKey, Same};
+use crate::decide::delivery::Delivery;
+use crate::decide::field::{Field, FieldIx, FieldSet, Fields, Found, Place};
+use crate::decide::id::{Digest, Key};
+use crate::decide::key::{self, Part};
+use crate::decide::limits;
+use crate::decide::refusal::Refusal;
+use crate::decide::time::Timestamp;
+use crate::decide::verify::Scheme;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, request};
+use std::sync::Arc;
+
+/// The header of the IETF draft. Its value is a quoted string; many senders leave the quotes out, and mean the same.
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Headers that hold secrets: of these nothing but a digest reaches the store.
+const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-api-key"];
+
+/// What makes two requests the same. Made by [`header`], [`query`], [`json`], [`body`] and [`fields`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity(Vec<Piece>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Piece {
+    At(Place),
+    Body,
+}
+
+/// What stands in this header.
+///
+/// # Panics
+/// When no header can have this name.
+pub fn header(name: &str) -> Identity {
+    let name = HeaderName::try_from(name).unwrap_or_else(|_| panic!("`{name}` cannot be the name of a header"));
+    Identity(vec![Piece::At(Place::Header(name.as_str().to_owned()))])
+}
+
+/// What the query says under this name.
+pub fn query(name: &str) -> Identity {
+    Identity(vec![Piece::At(Place::Query(name.to_owned()))])
+}
+
+/// What stands at this place in a JSON body: names with dots between them, such as `event.hash` or `items.0.id`.
+///
+/// # Panics
+/// When this is no such place.
+pub fn json(path: &str) -> Identity {
+    let place = Place::parse(&format!("body.{path}"));
+    Identity(vec![Piece::At(place.unwrap_or_else(|why| panic!("`{path}` is no place in a body: {why}")))])
+}
+
+/// The whole body, byte by byte.
+pub fn body() -> Identity {
+    Identity(vec![Piece::Body])
+}
+
+/// All of these, taken together: two requests are the same if they agree in each.
+///
+/// # Panics
+/// When there are none.
+pub fn fields(all: impl IntoIterator<Item = Identity>) -> Identity {
+    let pieces: Vec<_> = all.into_iter().flat_map(|identity| identity.0).collect();
+    assert!(!pieces.is_empty(), "an identity is made of at least one field");
+    Identity(pieces)
+}
+
+/// Every identity of a layer, ready to be looked for.
+#[derive(Debug)]
+pub(super) struct Identities {
+    scope: Arc<str>,
+    fields: FieldSet,
+    per: Vec<Made>,
+    by: Vec<Made>,
+    /// Whether somebody points into the body.
+    reads_body: bool,
+}
+
+#[derive(Debug)]
+struct Made {
+    pieces: Vec<Taken>,
+    same: Same,
+    /// It says itself what of the body counts; else another body under it is another request.
+    minds_body: bool,
+}
+
+/// A piece of an identity.
+#[derive(Debug)]
+enum Taken {
+    Field(FieldIx, Arc<str>),
+    Raw(HeaderName),
+    Body,
+}
+
+/// A request, recognised.
+#[derive(Debug)]
+pub(super) struct Recognised {
+    pub(super) keys: Vec<IdentityKey>,
+    pub(super) fields: Fields,
+    pub(super) name: Option<Arc<str>>,
+    pub(super) digest: Digest,
+}
+
+impl Identities {
+    pub(super) fn new(scope: &Arc<str>, per: &[Identity], by: &[Identity]) -> Self {
+        let mut fields: Vec<Field> = Vec::new();
+        let mut make = |identity: &Identity| made(identity, &mut fields);
+        let default = [header(IDEMPOTENCY_KEY)];
+        let per = if per.is_empty() { &default[..] } else { per };
+        let (per, by): (Vec<_>, Vec<_>) = (per.iter().map(&mut make).collect(), by.iter().map(&mut make).collect());
+        let reads_body = fields.iter().any(|field| matches!(field.at, Place::Body(_)));
+        Self { scope: scope.clone(), fields: FieldSet::new(fields, None), per, by, reads_body }
+    }
+
+    /// Does another body under this identity make it another request?
+    pub(super) fn minds_body(&self, same: &Same) -> bool {
+        self.per.iter().any(|made| made.same == *same && made.minds_body)
+    }
+
+    pub(super) fn recognise(
+        &self,
+        request: &request::Parts,
+        body: &Bytes,
+        at: Timestamp,
+    ) -> Result<Recognised, Refusal> {
+        let headers = self.headers(&request.headers);
+        let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
+        let delivery = Delivery { path, query, headers: &headers, body, at };
+        let found = self.fields.read(&Scheme::None.verify(&delivery)?)?;
+        let digest = Digest::of(body);
+        let seen = Seen { found: &found, headers: &request.headers, digest: &digest };
+        let caller = self.caller(&seen)?;
+        let where_to =
+            [Part::text("method", request.method.as_str()), Part::text("path", path), Part::text("query", query)];
+        let mut keys = Vec::with_capacity(self.per.len());
+        for made in &self.per {
+            let mut parts = where_to.to_vec();
+            parts.extend(caller.as_ref().map(|caller| Part::bytes("caller", &caller.0)));
+            let digests = made.pieces.iter().map(|piece| seen.raw(piece)).collect::<Result<Vec<_>, _>>()?;
+            for (piece, digest) in made.pieces.iter().zip(&digests) {
+                parts.push(seen.part(piece, digest)?);
+            }
+            keys.push(IdentityKey { same: made.same.clone(), key: key::key(&self.scope, "once", &parts) });
+        }
+        Ok(Recognised { keys, fields: self.kept(&found), name: self.name(&found), digest })
+    }
+
+    /// Only what somebody points at, and the type of a body that somebody points into.
+    fn headers(&self, headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+        let used = |name: &HeaderName| {
+            (self.reads_body && name == http::header::CONTENT_TYPE)
+                || self.fields.iter().any(|field| matches!(&field.at, Place::Header(at) if at == name.as_str()))
+        };
+        let used = headers.iter().filter(|(name, _)| used(name));
+        used.map(|(name, value)| (name.to_string(), plain(name, value.as_bytes()).to_vec())).collect()
+    }
+
+    /// Who asks, as a digest: one caller never gets another's answer, and no credential reaches the store.
+    fn caller(&self, seen: &Seen<'_>) -> Result<Option<Digest>, Refusal> {
+        if self.by.is_empty() {
+            return Ok(None);
+        }
+        let pieces: Vec<_> = self.by.iter().flat_map(|made| &made.pieces).collect();
+        let digests: Vec<_> = pieces.iter().map(|piece| seen.raw(piece).unwrap_or(Digest([0; 32]))).collect();
+        let parts = pieces.iter().zip(&digests).map(|(piece, digest)| {
+            // Without credentials one is nobody, and nobody is a caller of its own.
+            seen.part(piece, digest).or_else(|refusal| match refusal {
+                Refusal::MissingField(_) => Ok(Part::bytes("nobody", &[])),
+                refusal => Err(refusal),
+            })
+        });
+        Ok(Some(key::value(&parts.collect::<Result<Vec<_>, _>>()?)))
+    }
+
+    /// What people may see of it: fields of `per` that hold no secret.
+    fn kept(&self, found: &Found) -> Fields {
+        let pieces = self.per.iter().flat_map(|made| &made.pieces);
+        let mut kept: Vec<_> = pieces
+            .filter_map(|piece| match piece {
+                Taken::Field(ix, name) => Some((name.clone(), found.value(*ix)?.clone())),
+                Taken::Raw(_) | Taken::Body => None,
+            })
+            .collect();
+        kept.dedup_by(|a, b| a.0 == b.0);
+        kept.into_iter().collect()
+    }
+
+    /// What its sender calls it: the first header of `per`, if it is short enough to be a name.
+    fn name(&self, found: &Found) -> Option<Arc<str>> {
+        let ix = self.per.iter().flat_map(|made| &made.pieces).find_map(|piece| match piece {
+            Taken::Field(ix, _) if matches!(self.fields.get(*ix).at, Place::Header(_)) => Some(*ix),
+            _ => None,
+        })?;
+        match found.value(ix)? {
+            crate::decide::field::Value::Text(text) if text.len() <= limits::DELIVERY_ID_BYTES_MAX => {
+                Some(text.clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn made(identity: &Identity, fields: &mut Vec<Field>) -> Made {
+    let mut names = Vec::new();
+    let pieces = identity.0.iter().map(|piece| match piece {
+        Piece::Body => {
+            names.push("body".to_owned());
+            Taken::Body
+        }
+        Piece::At(Place::Header(name)) if SECRET.contains(&name.as_str()) => {
+            names.push(format!("header.{name}"));
+            Taken::Raw(HeaderName::try_from(name).expect("it was the name of a header when it was given"))
+        }
+        Piece::At(place) => {
+            let name: Arc<str> = place.to_string().into();
+            names.push(name.to_string());
+            Taken::Field(index(fields, place, &name), name)
+        }
+    });
+    let pieces: Vec<_> = pieces.collect();
+    let same = if identity.0 == [Piece::Body] { Same::Body } else { Same::Fields(names.join("+").into()) };
+    let in_body = |piece: &Piece| matches!(piece, Piece::Body | Piece::At(Place::Body(_)));
+    Made { pieces, same, minds_body: !identity.0.iter().any(in_body) }
+}
+
+fn index(fields: &mut Vec<Field>, place: &Place, name: &Arc<str>) -> FieldIx {
+    let at = fields.iter().position(|field| field.name == *name).unwrap_or_else(|| {
+        fields.push(Field { name: name.clone(), at: place.clone(), trim: true, after: None, default: None });
+        fields.len() - 1
+    });
+    FieldIx(u16::try_from(at).expect("nobody names 65,536 places"))
+}
+
+/// What a key's parts are taken from.
+struct Seen<'r> {
+    found: &'r Found,
+    headers: &'r HeaderMap,
+    digest: &'r Digest,
+}
+
+impl Seen<'_> {
+    /// The digest of a header that holds a secret; of other pieces nothing.
+    fn raw(&self, piece: &Taken) -> Result<Digest, Refusal> {
+        let Taken::Raw(name) = piece else { return Ok(Digest([0; 32])) };
+        let values: Vec<_> = self.headers.get_all(name).iter().collect();
+        if values.is_empty() {
+            return Err(Refusal::MissingField(name.as_str().into()));
+        }
+        let parts: Vec<_> = values.iter().map(|value| Part::bytes("value", value.as_bytes())).collect();
+        Ok(key::value(&parts))
+    }
+
+    fn part<'a>(&'a self, piece: &'a Taken, raw: &'a Digest) -> Result<Part<'a>, Refusal> {
+        match piece {
+            Taken::Body => Ok(Part::bytes("body", &self.digest.0)),
+            Taken::Raw(name) if self.headers.contains_key(name) => Ok(Part::bytes(name.as_str(), &raw.0)),
+            Taken::Raw(name) => Err(Refusal::MissingField(name.as_str().into())),
+            Taken::Field(ix, name) => {
+                let value = self.found.value(*ix).ok_or_else(|| Refusal::MissingField(name.clone()))?;
+                Ok(Part::field(name, value))
+            }
+        }
+    }
+}
+
+/// The string inside the quotes of the IETF's header; anything else as it is.
+fn plain<'v>(name: &HeaderName, value: &'v [u8]) -> &'v [u8] {
+    let inside = value.trim_ascii().strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    match inside {
+        Some(inside) if name.as_str() == IDEMPOTENCY_KEY && !inside.contains(&b'"') && !inside.contains(&b'\\') => {
+            inside
+        }
+        _ => value,
+    }
+}
+
+/// The key of work that is named by hand.
+pub(super) fn named(scope: &str, name: &str) -> Key {
+    key::key(scope, "run", &[Part::text("key", name)])
+}

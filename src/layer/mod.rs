@@ -1,0 +1,354 @@
+//! The engine as a tower layer for your own axum, hyper or tonic service, and for code with no HTTP at all.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use axum::{Router, routing::post};
+//! use hookonce::{Once, days, header};
+//!
+//! async fn ingest(body: String) -> String {
+//!     format!("{} bytes are in\n", body.len())
+//! }
+//!
+//! let store = hookonce::store::open("memory:").await?;
+//! let app: Router = Router::new()
+//!     .route("/ingest", post(ingest))
+//!     .layer(Once::new(store).per(header("idempotency-key")).keep(days(1)));
+//! # drop(app); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! ```
+//!
+//! The first request under a key is claimed in the store before the service is called. A repeat that comes while it
+//! runs waits for it; one that comes later gets the first answer again, with `Idempotent-Replayed: true`. What failed is
+//! not kept, and a repeat runs again. After a crash the next request runs, once the [lease](Once::lease) of the process
+//! that is gone has ended.
+//!
+//! | the request | what happens |
+//! |---|---|
+//! | `GET`, `HEAD`, `OPTIONS`, `TRACE`, `CONNECT` | passes |
+//! | new | the service is called; its answer is kept, then given |
+//! | a repeat of one that runs | waits for its answer, also if that is a failure; after [`Once::wait`] 409 and `Retry-After` |
+//! | a repeat of one that is done | status, body and chosen headers again, `Idempotent-Replayed: true` |
+//! | a repeat of one that failed (5xx, 408, 425, 429; [`Once::fails`]) | the service is called again |
+//! | the same key, another body | 422, unless the key is made of the body or of something in it |
+//! | no key | 400, or it passes: [`Once::optional`] |
+//! | the store does not answer | 503 and `Retry-After`; the service is not called |
+//!
+//! Every answer that belongs to an event names it in `Hookonce-Event`. The service finds its [`Attempt`] among the
+//! request's extensions. A client that hangs up ends nothing: the service goes on, and its answer is kept.
+//!
+//! Of a request the store gets keys, the fields they are made of and a digest of the body; of what a caller
+//! authenticates with, nothing but a digest.
+//!
+//! # Problems
+//!
+//! What the layer refuses it explains as `application/problem+json`; to gRPC it says the same in `grpc-status`.
+//!
+//! ## missing-key
+//! Status 400. The request lacks what makes two requests the same. Send it, such as `Idempotency-Key: "8e03978e"`: a value of
+//! its own for each thing to be done, and the same value when it is sent again.
+//! ## malformed
+//! Status 400. The body broke off, is not the JSON that the key is made of, or a header occurs twice.
+//! ## too-large
+//! Status 413. The body is larger than [`Once::body_max`].
+//! ## other-body
+//! Status 422. The key was used with another body. What is different is another request and needs a key of its own.
+//! ## running
+//! Status 409. The first request under this key is still running. Send the same again after `Retry-After`.
+//! ## failed
+//! Status 502. The request that this one waited for failed, with an answer too large to share. Send the same again: it is
+//! tried again.
+//! ## not-kept
+//! Status 200, `Hookonce-Receipt: too_large` or `forgotten`. It was done, and is not done again, but its answer was larger than
+//! [`Once::receipt_max`], or [`Once::keep_body`] is over.
+//! ## unavailable
+//! Status 503. The store does not answer. Nothing was done, or its answer could not be kept yet. Send the same again after
+//! `Retry-After`.
+
+mod answer;
+mod body;
+mod engine;
+mod held;
+mod identity;
+mod run;
+mod service;
+
+pub use body::OnceBody;
+pub use identity::{Identity, body, fields, header, json, query};
+pub use run::{OnceError, Ran, days, hours, minutes, seconds};
+pub use service::{Attempt, OnceService};
+
+use crate::decide::claim::{IdentityKey, New, Payload};
+use crate::decide::event::{Blocks, Event, Passed, State};
+use crate::decide::field::Fields;
+use crate::decide::id::{Digest, EventId, Revision, Turn};
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use crate::store::{Forgotten, Store, StoreError};
+use engine::{Engine, Rules};
+use http::{HeaderName, StatusCode};
+use identity::Identities;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use tower_layer::Layer;
+
+/// Acts once per key: a tower [`Layer`] for services, [`Once::run`] for everything else. Cheap to clone; clones share
+/// their store. See the [module](self) for what it answers when.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use hookonce::{Once, fields, header, hours, json, seconds};
+///
+/// let once = Once::new(hookonce::store::open("memory:").await?)
+///     .scope("uploads")
+///     .per(fields([json("repo_id"), json("commit")]))
+///     .by(header("authorization"))
+///     .keep(hours(24))
+///     .wait(seconds(20))
+///     .body_max(50 << 20);
+/// # drop(once); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Once {
+    engine: Arc<Engine>,
+    settings: Settings,
+    resolved: OnceLock<Arc<Resolved>>,
+}
+
+/// What is said of a layer.
+#[derive(Clone)]
+struct Settings {
+    scope: Arc<str>,
+    per: Vec<Identity>,
+    by: Vec<Identity>,
+    without: Without,
+    keep: Duration,
+    keep_body: Option<Duration>,
+    lease: Duration,
+    wait: Duration,
+    body_max: usize,
+    receipt_max: usize,
+    keep_failures: bool,
+    kept_headers: Vec<HeaderName>,
+    fails: Arc<dyn Fn(StatusCode) -> bool + Send + Sync>,
+}
+
+/// What happens to a request without a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Without {
+    Refused,
+    Passes,
+}
+
+/// The same, ready to be used.
+struct Resolved {
+    engine: Arc<Engine>,
+    settings: Settings,
+    rules: Arc<Rules>,
+    identities: Identities,
+}
+
+/// Something that is a store: one of your own, or one that was [opened](crate::store::open).
+pub trait IntoStore {
+    /// The store.
+    fn into_store(self) -> Arc<dyn Store>;
+}
+
+impl<S: Store> IntoStore for S {
+    fn into_store(self) -> Arc<dyn Store> {
+        Arc::new(self)
+    }
+}
+
+impl IntoStore for Arc<dyn Store> {
+    fn into_store(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl Once {
+    /// Once per `Idempotency-Key`, kept in this store for a day. A store that a gateway uses too is swept by the
+    /// gateway's rules, which do not know this one's: give each its own.
+    pub fn new(store: impl IntoStore) -> Self {
+        let settings = Settings {
+            scope: "once".into(),
+            per: Vec::new(),
+            by: Vec::new(),
+            without: Without::Refused,
+            keep: days(1),
+            keep_body: None,
+            lease: seconds(30),
+            wait: seconds(10),
+            body_max: limits::BODY_BYTES_MAX,
+            receipt_max: limits::RECEIPT_BYTES_MAX,
+            keep_failures: false,
+            kept_headers: Vec::new(),
+            fails: Arc::new(|status| status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429)),
+        };
+        Self { engine: Engine::new(store.into_store()), settings, resolved: OnceLock::new() }
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(&mut self.settings);
+        self.resolved = OnceLock::new();
+        self
+    }
+
+    /// What keys are made under: the same key under another scope is another one. `once` unless set; two services on
+    /// one store need one each.
+    #[must_use]
+    pub fn scope(self, scope: impl Into<Arc<str>>) -> Self {
+        self.with(|set| set.scope = scope.into())
+    }
+
+    /// What makes two requests the same; several times: a request is a repeat if *any one* of them was seen. Without
+    /// it, [`header`]`("idempotency-key")`. Method, path and query are part of every key.
+    ///
+    /// What is named here is stored and shown to people, unless it is a header that holds a secret.
+    #[must_use]
+    pub fn per(self, identity: Identity) -> Self {
+        self.with(|set| set.per.push(identity))
+    }
+
+    /// Who asks: part of every key, so that one caller never gets another's answer. Only a digest of it is stored.
+    #[must_use]
+    pub fn by(self, caller: Identity) -> Self {
+        self.with(|set| set.by.push(caller))
+    }
+
+    /// Requests without a key pass, and are not recognised when they come again. Without this they are answered 400.
+    #[must_use]
+    pub fn optional(self) -> Self {
+        self.with(|set| set.without = Without::Passes)
+    }
+
+    /// How long a key is remembered, counted from its event's end: a day unless set. Then the same key acts again.
+    #[must_use]
+    pub fn keep(self, length: Duration) -> Self {
+        self.with(|set| set.keep = length)
+    }
+
+    /// How long answers are kept: as long as keys unless set. After that a repeat still does nothing, and hears so.
+    #[must_use]
+    pub fn keep_body(self, length: Duration) -> Self {
+        self.with(|set| set.keep_body = Some(length))
+    }
+
+    /// The time in which one process alone may act: 30 seconds unless set, renewed while the service runs. After a
+    /// crash the key is held for this long at most; a service that could not renew it is ended with it.
+    #[must_use]
+    pub fn lease(self, length: Duration) -> Self {
+        self.with(|set| set.lease = length)
+    }
+
+    /// How long a repeat waits for the first answer: 10 seconds unless set.
+    #[must_use]
+    pub fn wait(self, length: Duration) -> Self {
+        self.with(|set| set.wait = length)
+    }
+
+    /// The longest body that is read: 25 MiB unless set.
+    #[must_use]
+    pub fn body_max(self, bytes: usize) -> Self {
+        self.with(|set| set.body_max = bytes)
+    }
+
+    /// The longest answer that is kept: 1 MiB unless set, and no more than that. A longer one passes to the first
+    /// caller as it comes, with `Hookonce-Receipt: too_large`.
+    #[must_use]
+    pub fn receipt_max(self, bytes: usize) -> Self {
+        self.with(|set| set.receipt_max = bytes.min(limits::RECEIPT_BYTES_MAX))
+    }
+
+    /// Which answers are failures: not kept, so that a repeat runs again. 5xx, 408, 425 and 429 unless set, and gRPC's
+    /// codes that mean the same, which always are.
+    #[must_use]
+    pub fn fails(self, fails: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|set| set.fails = Arc::new(fails))
+    }
+
+    /// Failures are kept like any other answer, and a repeat gets them again.
+    #[must_use]
+    pub fn keep_failures(self) -> Self {
+        self.with(|set| set.keep_failures = true)
+    }
+
+    /// Gives this header of an answer again too. Kept without being named: the type, encoding, language and disposition
+    /// of the content, `Location`, `ETag`, `Retry-After`, `X-Request-Id` and `X-Correlation-Id`.
+    #[must_use]
+    pub fn keep_header(self, name: HeaderName) -> Self {
+        self.with(|set| set.kept_headers.push(name))
+    }
+
+    /// Frees the space of what is old, now. A task does so every minute while this is in use; whether a key still counts
+    /// never depends on it.
+    pub async fn forget(&self) -> Result<Forgotten, StoreError> {
+        self.resolved().engine.forget().await
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.engine.store
+    }
+
+    fn resolved(&self) -> Arc<Resolved> {
+        let make = || {
+            let settings = self.settings.clone();
+            let kept = engine::kept(settings.keep, settings.keep_body.unwrap_or(settings.keep));
+            let rules = Arc::new(Rules::new(&settings.scope, settings.lease, settings.wait, kept));
+            self.engine.knows(&rules);
+            let identities = Identities::new(&settings.scope, &settings.per, &settings.by);
+            Arc::new(Resolved { engine: self.engine.clone(), settings, rules, identities })
+        };
+        self.resolved.get_or_init(make).clone()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { scope, per, keep, .. } = &self.settings;
+        f.debug_struct("Once").field("scope", scope).field("per", per).field("keep", keep).finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for Once {
+    type Service = OnceService<S>;
+
+    fn layer(&self, inner: S) -> OnceService<S> {
+        OnceService::new(inner, self.resolved())
+    }
+}
+
+impl Resolved {
+    /// A new event of this scope. Its body is not stored: who repeats it brings it along.
+    fn event(
+        &self,
+        keys: Vec<IdentityKey>,
+        name: Option<Arc<str>>,
+        fields: Fields,
+        body_digest: Digest,
+        now: Timestamp,
+    ) -> New {
+        let mut event = Event {
+            id: EventId(uuid::Uuid::now_v7().into_bytes()),
+            revision: Revision::FIRST,
+            source: self.rules.scope.clone(),
+            route: self.rules.route.name.clone(),
+            part: 0,
+            delivery_id: name,
+            fields,
+            received_at: now,
+            state: State::Waiting { due: Some(now) },
+            life: 1,
+            attempt: 0,
+            doubts: 0,
+            blocks: Blocks::default(),
+            passed: Passed::No,
+            group: None,
+            turn: Turn::default(),
+            change: None,
+            body_digest,
+            digest: body_digest,
+        };
+        event.digest = event.seal();
+        New { event, keys, imported: Vec::new(), payload: Payload::default(), kept: self.rules.kept }
+    }
+}

@@ -1,0 +1,265 @@
+//! Where the server is, and how it is reached: what a `postgres://` URL says.
+//!
+//! The URL holds the password, so nothing here is ever printed but the server's place and the database's name.
+
+use crate::decide::time::Duration;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::fmt;
+use std::sync::Arc;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How long a server may take to answer a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// A connection over which nothing comes is asked whether it lives after this.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// And again, so often.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// Sent bytes that nobody confirms for so long end the connection.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(15);
+
+/// A server and a database, with how to get in.
+pub(super) struct Address {
+    /// What to connect with.
+    pub(super) config: Config,
+    /// TLS, as the URL asks for it.
+    pub(super) tls: MakeRustlsConnect,
+}
+
+impl fmt::Display for Address {
+    /// The place and the name, for people: never the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = match self.config.get_hosts().first() {
+            Some(Host::Tcp(host)) => host.clone(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => "?".into(),
+        };
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        write!(f, "PostgreSQL at {host}:{port}, database {}", self.database())
+    }
+}
+
+impl Address {
+    /// Reads a URL. What is wrong with it is said without repeating it.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        let (rest, asked) = Asked::split(url)?;
+        let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            format!("the PostgreSQL URL cannot be read ({why}); write postgres://user:password@host:5432/database")
+        })?;
+        let Some(host) = config.get_hosts().first() else {
+            return Err("the PostgreSQL URL names no host; write postgres://user:password@host:5432/database".into());
+        };
+        let near = match host {
+            Host::Tcp(host) => host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
+            Host::Unix(_) => true,
+        };
+        let mode = asked.mode.unwrap_or(if near { Mode::Disable } else { Mode::Prefer });
+        config
+            .ssl_mode(match mode {
+                Mode::Disable => SslMode::Disable,
+                Mode::Prefer => SslMode::Prefer,
+                Mode::Require | Mode::VerifyFull => SslMode::Require,
+            })
+            .application_name("hookonce")
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_EVERY)
+            .tcp_user_timeout(UNCONFIRMED_MAX);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIME);
+        }
+        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config })
+    }
+
+    /// The database's name.
+    pub(super) fn database(&self) -> &str {
+        self.config.get_dbname().or(self.config.get_user()).unwrap_or("?")
+    }
+
+    /// Who connects.
+    pub(super) fn user(&self) -> &str {
+        self.config.get_user().unwrap_or("?")
+    }
+}
+
+/// How sure a connection must be of the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyFull,
+}
+
+/// What the URL says of TLS.
+#[derive(Default)]
+struct Asked {
+    mode: Option<Mode>,
+    roots: Option<String>,
+}
+
+impl Asked {
+    /// Takes `sslmode` and `sslrootcert` out of a URL.
+    fn split(url: &str) -> Result<(String, Self), String> {
+        let mut asked = Self::default();
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err("a PostgreSQL URL begins with postgres://".into());
+        }
+        let Some((place, query)) = url.split_once('?') else { return Ok((url.into(), asked)) };
+        let mut others = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("sslmode", mode) => {
+                    asked.mode = Some(match mode {
+                        "disable" => Mode::Disable,
+                        "prefer" | "allow" => Mode::Prefer,
+                        "require" => Mode::Require,
+                        "verify-full" => Mode::VerifyFull,
+                        _ => {
+                            return Err(format!(
+                                "`sslmode={mode}` in the PostgreSQL URL is not known; write disable, prefer, require \
+                                 or verify-full"
+                            ));
+                        }
+                    });
+                }
+                ("sslrootcert", path) => asked.roots = Some(decoded(path)),
+                _ => others.push(pair),
+            }
+        }
+        if asked.roots.is_some() && asked.mode != Some(Mode::VerifyFull) {
+            return Err("`sslrootcert` in the PostgreSQL URL needs `sslmode=verify-full` beside it".into());
+        }
+        let query = others.join("&");
+        Ok((if query.is_empty() { place.into() } else { format!("{place}?{query}") }, asked))
+    }
+}
+
+/// `%2F` as `/`.
+fn decoded(text: &str) -> String {
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let byte = after.get(..2).filter(|_| *first == b'%').and_then(|hex| {
+            let mut byte = [0];
+            hex::decode_to_slice(hex, &mut byte).ok().map(|()| byte[0])
+        });
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn tls(mode: Mode, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
+        (Mode::VerifyFull, Some(path)) => trusting(path, provider.clone())?,
+        (Mode::VerifyFull, None) => Arc::new(
+            rustls_platform_verifier::Verifier::new(provider.clone())
+                .map_err(|error| format!("the certificates that this machine trusts cannot be read: {error}"))?,
+        ),
+        (Mode::Disable | Mode::Prefer | Mode::Require, _) => Arc::new(Anybody(provider.clone())),
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be used: {error}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+/// Trusts whom this file of certificates vouches for.
+fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
+    let cannot = |why: &dyn fmt::Display| format!("`sslrootcert` {path} cannot be used: {why}");
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| cannot(&error))? {
+        let certificate = certificate.map_err(|error| cannot(&error))?;
+        roots.add(certificate).map_err(|error| cannot(&error))?;
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| cannot(&error))
+}
+
+/// Encrypts, and asks nobody who the server is: what `sslmode=require` means everywhere.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, expected: SslMode) {
+        assert_eq!(Address::parse(url).expect("a URL").config.get_ssl_mode(), expected, "{url}");
+    }
+
+    #[test]
+    fn tls_is_preferred_away_from_this_machine_and_left_out_on_it_unless_the_url_says_otherwise() {
+        check("postgres://u:p@127.0.0.1/d", SslMode::Disable);
+        check("postgres://u:p@localhost:1/d", SslMode::Disable);
+        check("postgres://u:p@%2Frun%2Fpostgresql/d", SslMode::Disable);
+        check("postgres://u:p@db.example/d", SslMode::Prefer);
+        check("postgres://u:p@127.0.0.1/d?sslmode=require", SslMode::Require);
+        check("postgresql://u:p@db.example/d?sslmode=verify-full&connect_timeout=3", SslMode::Require);
+        check("postgres://u:p@db.example/d?sslmode=disable", SslMode::Disable);
+    }
+
+    #[test]
+    fn nothing_that_is_said_of_an_address_holds_its_password() {
+        let urls = [
+            "mysql://u:hunter2@h/d",
+            "postgres://u:hunter2@h:port/d",
+            "postgres://u:hunter2@h/d?sslmode=hunter",
+            "postgres://u:hunter2@h/d?sslrootcert=/x",
+            "postgres://u:hunter2@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere",
+            "postgres://u:hunter2@h/d?what=1",
+        ];
+        for url in urls {
+            let said = Address::parse(url).err().unwrap_or_else(|| panic!("{url} was read"));
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+        let shown = Address::parse("postgres://u:hunter2@h:5433/d").expect("a URL").to_string();
+        assert_eq!(shown, "PostgreSQL at h:5433, database d");
+        let missing = Address::parse("postgres://u@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere").err();
+        assert!(missing.is_some_and(|said| said.contains("/not/there")));
+    }
+}

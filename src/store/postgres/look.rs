@@ -1,0 +1,383 @@
+//! What is read for the dispatcher and for people: what is due, bodies and answers, lists, what may be forgotten.
+
+use super::pool::{Failed, Link, ask};
+use super::read::CLOCK;
+use super::rows::{self, Id, Raw, text};
+use crate::decide::change::Tried;
+use crate::decide::claim::{Payload, Same};
+use crate::decide::event::{Event, Receipt, State};
+use crate::decide::id::{Digest, EventId};
+use crate::decide::limits;
+use crate::decide::recipe::Recipe;
+use crate::decide::time::Timestamp;
+use crate::store::cells::{self, columns};
+use crate::store::clock::Clock;
+use crate::store::ledger::Of;
+use crate::store::packed;
+use crate::store::{Due, Listing, Look, Note, Sighting, Stored, Story};
+use crate::telemetry::{self, Level};
+use std::collections::BTreeMap;
+use tokio_postgres::Row;
+
+type Result<T> = std::result::Result<T, Failed>;
+
+macro_rules! due {
+    ($which:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            ", version from events where wake_at is not null and ",
+            $which,
+            " order by wake_at, id limit $1"
+        )
+    };
+}
+
+const DUE_ON_ROUTE: &str = due!("state = $2 and source = $3 and route = $4");
+const DUE_AT_RECEIVER: &str = due!("state = 'waiting' and source = $2 and route = $3 and part between $4 and $5");
+const DUE_LEASES: &str = due!("state = 'running'");
+/// One route after another out of the index, without reading what lies between.
+const ROUTES_IN_USE: &str = "with recursive used (state, source, route) as (\
+     (select state, source, route from events where wake_at is not null order by state, source, route limit 1) \
+     union all select n.state, n.source, n.route from used, lateral (select e.state, e.source, e.route from events e \
+     where wake_at is not null and (e.state, e.source, e.route) > (used.state, used.source, used.route) \
+     order by e.state, e.source, e.route limit 1) n) select state, source, route from used where state <> 'running'";
+
+/// What is due where somebody looks. What cannot be read is among it, as dead of `damaged`.
+pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Clock) -> Result<Due> {
+    let room = limit_cell(limit.saturating_add(1));
+    let first = match look {
+        Look::Route(source, route) => ask!(DUE_ON_ROUTE, room, "waiting", &**source, &**route),
+        Look::Receiver(source, route, parts) => {
+            let [from, to] = [*parts.start(), *parts.end()].map(i32::from);
+            ask!(DUE_AT_RECEIVER, room, &**source, &**route, from, to)
+        }
+        Look::Leases => ask!(DUE_LEASES, room),
+        Look::Strays(_) => ask!(ROUTES_IN_USE),
+    };
+    let mut answers = link.ask(&[ask!(CLOCK), first]).await?;
+    let now = clock.told(Timestamp(answers[0][0].try_get(0)?));
+    let rows = answers.swap_remove(1);
+    let Look::Strays(known) = look else { return Ok(gather([rows], limit, now)) };
+    let strays = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+    let strays: Vec<(&str, &str, &str)> = strays.collect::<std::result::Result<_, tokio_postgres::Error>>()?;
+    let asks: Vec<_> = strays
+        .into_iter()
+        // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
+        .filter(|(state, source, route)| {
+            *state != "waiting" || !known.iter().any(|(s, r)| **s == **source && **r == **route)
+        })
+        .map(|(state, source, route)| ask!(DUE_ON_ROUTE, room, state, source, route))
+        .collect();
+    let answers = if asks.is_empty() { Vec::new() } else { link.ask(&asks).await? };
+    Ok(gather(answers, limit, now))
+}
+
+/// Takes what is due, the oldest first, and the time of the first that is not.
+fn gather(answers: impl IntoIterator<Item = Vec<Row>>, limit: usize, now: Timestamp) -> Due {
+    let mut found: Vec<_> = answers
+        .into_iter()
+        .flatten()
+        .filter_map(|row| {
+            let at = row.try_get("wake_at").map(Timestamp).unwrap_or_default();
+            rows::event(&row, 0).map(|(row, _)| (at, row.event))
+        })
+        .collect();
+    found.sort_by_key(|(at, event)| (*at, event.id));
+    let due = found.iter().take(limit).take_while(|(at, _)| *at <= now).count();
+    let next = found.get(due).map(|(at, _)| *at);
+    found.truncate(due);
+    Due { events: found.into_iter().map(|(_, event)| event).collect(), next }
+}
+
+/// Its headers and body, compared with their digests.
+pub(super) async fn payload(link: &mut Link, id: EventId) -> Result<Stored<Payload>> {
+    let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
+               (select body_digest from events where id = p.event) from payloads p where p.event = $1";
+    let rows = link.ask(&[ask!(sql, Id(id))]).await?.remove(0);
+    let Some(row) = rows.first() else { return Ok(Stored::Forgotten) };
+    let (text, body): (&str, Raw<'_>) = (row.try_get(0)?, row.try_get(2)?);
+    let body = packed::unpack(body.0, row.try_get(3)?);
+    let digest = |place| row.try_get::<_, Option<Raw<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
+    let whole = digest(1)? == Some(Digest::of(text.as_bytes())) && digest(4)? == body.as_deref().map(Digest::of);
+    Ok(match (cells::headers(text), body) {
+        (Some(headers), Some(body)) if whole => Stored::Whole(Payload { headers, body: body.into() }),
+        _ => Stored::Damaged,
+    })
+}
+
+const RECEIPT: &str = "select status, headers, body, cut, digest from receipts where event = $1";
+
+/// An answer that is not as it was kept is none.
+pub(super) async fn receipt(link: &mut Link, id: EventId) -> Result<Option<Receipt>> {
+    let rows = link.ask(&[ask!(RECEIPT, Id(id))]).await?.remove(0);
+    kept(id, rows.first())
+}
+
+fn kept(id: EventId, row: Option<&Row>) -> Result<Option<Receipt>> {
+    let Some(row) = row else { return Ok(None) };
+    let (text, body, cut): (&str, Raw<'_>, bool) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    let status = u16::try_from(row.try_get::<_, i32>(0)?).unwrap_or_default();
+    let digest = Digest(row.try_get::<_, Raw<'_>>(4)?.array());
+    let whole = digest == cells::receipt_digest(status, cut, text, body.0);
+    let receipt = cells::headers(text).filter(|_| whole);
+    if receipt.is_none() {
+        let what = [("event", &*id.short()), ("why", "its receipt cannot be read")];
+        telemetry::say(Level::Error, "damaged", &what);
+    }
+    Ok(receipt.map(|headers| Receipt { status, headers, body: body.0.to_vec(), cut }))
+}
+
+macro_rules! listed {
+    ($state:literal) => {
+        concat!(
+            "select ",
+            columns!(),
+            ", version from events where id < $1 and ($2::text is null or source = $2) and ($3::text is null \
+             or route = $3) and ",
+            $state,
+            " order by id desc limit $5"
+        )
+    };
+}
+
+/// The newest first. Each state is found through the index that holds few others.
+pub(super) async fn list(link: &mut Link, listing: &Listing) -> Result<Vec<Event>> {
+    let sql = match listing.state.as_deref() {
+        None => listed!("$4::text is null"),
+        Some("waiting" | "running") => listed!("ended_at is null and state = $4::text"),
+        Some("dead") => listed!("state = 'dead' and $4::text is not null"),
+        Some(_) => listed!("state = $4::text"),
+    };
+    let before = Id(listing.before.unwrap_or(EventId([u8::MAX; 16])));
+    let Listing { source, route, state, limit, .. } = listing;
+    let asked = ask!(sql, before, source.as_deref(), route.as_deref(), state.as_deref(), limit_cell(*limit));
+    Ok(events(&link.ask(&[asked]).await?.remove(0)))
+}
+
+fn events(rows: &[Row]) -> Vec<Event> {
+    rows.iter().filter_map(|row| rows::event(row, 0)).map(|(row, _)| row.event).collect()
+}
+
+const BY_DELIVERY: &str =
+    concat!("select ", columns!(), ", version from events where delivery_id = $1 order by id desc limit $2");
+const BY_ID: &str = concat!("select ", columns!(), ", version from events where id = $1 limit $2");
+const BY_END: &str = concat!(
+    "select ",
+    columns!(),
+    ", version from events where right(id::text, length($1)) = $1 order by id desc limit $2"
+);
+
+/// By delivery id, and by the end of an id; only the latter looks at all of them.
+pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<Vec<Event>> {
+    let room = limit_cell(limit);
+    let mut asks = vec![ask!(BY_DELIVERY, text(name), room)];
+    let end = name.to_ascii_lowercase();
+    if let Ok(id) = end.parse::<EventId>() {
+        asks.push(ask!(BY_ID, Id(id), room));
+    } else if end.bytes().any(|b| b.is_ascii_hexdigit()) && end.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        asks.push(ask!(BY_END, end, room));
+    }
+    let answers = link.ask(&asks).await?;
+    let mut found: Vec<Event> = answers.iter().flat_map(|rows| events(rows)).collect();
+    found.sort_by_key(|event| std::cmp::Reverse(event.id));
+    found.dedup_by_key(|event| event.id);
+    found.truncate(limit);
+    Ok(found)
+}
+
+const STORY: &[&str] = &[
+    concat!("select ", columns!(), ", version from events where id = $1"),
+    "select identity from keys where event = $1 and not alias",
+    "select at, delivery_id, identity from sightings where event = $1 order by n",
+    "select count from duplicates where event = $1",
+    "select 1 from payloads where event = $1",
+    "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, '') from attempts a \
+     left join output o on o.id = a.id where a.event = $1 order by a.id",
+    RECEIPT,
+    "select s.event from events e join slots s on s.grp = e.grp where e.id = $1",
+];
+
+/// All of one event, at one moment.
+pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>> {
+    let mut asks = vec![ask!("begin isolation level repeatable read, read only")];
+    asks.extend(STORY.iter().map(|sql| ask!(sql, Id(id))));
+    asks.push(ask!("commit"));
+    let answers = link.ask(&asks).await?;
+    let [_, event, identities, sightings, duplicates, body, attempts, receipt, behind, _] = &answers[..] else {
+        return Ok(None);
+    };
+    let Some(event) = events(event).pop() else { return Ok(None) };
+    let mut told = Story {
+        behind: None,
+        identities: Vec::new(),
+        sightings: Vec::new(),
+        duplicates: 0,
+        attempts: Vec::new(),
+        receipt: kept(id, receipt.first())?,
+        has_body: !body.is_empty(),
+        event,
+    };
+    for row in identities {
+        told.identities.push(Same::parse(row.try_get(0)?));
+    }
+    told.identities.sort();
+    for row in sightings {
+        let delivery_id = row.try_get::<_, Option<&str>>(1)?.map(Into::into);
+        told.sightings.push(Sighting {
+            at: Timestamp(row.try_get(0)?),
+            delivery_id,
+            same: Same::parse(row.try_get(2)?),
+        });
+    }
+    for row in duplicates {
+        told.duplicates = row.try_get::<_, i64>(0)?.unsigned_abs();
+    }
+    for row in attempts {
+        told.attempts.push(tried(row)?);
+    }
+    if told.event.state == (State::Waiting { due: None }) {
+        told.behind = behind.first().map(|row| row.try_get(0)).transpose()?.map(|Id(holder)| holder);
+    }
+    Ok(Some(told))
+}
+
+fn tried(row: &Row) -> Result<Tried> {
+    Ok(Tried {
+        life: row.try_get::<_, i32>(0)?.unsigned_abs(),
+        attempt: row.try_get::<_, i32>(1)?.unsigned_abs(),
+        started_at: Timestamp(row.try_get(2)?),
+        ended_at: Timestamp(row.try_get(3)?),
+        outcome: row.try_get(4)?,
+        why: row.try_get(5)?,
+        output: row.try_get(6)?,
+    })
+}
+
+/// The event is held on to while its duplicates are counted, so that nothing is left of one that goes meanwhile.
+const NOTE: &str = "with e as materialized (select id from events where id = any($1) order by id for key share), \
+     n as (insert into duplicates (event, count) select r.id, r.count from unnest($1::uuid[], $2::bigint[]) \
+     as r (id, count) where r.id in (select id from e) \
+     on conflict (event) do update set count = duplicates.count + excluded.count returning event, count) \
+     insert into sightings (event, n, at, delivery_id, identity) \
+     select n.event, n.count - s.later, s.at, s.delivery_id, s.identity from n join unnest($3::uuid[], $4::bigint[], \
+     $5::bigint[], $6::text[], $7::text[]) as s (event, later, at, delivery_id, identity) on s.event = n.event \
+     where n.count - s.later <= $8 on conflict do nothing";
+
+/// Counts duplicates, and keeps the first few of each event. Nobody waits for the disk.
+pub(super) async fn note(link: &mut Link, notes: &[Note]) -> Result<()> {
+    let mut counts = BTreeMap::<EventId, i64>::new();
+    for note in notes {
+        *counts.entry(note.event).or_default() += 1;
+    }
+    let ids: Vec<Id> = counts.keys().map(|id| Id(*id)).collect();
+    let totals: Vec<i64> = counts.values().copied().collect();
+    let later = |note: &Note| {
+        let left = counts.get_mut(&note.event).expect("every event was counted");
+        *left -= 1;
+        *left
+    };
+    let later: Vec<i64> = notes.iter().map(later).collect();
+    let asked = ask!(
+        NOTE,
+        ids,
+        totals,
+        notes.iter().map(|note| Id(note.event)).collect::<Vec<_>>(),
+        later,
+        notes.iter().map(|note| note.sighting.at.0).collect::<Vec<_>>(),
+        notes.iter().map(|note| note.sighting.delivery_id.as_deref().map(text)).collect::<Vec<_>>(),
+        notes.iter().map(|note| note.sighting.same.word()).collect::<Vec<_>>(),
+        limit_cell(limits::SIGHTINGS_MAX),
+    );
+    link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), asked, ask!("commit")]).await.map(drop)
+}
+
+/// One name after another out of an index, without reading what lies between.
+macro_rules! sources {
+    ($among:literal) => {
+        concat!(
+            "with recursive names (name) as (select min(source) from events where ",
+            $among,
+            " union all select (select min(source) from events where source > name and ",
+            $among,
+            ") from names where name is not null) select name from names where name is not null"
+        )
+    };
+}
+
+const KEPT_SOURCES: &str = sources!("keep_from is not null");
+const BODY_SOURCES: &str = sources!("body");
+const FORGETTABLE: &str = "select id from events where source = $1 and keep_from <= $2 and (ord is null \
+     or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
+     order by keep_from limit $3";
+const OLD_BODIES: &str =
+    "select id from events where source = $1 and body and ended_at <= $2 order by ended_at limit $3";
+
+/// What may be forgotten since before then.
+pub(super) async fn forgettable(link: &mut Link, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+    old(link, of, [KEPT_SOURCES, FORGETTABLE], before, limit).await
+}
+
+/// What ended before then and still has its body.
+pub(super) async fn with_old_bodies(
+    link: &mut Link,
+    of: Of<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<EventId>> {
+    old(link, of, [BODY_SOURCES, OLD_BODIES], before, limit).await
+}
+
+async fn old(
+    link: &mut Link,
+    of: Of<'_>,
+    [named, sql]: [&'static str; 2],
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<EventId>> {
+    let mut sources = Vec::new();
+    match of {
+        Of::Source(name) => sources.push(name.to_owned()),
+        Of::Unknown(keeps) => {
+            for row in link.ask(&[ask!(named)]).await?.remove(0) {
+                let name: String = row.try_get(0)?;
+                if !keeps.sources.contains_key(name.as_str()) {
+                    sources.push(name);
+                }
+            }
+        }
+    }
+    let mut ids = Vec::new();
+    for source in sources {
+        let room = limit_cell(limit - ids.len());
+        for row in link.ask(&[ask!(sql, source, before.0, room)]).await?.remove(0) {
+            let Id(id) = row.try_get(0)?;
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// What each scope's identities were made of.
+pub(super) async fn recipes(link: &mut Link) -> Result<Vec<Recipe>> {
+    let rows = link.ask(&[ask!("select scope, once from scopes order by scope collate \"C\"")]).await?.remove(0);
+    rows.iter().map(|row| Ok(Recipe { scope: row.try_get(0)?, once: row.try_get(1)? })).collect()
+}
+
+/// Remembers these instead, as one.
+pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> {
+    let all: BTreeMap<&str, &str> = recipes.iter().map(|recipe| (&*recipe.scope, &*recipe.once)).collect();
+    let (scopes, once): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let asks = [
+        ask!("begin"),
+        ask!("lock table scopes in share row exclusive mode"),
+        ask!("delete from scopes"),
+        ask!("insert into scopes (scope, once) select * from unnest($1::text[], $2::text[])", scopes, once),
+        ask!("commit"),
+    ];
+    link.ask(&asks).await.map(drop)
+}
+
+fn limit_cell(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,242 @@
+//! PostgreSQL: a store that many nodes share.
+//!
+//! ```text
+//! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
+//!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
+//! get, due, list, …  ─────────────────────────────────▶ look          look.rs
+//! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
+//! ```
+//!
+//! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
+
+mod address;
+mod declare;
+mod hints;
+mod look;
+mod pool;
+mod read;
+mod rows;
+mod swap;
+mod trouble;
+mod write;
+
+use super::clock::Clock;
+use super::ledger::Of;
+use super::schema::{self, postgres as migrations};
+use super::shared::{Cell, Reading, Shelf, Swap};
+use super::{Answer, CannotOpen, Declared, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::EventId;
+use crate::decide::recipe::Recipe;
+use crate::decide::time::Timestamp;
+use address::Address;
+use hints::Hints;
+use pool::{Failed, Lent, Link, Pool, Purpose, Session};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::broadcast;
+use tokio_postgres::Client;
+use trouble::Stage;
+
+/// The oldest server there may be: 13.
+const SERVER_MIN: i32 = 130_000;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The store's clock; [`Clock::server`] outside of tests.
+    pub clock: Clock,
+    /// What is done about the schema.
+    pub schema: Schema,
+}
+
+/// What is done about a schema that is older than this binary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Schema {
+    /// It is brought up to date.
+    Auto,
+    /// It is left alone: a person runs `hookonce migrate up`.
+    Manual,
+    /// The same, and nothing at all is written: for commands that only look.
+    Read,
+}
+
+/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::Shared) over it.
+pub struct Postgres {
+    pool: Arc<Pool>,
+    clock: Clock,
+    hints: Hints,
+    notes: Mutex<Vec<Note>>,
+    pen: tokio::sync::Mutex<()>,
+}
+
+impl Postgres {
+    /// Opens the database that this URL names: `postgres://user:password@host:5432/database?sslmode=…`.
+    pub async fn open(url: &str, options: Options) -> Result<Self, CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        let session = match options.schema {
+            Schema::Auto | Schema::Manual => Session::Writes,
+            Schema::Read => Session::Reads,
+        };
+        let pool = Arc::new(Pool::new(address, session));
+        let mut link = pool.open().await?;
+        let now = fit_server(&pool, &mut link, options.schema).await?;
+        fit_schema(&pool, &mut link, options.schema).await?;
+        options.clock.told(now);
+        pool.put(link);
+        let (clock, hints) = (options.clock, Hints::start(pool.clone()));
+        Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
+    }
+
+    async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
+        self.pool.lend(purpose).await
+    }
+
+    /// A connection of one's own, to whoever changes the schema.
+    pub async fn connect(url: &str) -> Result<Client, CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        Ok(Pool::new(address, Session::Writes).open().await?.client)
+    }
+
+    /// Asks something of one connection that writes nothing, or nothing that anybody relies on.
+    async fn look<T>(
+        &self,
+        purpose: Purpose,
+        ask: impl AsyncFnOnce(&mut Link) -> Result<T, Failed>,
+    ) -> Result<T, StoreError> {
+        let mut lent = self.lend(purpose).await?;
+        let found = ask(lent.link()).await.map_err(|failed| failed.classify(Stage::Before))?;
+        lent.give_back();
+        Ok(found)
+    }
+}
+
+/// Refuses servers that cannot keep what is promised; brings their clock.
+async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Timestamp, CannotOpen> {
+    let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
+               current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version'), \
+               (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    let address = &pool.address;
+    let row = link.client.query_one(sql, &[]).await.map_err(|error| trouble::cannot_open(address, &error))?;
+    let ever = |why: String| Err(CannotOpen::Ever(format!("{address}: {why}")));
+    if row.get::<_, i32>(0) < SERVER_MIN {
+        return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
+    }
+    if row.get::<_, bool>(3) && schema != Schema::Read {
+        return ever("it is a replica, which cannot be written to; give the URL of the primary".into());
+    }
+    for (place, name, loses) in [(1, "fsync", "a crash can lose"), (2, "full_page_writes", "a crash can tear")] {
+        if row.get::<_, &str>(place) == "off" && schema != Schema::Read {
+            return ever(format!(
+                "it runs with `{name} = off`: {loses} what senders were told is safe; set `{name} = on` in \
+                 postgresql.conf and reload it"
+            ));
+        }
+    }
+    Ok(Timestamp(row.get(5)))
+}
+
+async fn fit_schema(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), CannotOpen> {
+    let fits = match schema {
+        Schema::Auto => migrations::up(&mut link.client, None).await.map(drop),
+        Schema::Manual | Schema::Read => match migrations::applied(&link.client).await {
+            Ok(applied) => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
+            Err(error) => Err(error.into()),
+        },
+    };
+    fits.map_err(|problem| match problem {
+        migrations::Problem::Refused(refused) => CannotOpen::Ever(format!("{}: {refused}", pool.address)),
+        migrations::Problem::Postgres(error) => trouble::cannot_open(&pool.address, &error),
+    })
+}
+
+impl Shelf for Postgres {
+    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading> {
+        Box::pin(async move {
+            read::fits(turns)?;
+            self.look(Purpose::Write, async |link| read::read(link, &cells, turns, &self.clock).await).await
+        })
+    }
+
+    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            let mut lent = self.lend(Purpose::Write).await?;
+            let (written, hints) = write::write(lent.link(), &swaps).await?;
+            lent.give_back();
+            self.hints.tell(hints);
+            Ok(written)
+        })
+    }
+
+    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(
+            self.look(Purpose::Look, async move |link: &mut Link| look::forgettable(link, of, before, limit).await),
+        )
+    }
+
+    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(
+            self.look(Purpose::Look, async move |link: &mut Link| look::with_old_bodies(link, of, before, limit).await),
+        )
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::payload(link, id).await))
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::receipt(link, id).await))
+    }
+
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        Box::pin(
+            self.look(Purpose::Look, async move |link: &mut Link| look::due(link, &look, limit, &self.clock).await),
+        )
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::list(link, &listing).await))
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::story(link, id).await))
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::named(link, &name, limit).await))
+    }
+
+    /// Those that come while others are written wait, and are written together.
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        let held = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        held().extend(notes);
+        Box::pin(async move {
+            let _pen = self.pen.lock().await;
+            let notes = std::mem::take(&mut *held());
+            if notes.is_empty() {
+                return Ok(());
+            }
+            self.look(Purpose::Look, async |link| look::note(link, &notes).await).await
+        })
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| look::recipes(link).await))
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::remember(link, &recipes).await))
+    }
+
+    fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        Some(self.hints.listen())
+    }
+}

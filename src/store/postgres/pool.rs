@@ -1,0 +1,203 @@
+//! A few connections to the server. One whose question was given up or failed is dropped, never used again: who knows
+//! what it would answer next.
+
+use super::address::Address;
+use super::trouble::{self, Stage};
+use crate::decide::time::Duration;
+use crate::store::{CannotOpen, StoreError};
+use futures_util::future::join_all;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Row, Statement};
+
+/// Connections of one node.
+const LINKS: usize = 8;
+/// Of these, how many those who only look may have: the others are for claims.
+const LINKS_FOR_LOOKS: usize = 6;
+/// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
+const ANSWER_TIME: Duration = Duration::from_secs(20);
+
+/// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
+/// that may have been empty then.
+const SESSION: &str = "set synchronous_commit = on; set statement_timeout = '15s'; set lock_timeout = '10s'; \
+    set idle_in_transaction_session_timeout = '20s'; set client_min_messages = warning; \
+    set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; \
+    set default_transaction_isolation = 'read committed'; set bytea_output = 'hex'";
+const READ_ONLY: &str = "set default_transaction_read_only = on";
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Claims and changes: somebody waits for the answer.
+    Write,
+    /// Everything else.
+    Look,
+}
+
+/// May a session write?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Session {
+    /// It may.
+    Writes,
+    /// It only reads.
+    Reads,
+}
+
+/// The connections.
+pub(super) struct Pool {
+    pub(super) address: Address,
+    session: Session,
+    idle: Mutex<Vec<Link>>,
+    links: Semaphore,
+    looks: Semaphore,
+}
+
+impl Pool {
+    pub(super) fn new(address: Address, session: Session) -> Self {
+        let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
+        Self { address, session, idle: Mutex::default(), links, looks }
+    }
+
+    /// A connection that nobody uses, or a new one.
+    pub(super) async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
+        let closed = |_| StoreError::Down("the store is closed".into());
+        let look = match purpose {
+            Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
+            Purpose::Write => None,
+        };
+        let permit = self.links.acquire().await.map_err(closed)?;
+        let idle = std::iter::from_fn(|| self.idle().pop()).find(|link| !link.client.is_closed());
+        let link = match idle {
+            Some(link) => link,
+            None => self.connect().await.map_err(|error| trouble::classify(&error, Stage::Before))?,
+        };
+        Ok(Lent { pool: self, link: Some(link), _permit: permit, _look: look })
+    }
+
+    /// The first connection, with sentences for people if there is none.
+    pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
+        self.connect().await.map_err(|error| trouble::cannot_open(&self.address, &error))
+    }
+
+    async fn connect(&self) -> Result<Link, Error> {
+        let (client, connection) = self.address.config.connect(self.address.tls.clone()).await?;
+        // It ends with its client; why it ended early is told to whoever asks it.
+        tokio::spawn(connection);
+        client.batch_execute(SESSION).await?;
+        if self.session == Session::Reads {
+            client.batch_execute(READ_ONLY).await?;
+        }
+        Ok(Link { client, statements: HashMap::new() })
+    }
+
+    pub(super) fn put(&self, link: Link) {
+        if !link.client.is_closed() {
+            self.idle().push(link);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection, with the statements it has prepared.
+pub(super) struct Link {
+    pub(super) client: Client,
+    statements: HashMap<&'static str, Statement>,
+}
+
+/// A statement with its parameters.
+pub(super) struct Ask<'a> {
+    pub(super) sql: &'static str,
+    pub(super) params: Vec<Param<'a>>,
+}
+
+/// One parameter, such as an array of a column's cells.
+pub(super) type Param<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+/// A statement with parameters, boxed.
+macro_rules! ask {
+    ($sql:expr $(, $param:expr)* $(,)?) => {
+        crate::store::postgres::pool::Ask { sql: $sql, params: vec![$(Box::new($param)),*] }
+    };
+}
+pub(super) use ask;
+
+/// Why there are no rows.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The server says so, or is gone.
+    Said(Error),
+    /// It says nothing.
+    Silent,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl Failed {
+    pub(super) fn classify(&self, stage: Stage) -> StoreError {
+        let why = format!("no answer within {} s", ANSWER_TIME.as_secs());
+        match (self, stage) {
+            (Self::Said(error), _) => trouble::classify(error, stage),
+            (Self::Silent, Stage::Before) => StoreError::Down(why),
+            (Self::Silent, Stage::Commit) => StoreError::Unsure(why),
+        }
+    }
+
+    pub(super) fn is_contention(&self) -> bool {
+        matches!(self, Self::Said(error) if trouble::is_contention(error))
+    }
+}
+
+impl Link {
+    /// Asks all of these in one go, in this order, and brings the rows of each. Where one fails, its error; what
+    /// comes after it in a transaction fails too, but was not the reason.
+    pub(super) async fn ask(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Failed> {
+        tokio::time::timeout(ANSWER_TIME, self.ask_now(asks)).await.unwrap_or(Err(Failed::Silent))
+    }
+
+    async fn ask_now(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Failed> {
+        let mut missing: Vec<&'static str> = asks.iter().map(|ask| ask.sql).collect();
+        missing.retain(|sql| !self.statements.contains_key(sql));
+        missing.dedup();
+        let prepared = join_all(missing.iter().map(|sql| self.client.prepare(sql))).await;
+        for (sql, statement) in missing.into_iter().zip(prepared) {
+            self.statements.insert(sql, statement?);
+        }
+        // Each is sent when it is first polled, and they are polled in this order.
+        let (client, statements) = (&self.client, &self.statements);
+        let answers = join_all(asks.iter().map(|ask| async move {
+            let params: Vec<&(dyn ToSql + Sync)> = ask.params.iter().map(|param| &**param as _).collect();
+            client.query(&statements[ask.sql], &params).await
+        }));
+        Ok(answers.await.into_iter().collect::<Result<_, _>>()?)
+    }
+}
+
+/// A connection in use. It goes back only when it is given back.
+pub(super) struct Lent<'p> {
+    pool: &'p Pool,
+    link: Option<Link>,
+    _permit: SemaphorePermit<'p>,
+    _look: Option<SemaphorePermit<'p>>,
+}
+
+impl Lent<'_> {
+    pub(super) fn link(&mut self) -> &mut Link {
+        self.link.as_mut().expect("it is lent until it is given back")
+    }
+
+    /// Gives it back, all questions answered and no transaction open.
+    pub(super) fn give_back(mut self) {
+        if let Some(link) = self.link.take() {
+            self.pool.put(link);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reading cells: one pipelined round trip, without a lock. What lies near is brought along: the event that holds a
+//! key, a register's event, the first that is parked behind a slot.
+
+use super::pool::{Ask, Failed, Link, ask};
+use super::rows::{self, Id, Name, Raw};
+use crate::decide::claim::Same;
+use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::time::Timestamp;
+use crate::store::StoreError;
+use crate::store::cells::columns;
+use crate::store::clock::Clock;
+use crate::store::ledger::{Held, Register};
+use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot, Version};
+use std::collections::HashSet;
+use tokio_postgres::{Error, Row};
+
+/// The server's clock.
+pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+/// A block of turns, after all cells were read: who is parked later has a later turn.
+const TURNS: &str = "select nextval('turns')";
+/// Turns in a block, as `turns` counts them.
+const TURNS_IN_BLOCK: usize = 16_384;
+
+/// The event of another row, behind that row's own columns.
+macro_rules! with_event {
+    ($of:literal) => {
+        concat!(" left join lateral (select ", columns!(), ", version from events where id = ", $of, ") e on true")
+    };
+}
+
+const KEYS: &str = concat!(
+    "select k.key, k.event, k.identity, k.alias, e.* from keys k",
+    with_event!("k.event"),
+    " where k.key = any($1)"
+);
+const IMPORTED: &str = "select key from imported where key = any($1)";
+const REGISTERS: &str = concat!(
+    "select r.key, r.version, r.value, r.ord, r.strict, r.event, e.* from registers r",
+    with_event!("r.event"),
+    " where r.key = any($1)"
+);
+const SLOTS: &str = concat!(
+    "select s.grp, s.version, s.event, p.turns, p.ids, e.* from slots s cross join lateral (\
+     select coalesce(array_agg(q.turn order by q.turn, q.id), '{}') as turns, \
+     coalesce(array_agg(q.id order by q.turn, q.id), '{}') as ids from (\
+     select turn, id from events where grp = s.grp and state = 'waiting' and wake_at is null and passed <> 1 \
+     order by turn, id limit $2) q) p",
+    with_event!("p.ids[1]"),
+    " where s.grp = any($1)"
+);
+const EVENTS: &str = concat!("select ", columns!(), ", version from events where id = any($1)");
+
+/// What the rows of a question tell.
+#[derive(Clone, Copy)]
+enum Tells {
+    Clock,
+    Keys,
+    Imported,
+    Registers,
+    Slots,
+    Events,
+    Turns,
+}
+
+/// Reads these cells, then takes turns.
+pub(super) async fn read(link: &mut Link, cells: &[Cell], turns: usize, clock: &Clock) -> Result<Reading, Failed> {
+    let (mut keys, mut imported, mut registers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut slots, mut events) = (Vec::new(), Vec::new());
+    for cell in cells {
+        match cell {
+            Cell::Key(key) => keys.push(Name(key.0)),
+            Cell::Imported(key) => imported.push(Name(key.0)),
+            Cell::Register(key) => registers.push(Name(key.0)),
+            Cell::Slot(key) => slots.push(Name(key.0)),
+            Cell::Event(id) => events.push(Id(*id)),
+        }
+    }
+    let mut asks: Vec<(Tells, Ask<'_>)> = vec![(Tells::Clock, ask!(CLOCK))];
+    for (tells, sql, names) in
+        [(Tells::Keys, KEYS, keys), (Tells::Imported, IMPORTED, imported), (Tells::Registers, REGISTERS, registers)]
+    {
+        if !names.is_empty() {
+            asks.push((tells, ask!(sql, names)));
+        }
+    }
+    if !slots.is_empty() {
+        asks.push((Tells::Slots, ask!(SLOTS, slots, i64::try_from(PARKED_READ + 1).unwrap_or(i64::MAX))));
+    }
+    if !events.is_empty() {
+        asks.push((Tells::Events, ask!(EVENTS, events)));
+    }
+    if turns > 0 {
+        asks.push((Tells::Turns, ask!(TURNS)));
+    }
+    let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
+    let answers = link.ask(&asks).await?;
+    let mut reading = Reading { cells: Vec::with_capacity(cells.len()), turn: Turn(0), now: Timestamp::default() };
+    for (tells, rows) in tells.into_iter().zip(answers) {
+        for row in rows {
+            hear(tells, &row, clock, &mut reading)?;
+        }
+    }
+    let found: HashSet<Cell> = reading.cells.iter().map(|(cell, _)| *cell).collect();
+    let empty = cells.iter().filter(|cell| !found.contains(cell));
+    reading.cells.extend(empty.map(|cell| (*cell, Found::Nothing)));
+    Ok(reading)
+}
+
+/// More turns at once than a block has cannot be given.
+pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
+    if turns <= TURNS_IN_BLOCK {
+        return Ok(());
+    }
+    Err(StoreError::Down(format!("{turns} at once are too many; ask for at most {TURNS_IN_BLOCK}")))
+}
+
+fn hear(tells: Tells, row: &Row, clock: &Clock, reading: &mut Reading) -> Result<(), Error> {
+    let key = || row.try_get::<_, Raw<'_>>(0).map(|raw| Key(raw.array()));
+    let (found, behind) = match tells {
+        Tells::Clock => {
+            reading.now = clock.told(Timestamp(row.try_get(0)?));
+            return Ok(());
+        }
+        Tells::Turns => {
+            reading.turn = Turn(row.try_get::<_, i64>(0)?.unsigned_abs());
+            return Ok(());
+        }
+        Tells::Keys => {
+            let Id(event) = row.try_get(1)?;
+            let held = Held { event, same: Same::parse(row.try_get(2)?), alias: row.try_get(3)? };
+            (Some((Cell::Key(key()?), Found::Key(held))), 4)
+        }
+        Tells::Imported => (Some((Cell::Imported(key()?), Found::Imported)), usize::MAX),
+        Tells::Registers => {
+            let Id(event) = row.try_get(5)?;
+            let value = Digest(row.try_get::<_, Raw<'_>>(2)?.array());
+            let register = Register { value, order: row.try_get(3)?, strict: row.try_get(4)?, event };
+            (Some((Cell::Register(key()?), Found::Register(register, version(row)?))), 6)
+        }
+        Tells::Slots => (Some((Cell::Slot(key()?), Found::Slot(slot(row)?, version(row)?))), 5),
+        Tells::Events => (None, 0),
+    };
+    reading.cells.extend(found);
+    if behind < row.len()
+        && let Some((row, version)) = rows::event(row, behind)
+    {
+        reading.cells.push((Cell::Event(row.event.id), Found::Event(Box::new(row), version)));
+    }
+    Ok(())
+}
+
+fn version(row: &Row) -> Result<Version, Error> {
+    row.try_get::<_, i64>(1).map(|number| Version(number.cast_unsigned()))
+}
+
+fn slot(row: &Row) -> Result<Slot, Error> {
+    let Id(holder) = row.try_get(2)?;
+    let (turns, ids): (Vec<i64>, Vec<Id>) = (row.try_get(3)?, row.try_get(4)?);
+    let mut parked: Vec<(Turn, EventId)> =
+        turns.into_iter().zip(ids).map(|(turn, Id(id))| (Turn(turn.unsigned_abs()), id)).collect();
+    let more = parked.len() > PARKED_READ;
+    parked.truncate(PARKED_READ);
+    Ok(Slot { holder, parked, more })
+}

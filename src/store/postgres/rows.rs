@@ -1,0 +1,268 @@
+//! Cells of our rows as PostgreSQL has them, and columns of many rows as arrays.
+
+use super::pool::{Ask, Param, ask};
+use super::swap::Fate;
+use crate::decide::event::Event;
+use crate::decide::id::{Digest, EventId};
+use crate::store::cells::{self, StateCells, Stored, Value};
+use crate::store::ledger::Row;
+use crate::store::packed::Packed;
+use crate::store::shared::Version;
+use bytes::{BufMut, BytesMut};
+use std::borrow::Cow;
+use std::error::Error;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// An event's id as a `uuid`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Id(pub(super) EventId);
+
+impl ToSql for Id {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_slice(&self.0.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Id {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(EventId(raw.try_into()?)))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::UUID
+    }
+}
+
+/// A key or a digest as a `bytea`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Name(pub(super) [u8; 32]);
+
+impl ToSql for Name {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::BYTEA
+    }
+
+    to_sql_checked!();
+}
+
+/// A cell's bytes, whatever its type.
+pub(super) struct Raw<'a>(pub(super) &'a [u8]);
+
+impl Raw<'_> {
+    /// As so many bytes; zeros where it is not so long: nothing of ours is called that.
+    pub(super) fn array<const N: usize>(&self) -> [u8; N] {
+        self.0.try_into().unwrap_or([0; N])
+    }
+}
+
+impl<'a> FromSql<'a> for Raw<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(raw))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// A row whose event begins at this column.
+pub(super) struct From<'r>(pub(super) &'r tokio_postgres::Row, pub(super) usize);
+
+impl Stored for From<'_> {
+    fn cell(&self, place: usize) -> Value<'_> {
+        cell(self.0, self.1 + place)
+    }
+}
+
+fn cell(row: &tokio_postgres::Row, place: usize) -> Value<'_> {
+    let Some(column) = row.columns().get(place) else { return Value::Other };
+    let Ok(raw) = row.try_get::<_, Option<Raw<'_>>>(place) else { return Value::Other };
+    let Some(Raw(bytes)) = raw else { return Value::Null };
+    match *column.type_() {
+        Type::INT8 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i64::from_be_bytes(bytes))),
+        Type::INT4 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i32::from_be_bytes(bytes).into())),
+        Type::INT2 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i16::from_be_bytes(bytes).into())),
+        Type::TEXT | Type::JSON => std::str::from_utf8(bytes).map_or(Value::Other, Value::Text),
+        Type::UUID | Type::BYTEA => Value::Bytes(bytes),
+        _ => Value::Other,
+    }
+}
+
+/// How many columns an event has.
+pub(super) const COLUMNS: usize = 27;
+
+/// The event that begins at this column, with its version behind it; `None` where there is none.
+pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(Row, Version)> {
+    let cells = From(row, from);
+    if cells.cell(0) == Value::Null {
+        return None;
+    }
+    let version = match cells.cell(COLUMNS) {
+        Value::Number(number) => Version(number.cast_unsigned()),
+        _ => Version(0),
+    };
+    // Who only looks takes what cannot be read for dead of `damaged`; `Shared` ends it when it comes up.
+    let (cells::Found::Whole(row) | cells::Found::Damaged(row, _)) = cells::read(&cells);
+    Some((row, version))
+}
+
+/// PostgreSQL has no text with a zero byte in it.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}
+
+pub(super) fn counter(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn small(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// One column: this cell of every row.
+pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl Fn(&R) -> T) -> Param<'a> {
+    Box::new(rows.iter().map(cell).collect::<Vec<T>>())
+}
+
+/// Writes new events.
+pub(super) const INSERT_EVENTS: &str = concat!(
+    "insert into events (",
+    cells::columns!(),
+    ", body, version) select r.id, r.revision, r.source, r.route, r.part, r.delivery_id, r.fields::json, r.state, \
+     r.cause, r.superseded_by, r.wake_at, r.received_at, r.ended_at, r.keep_from, r.node, r.life, r.attempt, \
+     r.doubts, r.blocks_done, r.passed, r.grp, r.turn, r.subject, r.value, r.ord, r.body_digest, r.digest, r.body, \
+     r.version from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], \
+     $8::text[], $9::text[], $10::uuid[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], \
+     $16::integer[], $17::integer[], $18::integer[], $19::bigint[], $20::smallint[], $21::bytea[], $22::bigint[], \
+     $23::bytea[], $24::bytea[], $25::bigint[], $26::bytea[], $27::bytea[], $28::boolean[], $29::bigint[]) as r (",
+    cells::columns!(),
+    ", body, version)"
+);
+
+/// What the writers of events need of one.
+pub(super) type Written<'s> = (&'s Row, Version, &'s Fate<'s>);
+
+pub(super) fn insert_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
+    let event = |row: &Written<'s>| -> &'s Event { &row.0.event };
+    let params = vec![
+        column(rows, |row| Id(event(row).id)),
+        column(rows, |row| counter(event(row).revision.0)),
+        column(rows, |row| &*event(row).source),
+        column(rows, |row| &*event(row).route),
+        column(rows, |row| i32::from(event(row).part)),
+        column(rows, |row| event(row).delivery_id.as_deref().map(text)),
+        column(rows, |row| event(row).fields.to_json()),
+        column(rows, |row| StateCells::of(&event(row).state).state),
+        column(rows, |row| StateCells::of(&event(row).state).cause),
+        column(rows, |row| StateCells::of(&event(row).state).superseded_by.map(|id| Id(EventId(id)))),
+        column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
+        column(rows, |row| event(row).received_at.0),
+        column(rows, |row| event(row).state.ended().map(|at| at.0)),
+        column(rows, |row| row.0.keep_from.map(|at| at.0)),
+        column(rows, |row| StateCells::of(&event(row).state).node),
+        column(rows, |row| small(event(row).life)),
+        column(rows, |row| small(event(row).attempt)),
+        column(rows, |row| small(event(row).doubts)),
+        column(rows, |row| event(row).blocks.0.cast_signed()),
+        column(rows, |row| passed(event(row))),
+        column(rows, |row| event(row).group.map(|group| Name(group.0))),
+        column(rows, |row| counter(event(row).turn.0)),
+        column(rows, |row| event(row).change.map(|change| Name(change.subject.0))),
+        column(rows, |row| event(row).change.map(|change| Name(change.value.0))),
+        column(rows, |row| event(row).change.and_then(|change| change.order)),
+        column(rows, |row| Name(event(row).body_digest.0)),
+        column(rows, |row| Name(event(row).digest.0)),
+        column(rows, |row| row.2.payload.is_some()),
+        column(rows, |row| counter(row.1.0)),
+    ];
+    Ask { sql: INSERT_EVENTS, params }
+}
+
+/// Writes what changes by itself of events that are there.
+pub(super) const UPDATE_EVENTS: &str = "update events set revision = r.revision, version = r.version, state = r.state, cause = r.cause, \
+     superseded_by = r.superseded_by, wake_at = r.wake_at, ended_at = r.ended_at, keep_from = r.keep_from, \
+     node = r.node, life = r.life, attempt = r.attempt, doubts = r.doubts, blocks_done = r.blocks_done, \
+     passed = r.passed, turn = r.turn, ord = r.ord \
+     from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bigint[], \
+     $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::integer[], $13::integer[], $14::bigint[], \
+     $15::smallint[], $16::bigint[], $17::bigint[]) as r (id, revision, version, state, cause, superseded_by, \
+     wake_at, ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, turn, ord) \
+     where events.id = r.id";
+
+pub(super) fn update_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
+    let event = |row: &Written<'s>| -> &'s Event { &row.0.event };
+    let params = vec![
+        column(rows, |row| Id(event(row).id)),
+        column(rows, |row| counter(event(row).revision.0)),
+        column(rows, |row| counter(row.1.0)),
+        column(rows, |row| StateCells::of(&event(row).state).state),
+        column(rows, |row| StateCells::of(&event(row).state).cause),
+        column(rows, |row| StateCells::of(&event(row).state).superseded_by.map(|id| Id(EventId(id)))),
+        column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
+        column(rows, |row| event(row).state.ended().map(|at| at.0)),
+        column(rows, |row| row.0.keep_from.map(|at| at.0)),
+        column(rows, |row| StateCells::of(&event(row).state).node),
+        column(rows, |row| small(event(row).life)),
+        column(rows, |row| small(event(row).attempt)),
+        column(rows, |row| small(event(row).doubts)),
+        column(rows, |row| event(row).blocks.0.cast_signed()),
+        column(rows, |row| passed(event(row))),
+        column(rows, |row| counter(event(row).turn.0)),
+        column(rows, |row| event(row).change.and_then(|change| change.order)),
+    ];
+    Ask { sql: UPDATE_EVENTS, params }
+}
+
+fn passed(event: &Event) -> i16 {
+    i16::try_from(cells::passed_cell(event.passed)).unwrap_or_default()
+}
+
+/// Writes what else never changes by itself, because another body came.
+const FIX_EVENTS: &str = "update events set delivery_id = r.delivery_id, fields = r.fields::json, body = true, \
+     body_digest = r.body_digest, digest = r.digest \
+     from unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::bytea[]) \
+     as r (id, delivery_id, fields, body_digest, digest) where events.id = r.id";
+
+pub(super) fn fix_events<'s>(events: &[&'s Event]) -> Ask<'s> {
+    let params = vec![
+        column(events, |event| Id(event.id)),
+        column(events, |event| event.delivery_id.as_deref().map(text)),
+        column(events, |event| event.fields.to_json()),
+        column(events, |event| Name(event.body_digest.0)),
+        column(events, |event| Name(event.digest.0)),
+    ];
+    Ask { sql: FIX_EVENTS, params }
+}
+
+/// Keeps bodies. The conflict is one of a body that takes another's place.
+const PUT_PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, body, unpacked) \
+     select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) \
+     on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
+     body = excluded.body, unpacked = excluded.unpacked";
+
+pub(super) fn put_payloads<'s>(rows: impl Iterator<Item = (EventId, &'s crate::decide::claim::Payload)>) -> Ask<'s> {
+    let (mut ids, mut headers, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bodies, mut unpacked) = (Vec::new(), Vec::new());
+    for (id, payload) in rows {
+        let text = cells::headers_cell(&payload.headers);
+        let packed = Packed::of(&payload.body);
+        ids.push(Id(id));
+        digests.push(Name(Digest::of(text.as_bytes()).0));
+        headers.push(text);
+        unpacked.push(packed.unpacked());
+        bodies.push(packed.into_bytes());
+    }
+    ask!(PUT_PAYLOADS, ids, headers, digests, bodies, unpacked)
+}

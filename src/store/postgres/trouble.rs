@@ -1,0 +1,105 @@
+//! What an error of the server means: for whoever asked, and for whoever starts a node.
+
+use super::address::Address;
+use crate::store::{CannotOpen, StoreError};
+use std::error::Error as _;
+use std::io;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// Where in a write it went wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Before the commit was sent, or while only reading: nothing is written.
+    Before,
+    /// After.
+    Commit,
+}
+
+/// What an error means for whoever asked.
+pub(super) fn classify(error: &Error, stage: Stage) -> StoreError {
+    let why = said(error);
+    let Some(code) = error.code() else {
+        // No answer: the connection is gone, or what came over it was none.
+        return match stage {
+            Stage::Before => StoreError::Down(why),
+            Stage::Commit => StoreError::Unsure(why),
+        };
+    };
+    match &code.code()[..2] {
+        // The server was told to stop, or to drop us: it may have done so just after it wrote.
+        "57" if stage == Stage::Commit => StoreError::Unsure(why),
+        // Resources, a server that stops, locks, what the machine under it does; one that has become read-only, as
+        // another may soon be in its place; and rows it will not have, which is their own trouble and nobody else's.
+        "08" | "53" | "55" | "57" | "58" | "40" | "54" | "25" | "22" | "23" => StoreError::Down(why),
+        // Our statements no longer fit what is there: somebody changed the schema, or its rights.
+        _ => StoreError::Broken(why),
+    }
+}
+
+/// Did others get in the way? Then it is drafted anew.
+pub(super) fn is_contention(error: &Error) -> bool {
+    let ours = [&SqlState::T_R_DEADLOCK_DETECTED, &SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::UNIQUE_VIOLATION];
+    error.code().is_some_and(|state| ours.contains(&state))
+}
+
+/// The server's own words.
+pub(super) fn said(error: &Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(db), _) => db.message().to_owned(),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+/// Why a node cannot begin with this server.
+pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
+    let why = said(error);
+    let Some(state) = error.code() else { return unanswered(address, error) };
+    let user = address.user();
+    let ever = |hint: String| CannotOpen::Ever(format!("{address}: {why}; {hint}"));
+    match &state.code()[..2] {
+        _ if *state == SqlState::INVALID_PASSWORD => ever(format!("check the password of user {user} in the URL")),
+        "28" if why.contains("no encryption") => {
+            ever("the server wants TLS: add `sslmode=require` or `sslmode=verify-full` to the URL".into())
+        }
+        "28" => ever(format!("check the user and the password in the URL, and that pg_hba.conf lets {user} in")),
+        _ if *state == SqlState::INVALID_CATALOG_NAME => {
+            ever(format!("make it with `createdb {}`, or name another in the URL", address.database()))
+        }
+        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(format!(
+            "give user {user} the right: `grant create on schema public to {user}`, or let it own a schema"
+        )),
+        _ if *state == SqlState::DUPLICATE_TABLE || *state == SqlState::UNDEFINED_TABLE => {
+            ever("its tables are not ours; give hookonce a database or a schema of its own".into())
+        }
+        "53" => CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect")),
+        "08" | "40" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
+        _ => CannotOpen::Ever(format!("{address}: {why}")),
+    }
+}
+
+/// No answer, or none of PostgreSQL's.
+fn unanswered(address: &Address, error: &Error) -> CannotOpen {
+    let cause = error.source();
+    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    let text = error.to_string();
+    if text.contains("TLS") {
+        let cause = cause.map_or(String::new(), ToString::to_string);
+        let why = if cause.contains("does not support TLS") { "the server does not offer TLS" } else { &*cause };
+        return CannotOpen::Ever(format!(
+            "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` wants a certificate for this host that \
+             is trusted here or by `sslrootcert`, `disable` wants none"
+        ));
+    }
+    if text.contains("authentication") || text.contains("configuration") {
+        let cause = cause.map_or(text, ToString::to_string);
+        return CannotOpen::Ever(format!("{address}: {cause}; check the user and the password in the URL"));
+    }
+    match io.map(io::Error::kind) {
+        Some(io::ErrorKind::PermissionDenied) => {
+            CannotOpen::Yet(format!("{address} is read-only; it may be a replica"))
+        }
+        _ => CannotOpen::Yet(format!("{address} cannot be reached: {}", said(error))),
+    }
+}

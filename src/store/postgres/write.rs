@@ -1,0 +1,441 @@
+//! Writing swaps: lock and look, decide here, write and commit. Two round trips.
+//!
+//! ```text
+//! begin · keys put in tentatively · registers · slots · events locked · keys read back
+//!    └─▶ settle (swap.rs) ─▶ what it comes to, less what was tentative and refused · commit
+//! ```
+//!
+//! Locks are taken in one order everywhere: keys, registers, slots, events, each sorted. A key that nobody holds is
+//! locked by holding it: whoever else wants it waits for our commit. A batch that only adds needs none of this: it is
+//! written at once, and where a key is taken after all, the tables say so.
+
+use super::pool::{Ask, Failed, Link, ask};
+use super::rows::{self, Id, Name, Raw, Written, column, counter, small, text};
+use super::swap::{self, Effect, Fate, Kept};
+use super::trouble::Stage;
+use crate::decide::change::Tried;
+use crate::decide::event::Receipt;
+use crate::decide::id::{EventId, Key};
+use crate::store::cells;
+use crate::store::ledger::Held;
+use crate::store::shared::{Cell, Seen, Swap, Version};
+use crate::store::{Hint, Sighting, StoreError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+const BEGIN: &str = "begin";
+const COMMIT: &str = "commit";
+const ROLLBACK: &str = "rollback";
+
+/// Keys as they come in: the arrays are sorted, and put in in that order.
+macro_rules! put_keys {
+    ($then:literal) => {
+        concat!(
+            "insert into keys (key, event, identity, alias) \
+             select * from unnest($1::bytea[], $2::uuid[], $3::text[], $4::boolean[]) ",
+            $then
+        )
+    };
+}
+const TRY_KEYS: &str = put_keys!("on conflict do nothing returning key");
+const PUT_KEYS: &str = put_keys!("");
+const LOOK_KEYS: &str = "select key, event from keys where key = any($1)";
+const DROP_KEYS: &str = "delete from keys where key = any($1)";
+
+/// What stands in a register or slot until it is set or taken away again: no version of ours is negative.
+const TRY_REGISTERS: &str = "insert into registers (key, version, value, strict, event) \
+     select key, -1, '', false, '00000000-0000-0000-0000-000000000000' from unnest($1::bytea[]) as r (key) \
+     on conflict do nothing returning key";
+const LOCK_REGISTERS: &str = "select key, version from registers where key = any($1) order by key for no key update";
+const PUT_REGISTERS: &str = "insert into registers (key, version, value, ord, strict, event) \
+     select * from unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::boolean[], $6::uuid[]) \
+     on conflict (key) do update set version = excluded.version, value = excluded.value, ord = excluded.ord, \
+     strict = excluded.strict, event = excluded.event";
+const DROP_REGISTERS: &str = "delete from registers where key = any($1)";
+
+const TRY_SLOTS: &str = "insert into slots (grp, version, event) \
+     select grp, -1, '00000000-0000-0000-0000-000000000000' from unnest($1::bytea[]) as s (grp) \
+     on conflict do nothing returning grp";
+const LOCK_SLOTS: &str = "select grp, version from slots where grp = any($1) order by grp for no key update";
+const PUT_SLOTS: &str = "insert into slots (grp, version, event) \
+     select * from unnest($1::bytea[], $2::bigint[], $3::uuid[]) \
+     on conflict (grp) do update set version = excluded.version, event = excluded.event";
+const DROP_SLOTS: &str = "delete from slots where grp = any($1)";
+
+const LOCK_EVENTS: &str = "select id, version from events where id = any($1) order by id for no key update";
+/// The row goes first: whoever notes a sighting holds on to it.
+const DROP_EVENTS: &str = "delete from events where id = any($1)";
+const DROP_BESIDE: &str = "with a as (delete from keys where event = any($1)), \
+     b as (delete from payloads where event = any($1)), c as (delete from receipts where event = any($1)), \
+     d as (delete from attempts where event = any($1)), e as (delete from output where event = any($1)), \
+     f as (delete from sightings where event = any($1)) delete from duplicates where event = any($1)";
+const DROP_BODIES: &str = "with a as (delete from payloads where event = any($1)), \
+     b as (delete from receipts where event = any($1)), c as (delete from output where event = any($1)) \
+     update events set body = false where id = any($1)";
+const PUT_RECEIPTS: &str = "insert into receipts (event, status, headers, body, cut, digest) \
+     select * from unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[], $5::boolean[], $6::bytea[]) \
+     on conflict (event) do update set status = excluded.status, headers = excluded.headers, body = excluded.body, \
+     cut = excluded.cut, digest = excluded.digest";
+const DROP_RECEIPTS: &str = "delete from receipts where event = any($1)";
+const PUT_ATTEMPTS: &str = "with t as materialized (\
+     select nextval(pg_get_serial_sequence('attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
+     $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bytea[]) \
+     as t (event, life, attempt, started_at, ended_at, outcome, why, bytes)), \
+     a as (insert into attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
+     overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
+     insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
+     where bytes <> ''";
+/// Names of headers that are only passed on begin with `>`.
+const SHED: &str = "update payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
+     select q.event, coalesce((select json_agg(h.value order by h.ordinality)::text \
+     from json_array_elements(q.headers::json) with ordinality h where left(h.value ->> 0, 1) <> '>'), '[]') as kept \
+     from payloads q where q.event = any($1) and q.headers like '%\">%') s where p.event = s.event";
+const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
+     on conflict (event) do update set count = excluded.count";
+const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
+     select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
+const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
+
+/// Which swaps were written, and what others may want to hear of them.
+pub(super) type Came = (Vec<bool>, Vec<Hint>);
+
+/// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
+pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
+    let first = swap::first_seen(swaps);
+    if swap::only_adds(swaps, &first)
+        && let Some(written) = add(link, swaps, &first).await?
+    {
+        return Ok(written);
+    }
+    match lock(link, swaps, &first).await {
+        Ok(locked) => finish(link, swaps, locked).await,
+        Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
+        Err(failed) => Err(failed.classify(Stage::Before)),
+    }
+}
+
+/// Others got in the way: nothing is written, and all of it is drafted anew.
+async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
+    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
+    Ok((vec![false; swaps.len()], Vec::new()))
+}
+
+/// The batch as if every cell were empty, in one round trip; `None` where one was not.
+async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Came>, StoreError> {
+    let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
+    let (written, effect) = swap::settle(swaps, &mut actual);
+    let mut asks = vec![ask!(BEGIN)];
+    if !effect.keys.is_empty() {
+        asks.push(put_keys(PUT_KEYS, effect.keys.iter().map(|(key, held)| (*key, *held))));
+    }
+    put_events(&effect, &mut asks);
+    asks.push(ask!(COMMIT));
+    match link.ask(&asks).await {
+        Ok(_) => Ok(Some((written, effect.hints()))),
+        Err(failed) if failed.is_contention() => {
+            link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
+            Ok(None)
+        }
+        Err(failed) => Err(failed.classify(Stage::Commit)),
+    }
+}
+
+/// What the cells really are, as long as the transaction lasts, and which of them stand there only tentatively.
+#[derive(Default)]
+struct Locked {
+    actual: HashMap<Cell, Seen>,
+    keys: BTreeMap<Key, EventId>,
+    registers: BTreeSet<Key>,
+    slots: BTreeSet<Key>,
+}
+
+/// What a row of the first round trip tells.
+#[derive(Clone, Copy)]
+enum Tells {
+    Nothing,
+    TriedKey,
+    TriedRegister,
+    Register,
+    TriedSlot,
+    Slot,
+    Event,
+    Key,
+}
+
+async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Locked, Failed> {
+    let held = swap::held(swaps);
+    let names =
+        |pick: fn(&Cell) -> Option<Key>| first.keys().filter_map(pick).map(|key| Name(key.0)).collect::<Vec<_>>();
+    let empty = |cell: Cell| first.get(&cell) == Some(&Seen::Absent);
+    let keys = names(|cell| if let Cell::Key(key) = cell { Some(*key) } else { None });
+    let registers = names(|cell| if let Cell::Register(key) = cell { Some(*key) } else { None });
+    let slots = names(|cell| if let Cell::Slot(key) = cell { Some(*key) } else { None });
+    let events: Vec<_> =
+        first.keys().filter_map(|cell| if let Cell::Event(id) = cell { Some(Id(*id)) } else { None }).collect();
+    let new_registers: Vec<_> = registers.iter().copied().filter(|key| empty(Cell::Register(Key(key.0)))).collect();
+    let new_slots: Vec<_> = slots.iter().copied().filter(|key| empty(Cell::Slot(Key(key.0)))).collect();
+    let tried: BTreeMap<&Key, &Held> =
+        held.iter().filter(|(key, _)| empty(Cell::Key(**key))).map(|(k, h)| (k, *h)).collect();
+
+    let mut asks = vec![(Tells::Nothing, ask!(BEGIN))];
+    if !tried.is_empty() {
+        asks.push((Tells::TriedKey, put_keys(TRY_KEYS, tried.iter().map(|(key, held)| (**key, *held)))));
+    }
+    let mut with = |tells, sql, names: Vec<Name>| {
+        if !names.is_empty() {
+            asks.push((tells, ask!(sql, names)));
+        }
+    };
+    with(Tells::TriedRegister, TRY_REGISTERS, new_registers);
+    with(Tells::Register, LOCK_REGISTERS, registers);
+    with(Tells::TriedSlot, TRY_SLOTS, new_slots);
+    with(Tells::Slot, LOCK_SLOTS, slots);
+    if !events.is_empty() {
+        asks.push((Tells::Event, ask!(LOCK_EVENTS, events)));
+    }
+    if !keys.is_empty() {
+        asks.push((Tells::Key, ask!(LOOK_KEYS, keys)));
+    }
+    let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
+    let answers = link.ask(&asks).await?;
+
+    let mut locked = Locked::default();
+    // What is not told of below is empty; but a register or slot that is, and not by us, is nobody's to rely on.
+    let lasting = |cell: &&Cell| matches!(cell, Cell::Key(_) | Cell::Event(_));
+    locked.actual = first.keys().filter(lasting).map(|cell| (*cell, Seen::Absent)).collect();
+    for (tells, rows) in tells.into_iter().zip(answers) {
+        for row in rows {
+            locked.hear(tells, &row, &tried)?;
+        }
+    }
+    Ok(locked)
+}
+
+impl Locked {
+    fn hear(&mut self, tells: Tells, row: &tokio_postgres::Row, tried: &BTreeMap<&Key, &Held>) -> Result<(), Failed> {
+        let key = || row.try_get::<_, Raw<'_>>(0).map(|raw| Key(raw.array()));
+        let version = || row.try_get::<_, i64>(1).map(|number| Seen::Version(Version(number.cast_unsigned())));
+        match tells {
+            Tells::Nothing => {}
+            Tells::TriedKey => {
+                let key = key()?;
+                let by = tried.get(&key).map_or(EventId([0; 16]), |held| held.event);
+                self.keys.insert(key, by);
+            }
+            Tells::TriedRegister => {
+                self.registers.insert(key()?);
+            }
+            Tells::TriedSlot => {
+                self.slots.insert(key()?);
+            }
+            Tells::Register => {
+                let key = key()?;
+                let seen = if self.registers.contains(&key) { Seen::Absent } else { version()? };
+                self.actual.insert(Cell::Register(key), seen);
+            }
+            Tells::Slot => {
+                let key = key()?;
+                let seen = if self.slots.contains(&key) { Seen::Absent } else { version()? };
+                self.actual.insert(Cell::Slot(key), seen);
+            }
+            Tells::Event => {
+                let Id(id) = row.try_get(0)?;
+                self.actual.insert(Cell::Event(id), version()?);
+            }
+            Tells::Key => {
+                let (key, Id(event)) = (key()?, row.try_get(1)?);
+                if !self.keys.contains_key(&key) {
+                    self.actual.insert(Cell::Key(key), Seen::Holder(event));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Came, StoreError> {
+    let (written, effect) = swap::settle(swaps, &mut locked.actual);
+    if !written.contains(&true) {
+        return refuse_all(link, swaps).await;
+    }
+    let mut asks = Vec::new();
+    drop_events(&effect, &mut asks);
+    put_cells(&effect, &locked, &mut asks);
+    put_events(&effect, &mut asks);
+    asks.push(ask!(COMMIT));
+    match link.ask(&asks).await {
+        Ok(_) => Ok((written, effect.hints())),
+        Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
+        Err(failed) => Err(failed.classify(Stage::Commit)),
+    }
+}
+
+fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) -> Ask<'s> {
+    let rows: Vec<_> = keys.collect();
+    let params = vec![
+        column(&rows, |(key, _)| Name(key.0)),
+        column(&rows, |(_, held)| Id(held.event)),
+        column(&rows, |(_, held)| held.same.word()),
+        column(&rows, |(_, held)| held.alias),
+    ];
+    Ask { sql, params }
+}
+
+fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let gone: Vec<Id> = effect.events.iter().filter(|(_, fate)| fate.gone).map(|(id, _)| Id(*id)).collect();
+    if !gone.is_empty() {
+        asks.push(ask!(DROP_EVENTS, gone.clone()));
+        asks.push(ask!(DROP_BESIDE, gone));
+    }
+}
+
+/// Keys, registers, slots and imported keys; what was put in tentatively and is not to stay goes.
+fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) {
+    let stays = |key: &Key, by: &EventId| effect.keys.get(key).is_some_and(|held| held.event == *by);
+    let refused: Vec<_> = locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| Name(key.0)).collect();
+    // What an event held tentatively went with it, where it was removed and made again.
+    let lasts = |id: &EventId| effect.events.get(id).is_none_or(|fate| !fate.gone);
+    let there = |key: &Key, held: &Held| locked.keys.get(key) == Some(&held.event) && lasts(&held.event);
+    let missing: Vec<_> =
+        effect.keys.iter().filter(|(key, held)| !there(key, held)).map(|(key, held)| (*key, *held)).collect();
+    let gone = |tried: &BTreeSet<Key>, set: &dyn Fn(&Key) -> bool, freed: Vec<Key>| -> Vec<Name> {
+        tried.iter().filter(|key| !set(key)).copied().chain(freed).map(|key| Name(key.0)).collect()
+    };
+    let freed = effect.registers.iter().filter(|(_, set)| set.is_none()).map(|(key, _)| *key).collect();
+    let no_registers = gone(&locked.registers, &|key| effect.registers.contains_key(key), freed);
+    let freed = effect.slots.iter().filter(|(_, set)| set.is_none()).map(|(key, _)| *key).collect();
+    let no_slots = gone(&locked.slots, &|key| effect.slots.contains_key(key), freed);
+    for (sql, names) in [(DROP_KEYS, refused), (DROP_REGISTERS, no_registers), (DROP_SLOTS, no_slots)] {
+        if !names.is_empty() {
+            asks.push(ask!(sql, names));
+        }
+    }
+    if !missing.is_empty() {
+        asks.push(put_keys(PUT_KEYS, missing.into_iter()));
+    }
+    let registers: Vec<_> = effect.registers.iter().filter_map(|(key, set)| Some((Name(key.0), (*set)?))).collect();
+    if !registers.is_empty() {
+        let params = vec![
+            column(&registers, |(key, _)| *key),
+            column(&registers, |(_, (_, version))| counter(version.0)),
+            column(&registers, |(_, (register, _))| Name(register.value.0)),
+            column(&registers, |(_, (register, _))| register.order),
+            column(&registers, |(_, (register, _))| register.strict),
+            column(&registers, |(_, (register, _))| Id(register.event)),
+        ];
+        asks.push(Ask { sql: PUT_REGISTERS, params });
+    }
+    let slots: Vec<_> = effect.slots.iter().filter_map(|(key, set)| Some((Name(key.0), (*set)?))).collect();
+    if !slots.is_empty() {
+        let params = vec![
+            column(&slots, |(key, _)| *key),
+            column(&slots, |(_, (_, version))| counter(version.0)),
+            column(&slots, |(_, (event, _))| Id(*event)),
+        ];
+        asks.push(Ask { sql: PUT_SLOTS, params });
+    }
+    if !effect.imported.is_empty() {
+        asks.push(ask!(PUT_IMPORTED, effect.imported.iter().map(|key| Name(key.0)).collect::<Vec<_>>()));
+    }
+}
+
+/// Events, and what lies beside them.
+fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
+    let (new, changed): (Vec<Written<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
+    if !new.is_empty() {
+        asks.push(rows::insert_events(&new));
+    }
+    if !changed.is_empty() {
+        asks.push(rows::update_events(&changed));
+    }
+    let of = |pick: fn(&Fate<'s>) -> bool| {
+        effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| Id(*id)).collect::<Vec<_>>()
+    };
+    let bare = of(|fate| fate.bare);
+    if !bare.is_empty() {
+        asks.push(ask!(DROP_BODIES, bare));
+    }
+    let fixed: Vec<_> = effect.events.values().filter_map(|fate| fate.fixed).collect();
+    if !fixed.is_empty() {
+        asks.push(rows::fix_events(&fixed));
+    }
+    if effect.events.values().any(|fate| fate.payload.is_some()) {
+        let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
+        asks.push(rows::put_payloads(payloads));
+    }
+    let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| Id(*id)).collect();
+    if !shed.is_empty() {
+        asks.push(ask!(SHED, shed));
+    }
+    let unanswered = of(|fate| fate.receipt == Kept::Gone && !fate.bare);
+    if !unanswered.is_empty() {
+        asks.push(ask!(DROP_RECEIPTS, unanswered));
+    }
+    put_receipts(effect, asks);
+    put_attempts(effect, asks);
+    put_sightings(effect, asks);
+}
+
+fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let answers = effect.events.iter().filter_map(|(id, fate)| {
+        let Kept::As(receipt) = fate.receipt else { return None };
+        Some((*id, receipt, cells::headers_cell(&receipt.headers)))
+    });
+    let answers: Vec<_> = answers.collect();
+    if answers.is_empty() {
+        return;
+    }
+    let digest = |(_, receipt, headers): &(EventId, &'s Receipt, String)| {
+        Name(cells::receipt_digest(receipt.status, receipt.cut, headers, &receipt.body).0)
+    };
+    let params = vec![
+        column(&answers, |(id, ..)| Id(*id)),
+        column(&answers, |(_, receipt, _)| i32::from(receipt.status)),
+        column(&answers, |(.., headers)| headers.clone()),
+        column(&answers, |(_, receipt, _)| &receipt.body[..]),
+        column(&answers, |(_, receipt, _)| receipt.cut),
+        column(&answers, digest),
+    ];
+    asks.push(Ask { sql: PUT_RECEIPTS, params });
+}
+
+fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
+    let tried: Vec<(EventId, &'s Tried)> = tried.collect();
+    if tried.is_empty() {
+        return;
+    }
+    let params = vec![
+        column(&tried, |(id, _)| Id(*id)),
+        column(&tried, |(_, tried)| small(tried.life)),
+        column(&tried, |(_, tried)| small(tried.attempt)),
+        column(&tried, |(_, tried)| tried.started_at.0),
+        column(&tried, |(_, tried)| tried.ended_at.0),
+        column(&tried, |(_, tried)| text(&tried.outcome)),
+        column(&tried, |(_, tried)| text(&tried.why)),
+        column(&tried, |(_, tried)| &tried.output[..]),
+    ];
+    asks.push(Ask { sql: PUT_ATTEMPTS, params });
+}
+
+fn put_sightings<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
+    if counts.is_empty() {
+        return;
+    }
+    let params = vec![column(&counts, |(id, _)| Id(*id)), column(&counts, |(_, count)| counter(*count))];
+    asks.push(Ask { sql: PUT_DUPLICATES, params });
+    let numbered = |(id, fate): (&EventId, &Fate<'s>)| {
+        let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
+        (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
+    };
+    let seen: Vec<(EventId, u32, &'s Sighting)> = effect.events.iter().flat_map(numbered).collect();
+    let params = vec![
+        column(&seen, |(id, ..)| Id(*id)),
+        column(&seen, |(_, n, _)| small(*n)),
+        column(&seen, |(.., seen)| seen.at.0),
+        column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
+        column(&seen, |(.., seen)| seen.same.word()),
+    ];
+    asks.push(Ask { sql: PUT_SIGHTINGS, params });
+}

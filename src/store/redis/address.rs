@@ -1,0 +1,184 @@
+//! Where the store is: the URL, and what is written in it for us.
+
+use crate::store::CannotOpen;
+use ::redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
+
+/// How long a prefix may be.
+const PREFIX_BYTES_MAX: usize = 64;
+/// What a store's keys begin with, unless the URL says otherwise.
+const PREFIX: &str = "hookonce";
+
+/// A server, and what the URL says about it.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    info: ConnectionInfo,
+    roots: Option<Vec<u8>>,
+    /// What every key begins with.
+    pub(super) prefix: String,
+    /// What may be wrong with the server, because the URL says so.
+    pub(super) lets: Lets,
+}
+
+/// What the URL lets pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lets {
+    /// `durable=no`: what was answered may be lost.
+    pub(super) be_lost: bool,
+    /// `evicts=yes`: what was answered may be evicted.
+    pub(super) be_evicted: bool,
+}
+
+/// The name of a server, without a user or password.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "redis {}", self.info.addr())
+    }
+}
+
+impl Address {
+    /// Reads a URL. What is wrong with it is said without showing it: there may be a password in it.
+    pub(super) fn parse(url: &str) -> Result<Self, CannotOpen> {
+        let odd = |what: &str| CannotOpen::Ever(format!("the store's URL: {what}"));
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut prefix, mut roots, mut lets, mut rest) = (PREFIX.to_owned(), None, Lets::default(), Vec::new());
+        let by_socket = base.split("://").next().is_some_and(|scheme| scheme.ends_with("unix"));
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("prefix", name) if is_prefix(name) => name.clone_into(&mut prefix),
+                ("prefix", _) => {
+                    let may = format!("1 to {PREFIX_BYTES_MAX} letters, digits, `.`, `_`, `:` or `-`");
+                    return Err(odd(&format!("`prefix` has {may}")));
+                }
+                ("durable", "no") => lets.be_lost = true,
+                ("durable", _) => return Err(odd("`durable` can only be `no`; leave it out otherwise")),
+                ("evicts", "yes") => lets.be_evicted = true,
+                ("evicts", _) => return Err(odd("`evicts` can only be `yes`; leave it out otherwise")),
+                ("roots", path) => {
+                    let read = std::fs::read(path);
+                    roots = Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")))?);
+                }
+                ("db" | "user" | "pass", _) if by_socket => rest.push(pair),
+                (name, _) => {
+                    return Err(odd(&format!(
+                        "there is no parameter `{name}`; there are `prefix`, `durable`, `evicts` and `roots`"
+                    )));
+                }
+            }
+        }
+        if url.contains('#') {
+            return Err(odd("it has a `#`; in a password write `%23`"));
+        }
+        let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        let info = plain.as_str().into_connection_info().map_err(|error| {
+            odd(&format!(
+                "{}; it looks like redis://user:password@host:6379/0, or rediss:// with TLS, and odd letters of a \
+                 password are written as %XX",
+                error.to_string().split(" - ").next().unwrap_or_default()
+            ))
+        })?;
+        Ok(Self { info, roots, prefix, lets })
+    }
+
+    /// Who can connect there.
+    pub(super) fn client(&self) -> Result<Client, RedisError> {
+        match &self.roots {
+            Some(roots) => Client::build_with_tls(
+                self.info.clone(),
+                TlsCertificates { client_tls: None, root_cert: Some(roots.clone()) },
+            ),
+            None => Client::open(self.info.clone()),
+        }
+    }
+
+    /// The same at another `host:port` of its cluster.
+    pub(super) fn at(&self, place: &str) -> Option<Self> {
+        let (host, port) = place.rsplit_once(':')?;
+        let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?);
+        let addr = match self.info.addr() {
+            // A node that does not know its own name gives only a port.
+            ConnectionAddr::Tcp(ours, _) => {
+                ConnectionAddr::Tcp(if host.is_empty() { ours.clone() } else { host }, port)
+            }
+            ConnectionAddr::TcpTls { host: ours, insecure, .. } => ConnectionAddr::TcpTls {
+                host: if host.is_empty() { ours.clone() } else { host },
+                port,
+                insecure: *insecure,
+                tls_params: None,
+            },
+            _ => return None,
+        };
+        Some(Self { info: self.info.clone().set_addr(addr), ..self.clone() })
+    }
+
+    /// Whether a user or password is given.
+    pub(super) fn has_password(&self) -> bool {
+        self.info.redis_settings().password().is_some()
+    }
+}
+
+fn is_prefix(name: &str) -> bool {
+    let may = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    !name.is_empty() && name.len() <= PREFIX_BYTES_MAX && name.bytes().all(may)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, expected: &str) {
+        let said = match Address::parse(url) {
+            Ok(Address { info, prefix, lets, .. }) => {
+                let settings = info.redis_settings();
+                let (user, password) = (settings.username().unwrap_or("-"), settings.password().unwrap_or("-"));
+                format!(
+                    "{} {user} {password} {} {prefix} {} {}",
+                    info.addr(),
+                    settings.db(),
+                    lets.be_lost,
+                    lets.be_evicted
+                )
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains(expected), "{url}: {said}");
+    }
+
+    #[test]
+    fn urls_mean_what_people_expect() {
+        check("redis://host", "host:6379 - - 0 hookonce false false");
+        check("valkey://u:p%40@host:1/3?prefix=a.b", "host:1 u p@ 3 a.b false false");
+        check("rediss://:p@[::1]:2?durable=no&evicts=yes", "::1:2 - p 0 hookonce true true");
+        check("valkeys://host?", "host:6379");
+        check("redis+unix:///run/redis.sock?db=2&pass=p&prefix=x", "/run/redis.sock - p 2 x");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+        for url in [
+            "http://u:hidden@host",
+            "redis://u:hidden@",
+            "redis://u:hidden@host/x",
+            "redis://u:hidden@host?prefix=",
+            "redis://u:hidden@host?prefix={}",
+            "redis://u:hidden@host?durable=yes",
+            "redis://u:hidden@host?evicts=no",
+            "redis://u:hidden@host?evict=yes",
+            "redis://u:hidden@host?roots=/nowhere.pem",
+            "redis://u:hid#den@host",
+        ] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(error.starts_with("the store's URL") && !error.contains("hid"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_node_of_a_cluster_is_reached_with_the_same_password() {
+        let one = Address::parse("redis://u:p@host:1").expect("a url");
+        for (place, expected) in [("10.0.0.7:7", "10.0.0.7:7"), (":7", "host:7"), ("[::1]:7", "::1:7")] {
+            let other = one.at(place).expect(place);
+            assert_eq!(other.info.addr().to_string(), expected);
+            assert_eq!(other.info.redis_settings().password(), Some("p"));
+        }
+        assert!(one.at("nonsense").is_none() && one.at("host:port").is_none());
+    }
+}

@@ -1,0 +1,417 @@
+//! What is stored, as bytes, and back. What cannot be read any more is `None`, or a damaged event: never something else.
+
+use crate::decide::change::Tried;
+use crate::decide::claim::{Payload, Same};
+use crate::decide::event::Receipt;
+use crate::decide::id::{Digest, EventId};
+use crate::decide::time::Timestamp;
+use crate::store::cells::{self, StateCells, Value};
+use crate::store::ledger::{Held, Register, Row};
+use crate::store::packed::{self, Packed};
+use crate::store::shared::Version;
+use crate::store::{Sighting, Stored};
+
+const NULL: u8 = 0;
+const NUMBER: u8 = 1;
+const TEXT: u8 = 2;
+const BYTES: u8 = 3;
+
+/// Cells, one after another.
+#[derive(Default)]
+struct Out(Vec<u8>);
+
+impl Out {
+    fn begun(version: Version) -> Self {
+        Self(version.0.to_be_bytes().to_vec())
+    }
+
+    fn length(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number.to_le_bytes()[0]);
+    }
+
+    fn null(&mut self) {
+        self.0.push(NULL);
+    }
+
+    fn number(&mut self, number: impl Into<i64>) {
+        let number: i64 = number.into();
+        self.0.push(NUMBER);
+        self.length(((number << 1) ^ (number >> 63)).cast_unsigned()); // small ones of either sign are short
+    }
+
+    fn run(&mut self, tag: u8, bytes: &[u8]) {
+        self.0.push(tag);
+        self.length(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.run(TEXT, text.as_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.run(BYTES, bytes);
+    }
+
+    fn maybe<T>(&mut self, cell: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        match cell {
+            Some(cell) => write(self, cell),
+            None => self.null(),
+        }
+    }
+}
+
+/// Cells as they are read. After one that is none of ours, nothing is.
+struct In<'b>(&'b [u8]);
+
+impl<'b> In<'b> {
+    fn length(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn run(&mut self) -> Option<&'b [u8]> {
+        let length = usize::try_from(self.length()?).ok()?;
+        let (run, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(run)
+    }
+
+    fn cell(&mut self) -> Option<Value<'b>> {
+        let (tag, rest) = self.0.split_first()?;
+        self.0 = rest;
+        match *tag {
+            NULL => Some(Value::Null),
+            NUMBER => {
+                let number = self.length()?;
+                Some(Value::Number((number >> 1).cast_signed() ^ -(number & 1).cast_signed()))
+            }
+            TEXT => Some(std::str::from_utf8(self.run()?).map_or(Value::Other, Value::Text)),
+            BYTES => self.run().map(Value::Bytes),
+            _ => None,
+        }
+    }
+
+    fn number<T: TryFrom<i64>>(&mut self) -> Option<T> {
+        match self.cell()? {
+            Value::Number(number) => T::try_from(number).ok(),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<&'b str> {
+        match self.cell()? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        match self.cell()? {
+            Value::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// An empty cell, or this.
+    #[expect(clippy::option_option, reason = "a cell that is empty is not one that has rotted")]
+    fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        if self.0.first() == Some(&NULL) {
+            self.0 = &self.0[1..];
+            return Some(None);
+        }
+        read(self).map(Some)
+    }
+}
+
+fn counter(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// An event's row: its version, then its cells.
+pub(super) fn row(row: &Row, version: Version) -> Vec<u8> {
+    let Row { event, keep_from } = row;
+    let state = StateCells::of(&event.state);
+    let mut out = Out::begun(version);
+    out.bytes(&event.id.0);
+    out.number(counter(event.revision.0));
+    out.text(&event.source);
+    out.text(&event.route);
+    out.number(event.part);
+    out.maybe(event.delivery_id.as_deref(), Out::text);
+    out.text(&event.fields.to_json());
+    out.text(state.state);
+    out.maybe(state.cause, Out::text);
+    out.maybe(state.superseded_by, |out, id| out.bytes(&id));
+    out.maybe(event.state.wake_at().map(|at| at.0), Out::number);
+    out.number(event.received_at.0);
+    out.maybe(event.state.ended().map(|at| at.0), Out::number);
+    out.maybe(keep_from.map(|at| at.0), Out::number);
+    out.maybe(state.node, Out::text);
+    out.number(event.life);
+    out.number(event.attempt);
+    out.number(event.doubts);
+    out.number(event.blocks.0.cast_signed());
+    out.number(cells::passed_cell(event.passed));
+    out.maybe(event.group, |out, group| out.bytes(&group.0));
+    out.number(counter(event.turn.0));
+    out.maybe(event.change, |out, change| out.bytes(&change.subject.0));
+    out.maybe(event.change, |out, change| out.bytes(&change.value.0));
+    out.maybe(event.change.and_then(|change| change.order), Out::number);
+    out.bytes(&event.body_digest.0);
+    out.bytes(&event.digest.0);
+    out.0
+}
+
+struct Cells<'b>(Vec<Value<'b>>);
+
+impl cells::Stored for Cells<'_> {
+    fn cell(&self, place: usize) -> Value<'_> {
+        self.0.get(place).copied().unwrap_or(Value::Other)
+    }
+}
+
+/// The event of this name, and its version. One whose id is not its name is damaged too.
+pub(super) fn read_row(id: EventId, bytes: &[u8]) -> (cells::Found, Version) {
+    let (version, rest) =
+        bytes.split_first_chunk::<8>().map_or((0, &[][..]), |(v, rest)| (u64::from_be_bytes(*v), rest));
+    let mut cells = In(rest);
+    let mut all: Vec<_> = std::iter::from_fn(|| cells.cell()).collect();
+    if all.first() != Some(&Value::Bytes(&id.0)) {
+        all = vec![Value::Bytes(&id.0)];
+    }
+    (cells::read(&Cells(all)), Version(version))
+}
+
+/// A key's holder.
+pub(super) fn held(held: &Held) -> Vec<u8> {
+    [&held.event.0[..], &[u8::from(held.alias)], held.same.word().as_bytes()].concat()
+}
+
+/// Who holds a key.
+pub(super) fn read_held(bytes: &[u8]) -> Option<Held> {
+    let (event, rest) = bytes.split_first_chunk::<16>()?;
+    let (alias, word) = rest.split_first()?;
+    let same = Same::parse(std::str::from_utf8(word).unwrap_or_default()); // for people only
+    Some(Held { event: EventId(*event), same, alias: *alias == 1 })
+}
+
+/// A register.
+pub(super) fn register(register: &Register, version: Version) -> Vec<u8> {
+    let mut out = Out::begun(version);
+    out.bytes(&register.value.0);
+    out.maybe(register.order, Out::number);
+    out.number(u8::from(register.strict));
+    out.bytes(&register.event.0);
+    out.0
+}
+
+/// The register in these bytes.
+pub(super) fn read_register(bytes: &[u8]) -> Option<(Register, Version)> {
+    let (version, rest) = bytes.split_first_chunk::<8>()?;
+    let mut cells = In(rest);
+    let register = Register {
+        value: Digest(cells.bytes()?.try_into().ok()?),
+        order: cells.maybe(In::number)?,
+        strict: cells.number::<u8>()? == 1,
+        event: EventId(cells.bytes()?.try_into().ok()?),
+    };
+    Some((register, Version(u64::from_be_bytes(*version))))
+}
+
+/// A slot.
+pub(super) fn slot(holder: EventId, version: Version) -> Vec<u8> {
+    [&version.0.to_be_bytes()[..], &holder.0].concat()
+}
+
+/// A slot's holder.
+pub(super) fn read_slot(bytes: &[u8]) -> Option<(EventId, Version)> {
+    let (version, rest) = bytes.split_first_chunk::<8>()?;
+    Some((EventId(rest.try_into().ok()?), Version(u64::from_be_bytes(*version))))
+}
+
+/// Headers and body.
+pub(super) fn payload(payload: &Payload) -> Vec<u8> {
+    let headers = cells::headers_cell(&payload.headers);
+    let packed = Packed::of(&payload.body);
+    let mut out = Out(Vec::with_capacity(headers.len() + packed.bytes().len() + 64));
+    out.bytes(&Digest::of(headers.as_bytes()).0);
+    out.text(&headers);
+    out.maybe(packed.unpacked(), Out::number);
+    out.bytes(packed.bytes());
+    out.0
+}
+
+/// Headers by themselves.
+pub(super) fn headers(headers: &[(String, String)]) -> Vec<u8> {
+    let headers = cells::headers_cell(headers);
+    let mut out = Out(Vec::with_capacity(headers.len() + 64));
+    out.bytes(&Digest::of(headers.as_bytes()).0);
+    out.text(&headers);
+    out.0
+}
+
+/// Headers by themselves, if they are still as they were.
+pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
+    let mut cells = In(bytes);
+    let (digest, text) = (cells.bytes()?, cells.text()?);
+    let whole = Digest::of(text.as_bytes()).0 == *digest && cells.0.is_empty();
+    cells::headers(text).filter(|_| whole)
+}
+
+/// The payload, if it is still the one of this digest.
+pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> Stored<Payload> {
+    let mut cells = In(bytes);
+    let mut read = || {
+        let (of_headers, text) = (cells.bytes()?, cells.text()?);
+        let unpacked = cells.maybe(In::number)?;
+        let body = packed::unpack(cells.bytes()?, unpacked)?;
+        let whole = Digest::of(text.as_bytes()).0 == *of_headers && Some(Digest::of(&body)) == digest;
+        let whole = whole && cells.0.is_empty();
+        Some(Payload { headers: cells::headers(text)?, body: body.into() }).filter(|_| whole)
+    };
+    read().map_or(Stored::Damaged, Stored::Whole)
+}
+
+/// A kept answer, after its digest.
+pub(super) fn receipt(receipt: &Receipt) -> Vec<u8> {
+    let mut out = Out::default();
+    out.number(receipt.status);
+    out.number(u8::from(receipt.cut));
+    out.text(&cells::headers_cell(&receipt.headers));
+    out.bytes(&receipt.body);
+    [&Digest::of(&out.0).0[..], &out.0].concat()
+}
+
+/// The kept answer, if it is as it was kept.
+pub(super) fn read_receipt(bytes: &[u8]) -> Option<Receipt> {
+    let (digest, rest) = bytes.split_first_chunk::<32>()?;
+    let mut cells = In(rest);
+    let (status, cut) = (cells.number()?, cells.number::<u8>()? == 1);
+    let headers = cells::headers(cells.text()?)?;
+    let body = cells.bytes()?.to_vec();
+    Some(Receipt { status, headers, body, cut }).filter(|_| Digest::of(rest).0 == *digest)
+}
+
+/// What an attempt came to, without its output.
+pub(super) fn tried(tried: &Tried) -> Vec<u8> {
+    let mut out = Out::default();
+    out.number(tried.life);
+    out.number(tried.attempt);
+    out.number(tried.started_at.0);
+    out.number(tried.ended_at.0);
+    out.text(&tried.outcome);
+    out.text(&tried.why);
+    out.0
+}
+
+/// The attempt in these bytes.
+pub(super) fn read_tried(bytes: &[u8]) -> Option<Tried> {
+    let mut cells = In(bytes);
+    Some(Tried {
+        life: cells.number()?,
+        attempt: cells.number()?,
+        started_at: Timestamp(cells.number()?),
+        ended_at: Timestamp(cells.number()?),
+        outcome: cells.text()?.into(),
+        why: cells.text()?.into(),
+        output: Vec::new(),
+    })
+}
+
+/// Under what name an attempt's output lies beside its event.
+pub(super) fn output_name(tried: &Tried) -> Vec<u8> {
+    let mut out = Out::default();
+    out.number(tried.life);
+    out.number(tried.attempt);
+    out.number(tried.started_at.0);
+    out.0
+}
+
+/// A duplicate that was seen.
+pub(super) fn sighting(sighting: &Sighting) -> Vec<u8> {
+    let mut out = Out::default();
+    out.number(sighting.at.0);
+    out.maybe(sighting.delivery_id.as_deref(), Out::text);
+    out.text(sighting.same.word());
+    out.0
+}
+
+/// The sighting in these bytes.
+pub(super) fn read_sighting(bytes: &[u8]) -> Option<Sighting> {
+    let mut cells = In(bytes);
+    Some(Sighting {
+        at: Timestamp(cells.number()?),
+        delivery_id: cells.maybe(In::text)?.map(Into::into),
+        same: Same::parse(cells.text()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::contract::making;
+    use proptest::prelude::*;
+
+    fn whole(found: cells::Found) -> Option<Row> {
+        match found {
+            cells::Found::Whole(row) => Some(row),
+            cells::Found::Damaged(..) => None,
+        }
+    }
+
+    fn example() -> Row {
+        let made = making().delivery("d\0é").group("g").change("s", "v", Some(i64::MIN)).recorded();
+        Row { event: made.made(Timestamp(1_750_000_000_000_000)).event, keep_from: Some(Timestamp(-1)) }
+    }
+
+    #[test]
+    fn a_row_comes_back_and_one_that_is_cut_or_anothers_is_damaged() {
+        let row = example();
+        let bytes = super::row(&row, Version(7));
+        let (found, version) = read_row(row.event.id, &bytes);
+        assert_eq!((whole(found), version), (Some(row.clone()), Version(7)));
+        for cut in 0..bytes.len() {
+            let (found, _) = read_row(row.event.id, &bytes[..cut]);
+            assert!(whole(found).is_none(), "{cut}");
+        }
+        assert!(whole(read_row(EventId([9; 16]), &bytes).0).is_none());
+    }
+
+    #[test]
+    fn what_has_rotted_is_none() {
+        assert_eq!(read_payload(b"rot", None), Stored::Damaged);
+        assert_eq!(read_receipt(&[0; 40]), None);
+        assert_eq!(read_held(b"short"), None);
+        assert_eq!(read_register(&[0; 60]), None);
+        assert_eq!(read_slot(&[0; 9]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_comes_back(number: i64) {
+            let mut out = Out::default();
+            out.number(number);
+            prop_assert_eq!(In(&out.0).number::<i64>(), Some(number));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = read_row(EventId([1; 16]), &bytes);
+            let _ = (read_tried(&bytes), read_sighting(&bytes), read_receipt(&bytes), read_register(&bytes));
+            let _ = read_payload(&bytes, None);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The connection: one for everybody, made anew when it breaks, and never waited on for long.
+//!
+//! A question that is only read is asked once more on a new connection. A write is not: whether it was done is then
+//! unknown, and said so.
+
+use super::address::Address;
+use super::check::{self, Looked, Refusal};
+use super::names::Names;
+use super::{Access, WRITE};
+use crate::decide::time::Duration;
+use crate::store::{CannotOpen, StoreError};
+use crate::telemetry::{self, Level};
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Value, cmd};
+use std::time::Instant;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// How long making a connection may take, with all that is looked at.
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// How long an answer may take.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// After a failure nobody tries again for this long.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The way to the server.
+pub(super) struct Link {
+    pub(super) address: Address,
+    names: Names,
+    access: Access,
+    wire: Mutex<Wire>,
+}
+
+#[derive(Default)]
+struct Wire {
+    live: Option<Live>,
+    made: u64,
+    failed: Option<(Instant, CannotOpen)>,
+    warned: Vec<String>,
+}
+
+/// A connection, and which one it is.
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    to: MultiplexedConnection,
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    /// It was not asked.
+    NotAsked(CannotOpen),
+    /// It may have been asked.
+    Lost(String),
+    /// It did not do it.
+    Refused(Refusal),
+}
+
+impl Link {
+    pub(super) fn new(address: Address, names: Names, access: Access) -> Self {
+        Self { address, names, access, wire: Mutex::default() }
+    }
+
+    /// Makes the connection now, if there is none.
+    pub(super) async fn reach(&self) -> Result<(), CannotOpen> {
+        self.live().await.map(drop)
+    }
+
+    /// Asks something that changes nothing.
+    pub(super) async fn ask(&self, questions: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        let mut answers = self.ask_once(questions).await;
+        if matches!(answers, Err(NoAnswer::Lost(_))) {
+            answers = self.ask_once(questions).await;
+        }
+        answers.map_err(|none| match none {
+            NoAnswer::NotAsked(why) => StoreError::Down(why.to_string()),
+            NoAnswer::Lost(why) => StoreError::Down(why),
+            NoAnswer::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
+                StoreError::Broken(format!("{}: something of ours was overwritten with something else", self.address))
+            }
+            NoAnswer::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
+        })
+    }
+
+    /// Runs the script that writes.
+    pub(super) async fn write(&self, script: &Script) -> Result<Value, StoreError> {
+        let mut answer = self.write_once(script).await;
+        if matches!(&answer, Err(NoAnswer::Refused(refusal)) if refusal.code() == "NOSCRIPT") {
+            // Somebody made the server forget its scripts. Nothing was written.
+            self.load().await?;
+            answer = self.write_once(script).await;
+        }
+        answer.map_err(|none| match none {
+            NoAnswer::NotAsked(why) => StoreError::Down(why.to_string()),
+            NoAnswer::Lost(why) => StoreError::Unsure(why),
+            NoAnswer::Refused(refusal) if refusal.is_inside_a_script() => {
+                StoreError::Broken(format!("{}: a write stopped half-way: {refusal}", self.address))
+            }
+            NoAnswer::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
+        })
+    }
+
+    async fn load(&self) -> Result<(), StoreError> {
+        let mut load = Pipeline::new();
+        load.cmd("SCRIPT").arg("LOAD").arg(WRITE);
+        self.ask(&load).await.map(drop)
+    }
+
+    async fn ask_once(&self, questions: &Pipeline) -> Result<Vec<Value>, NoAnswer> {
+        let mut live = self.live().await.map_err(NoAnswer::NotAsked)?;
+        let count = questions.len();
+        let answers = live.to.send_packed_commands(questions, 0, count).await;
+        let answers = self.heard(&live, answers).await?;
+        for answer in &answers {
+            self.refused(&live, answer).await?;
+        }
+        Ok(answers)
+    }
+
+    async fn write_once(&self, script: &Script) -> Result<Value, NoAnswer> {
+        let mut live = self.live().await.map_err(NoAnswer::NotAsked)?;
+        let answer = live.to.send_packed_command(&script.0).await;
+        let answer = self.heard(&live, answer).await?;
+        self.refused(&live, &answer).await?;
+        Ok(answer)
+    }
+
+    /// Tells an answer from a connection that broke, which nobody uses any more.
+    async fn heard<T>(&self, live: &Live, answer: Result<T, RedisError>) -> Result<T, NoAnswer> {
+        let error = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if let ErrorKind::Server(_) | ErrorKind::Extension = error.kind() {
+            let refusal = Refusal::from(&error);
+            self.leave_if_wrong(live, &refusal).await;
+            return Err(NoAnswer::Refused(refusal));
+        }
+        self.leave(live).await;
+        let why = if error.is_timeout() { format!("no answer for {ANSWER_TIME:?}") } else { error.to_string() };
+        Err(NoAnswer::Lost(format!("{}: {why}", self.address)))
+    }
+
+    async fn refused(&self, live: &Live, answer: &Value) -> Result<(), NoAnswer> {
+        let Value::ServerError(error) = answer else { return Ok(()) };
+        let refusal = Refusal::of(error);
+        self.leave_if_wrong(live, &refusal).await;
+        Err(NoAnswer::Refused(refusal))
+    }
+
+    /// A server that became another one is looked at anew.
+    async fn leave_if_wrong(&self, live: &Live, refusal: &Refusal) {
+        if ["READONLY", "MOVED", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN"].contains(&refusal.code()) {
+            self.leave(live).await;
+        }
+    }
+
+    async fn leave(&self, live: &Live) {
+        let mut wire = self.wire.lock().await;
+        if wire.live.as_ref().is_some_and(|now| now.number == live.number) {
+            wire.live = None;
+        }
+    }
+
+    /// The connection. Whoever comes first makes it; the others wait for that.
+    async fn live(&self) -> Result<Live, CannotOpen> {
+        let mut wire = self.wire.lock().await;
+        if let Some(live) = &wire.live {
+            return Ok(live.clone());
+        }
+        if let Some((at, why)) = &wire.failed
+            && at.elapsed() < CONNECT_PAUSE
+        {
+            return Err(why.clone());
+        }
+        let made = timeout(CONNECT_TIME, self.connect()).await.unwrap_or_else(|_| {
+            Err(CannotOpen::Yet(format!("{} does not answer within {CONNECT_TIME:?}", self.address)))
+        });
+        match made {
+            Ok((to, warnings)) => {
+                if warnings != wire.warned {
+                    for why in &warnings {
+                        telemetry::say(Level::Warn, "store", &[("why", why)]);
+                    }
+                    wire.warned = warnings;
+                }
+                wire.made += 1;
+                wire.failed = None;
+                let live = Live { number: wire.made, to };
+                wire.live = Some(live.clone());
+                Ok(live)
+            }
+            Err(why) => {
+                wire.failed = Some((Instant::now(), why.clone()));
+                Err(why)
+            }
+        }
+    }
+
+    /// Connects, looks at the server, and follows it once to another node of its cluster.
+    async fn connect(&self) -> Result<(MultiplexedConnection, Vec<String>), CannotOpen> {
+        let mut to = dial(&self.address).await?;
+        let place = match check::look(&mut to, &self.address, &self.names, self.access).await? {
+            Looked::Fits(warnings) => return Ok((to, warnings)),
+            Looked::Elsewhere(place) => place,
+        };
+        let lives = |place: &str| {
+            CannotOpen::Ever(format!(
+                "{}: the store's keys lie on another node of its cluster; give the address {place}",
+                self.address
+            ))
+        };
+        let there = self.address.at(&place).ok_or_else(|| lives(&place))?;
+        let mut to = dial(&there).await?;
+        match check::look(&mut to, &there, &self.names, self.access).await? {
+            Looked::Fits(warnings) => Ok((to, warnings)),
+            Looked::Elsewhere(place) => Err(lives(&place)),
+        }
+    }
+}
+
+/// One call of the script that writes.
+pub(super) struct Script(Cmd);
+
+impl Script {
+    /// With these names and words.
+    pub(super) fn new(hash: &str, keys: &[Vec<u8>], words: &[Vec<u8>]) -> Self {
+        let mut call = cmd("EVALSHA");
+        call.arg(hash).arg(keys.len());
+        for word in keys.iter().chain(words) {
+            call.arg(word.as_slice());
+        }
+        Self(call)
+    }
+}
+
+async fn dial(address: &Address) -> Result<MultiplexedConnection, CannotOpen> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIME)).set_response_timeout(Some(ANSWER_TIME));
+    let client = address.client().map_err(|error| cannot_connect(address, &error))?;
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| cannot_connect(address, &error))
+}
+
+fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {
+    let why = error.to_string();
+    let refused = ["WRONGPASS", "NOAUTH"].iter().any(|code| why.contains(code));
+    if refused || error.kind() == ErrorKind::AuthenticationFailed {
+        return check::wrong_password(address);
+    }
+    if error.kind() == ErrorKind::InvalidClientConfig {
+        return CannotOpen::Ever(format!("{address}: {why}"));
+    }
+    if why.contains("ertificate") {
+        return CannotOpen::Ever(format!(
+            "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names whom to trust"
+        ));
+    }
+    CannotOpen::Yet(format!("{address} cannot be reached: {why}"))
+}

@@ -1,0 +1,434 @@
+//! Redis or Valkey: one server, or one slot of a cluster, for many nodes.
+//!
+//! ```text
+//! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
+//! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
+//!                 over one connection for all, looked at whenever it is made anew       link.rs, check.rs
+//! ```
+//!
+//! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::shared)). No key has a TTL: what
+//! may be forgotten is decided by the rules, by the server's time.
+//!
+//! The whole store lies under one hash tag, `{prefix}`, and not one per source: a group, its queue and the order of
+//! turns may span sources, and a script may only touch one slot. On a cluster it therefore lives on one of its nodes;
+//! several stores, each with its own `prefix`, spread over it.
+//!
+//! Redis can lose what it said it had: a restart from an older file, a failover, `FLUSHALL`. So the store has an epoch,
+//! made with it, and a counter that every write moves on. Both come with every answer. A node that sees another epoch,
+//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again.
+
+mod address;
+mod check;
+mod coding;
+mod hints;
+mod link;
+mod names;
+mod read;
+mod write;
+
+use super::clock::Clock;
+use super::ledger::Of;
+use super::shared::{Cell, Reading, Shelf, Swap};
+use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
+use crate::decide::claim::Payload;
+use crate::decide::event::{Event, Receipt};
+use crate::decide::id::{EventId, Turn};
+use crate::decide::recipe::Recipe;
+use crate::decide::time::{Duration, Timestamp};
+use crate::telemetry::{self, Level};
+use ::redis::{Pipeline, Value};
+use address::Address;
+use link::{Link, Script};
+use names::Names;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use write::Words;
+
+/// The script that writes.
+const WRITE: &str = include_str!("write.lua");
+/// How long a note is held back for want of another write.
+const NOTE_HELD: Duration = Duration::from_secs(1);
+/// How many notes are held back; more are not kept.
+const NOTES_HELD: usize = 10_000;
+
+/// Who opens the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A node, or a command that writes: it makes the store if there is none.
+    Node,
+    /// A reader.
+    Read,
+}
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The clock: [`Clock::server`], except in tests.
+    pub clock: Clock,
+    /// Who opens it.
+    pub access: Access,
+}
+
+/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::shared::Shared) makes the store of it.
+#[derive(Debug)]
+pub struct Redis {
+    core: Arc<Core>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What its tasks share.
+pub(super) struct Core {
+    link: Arc<Link>,
+    names: Names,
+    clock: Clock,
+    access: Access,
+    epoch: Vec<u8>,
+    /// The highest count seen.
+    count: AtomicU64,
+    failed: watch::Sender<Option<String>>,
+    hints: broadcast::Sender<Hint>,
+    notes: Mutex<Vec<Note>>,
+    script: String,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("address", &self.link.address.to_string()).finish_non_exhaustive()
+    }
+}
+
+/// What comes with every answer.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    turn: Turn,
+    now: Timestamp,
+}
+
+impl Redis {
+    /// Opens the store at this URL: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `redis+unix://`, with the
+    /// parameters `prefix`, `roots` (a file of certificates to trust), `durable=no` and `evicts=yes`.
+    pub async fn open(url: &str, options: Options) -> Result<Self, CannotOpen> {
+        let address = Address::parse(url)?;
+        let names = Names::new(&address.prefix);
+        let Options { clock, access } = options;
+        let link = Arc::new(Link::new(address, names.clone(), access));
+        link.reach().await?;
+        let (epoch, count) = begin(&link, &names, access).await?;
+        let core = Arc::new(Core {
+            link,
+            names,
+            clock,
+            access,
+            epoch,
+            count: AtomicU64::new(count),
+            failed: watch::Sender::new(None),
+            hints: broadcast::Sender::new(hints::HINTS_HELD),
+            notes: Mutex::default(),
+            script: ::redis::Script::new(WRITE).get_hash().to_owned(),
+        });
+        core.ask(Pipeline::new()).await.map_err(|error| CannotOpen::Yet(error.to_string()))?; // tells the time
+        let mut tasks = Vec::new();
+        if access == Access::Node {
+            let mut words = Words::new(&core.names);
+            words.probe();
+            core.send(words).await.map_err(|error| core.cannot_write(&error))?;
+            tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
+            tasks.push(tokio::spawn(write_notes(core.clone())));
+        }
+        Ok(Self { core, tasks })
+    }
+}
+
+impl Drop for Redis {
+    /// What is held back is still written, if there is time.
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        let core = self.core.clone();
+        if !core.notes().is_empty()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { core.flush().await });
+        }
+    }
+}
+
+/// The store's epoch and count. A node makes the store where there is none; nobody does where only a part is left.
+async fn begin(link: &Link, names: &Names, access: Access) -> Result<(Vec<u8>, u64), CannotOpen> {
+    let yet = |error: StoreError| CannotOpen::Yet(error.to_string());
+    let address = &link.address;
+    let mut questions = Pipeline::new();
+    questions.cmd("MGET").arg(&[names.epoch(), names.count()]);
+    questions.cmd("EXISTS").arg(names.all());
+    let answers = link.ask(&questions).await.map_err(yet)?;
+    let [marks, events] = &answers[..] else { return Err(CannotOpen::Yet(format!("{address} answers oddly"))) };
+    let [epoch, count] = read::list(marks) else { return Err(CannotOpen::Yet(format!("{address} answers oddly"))) };
+    let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
+    if let Some(epoch) = read::bytes(epoch) {
+        return Ok((epoch.to_vec(), number(count).unwrap_or(0)));
+    }
+    if access == Access::Read {
+        return Err(CannotOpen::Ever(format!(
+            "{address} holds no store under the prefix `{}`; `hookonce serve` makes it, or check the URL",
+            address.prefix
+        )));
+    }
+    if number(count).is_some() || read::number(events) == Some(1) {
+        return Err(CannotOpen::Ever(format!(
+            "{address} holds a part of a store under the prefix `{}`, but not its epoch: it was damaged. Restore a \
+             backup, or give another `prefix` to begin a new one",
+            address.prefix
+        )));
+    }
+    let mut new = [0; 16];
+    aws_lc_rs::rand::fill(&mut new).expect("the system gives random bytes");
+    let mut questions = Pipeline::new();
+    questions.cmd("SET").arg(names.epoch()).arg(hex::encode(new)).arg("NX");
+    questions.cmd("GET").arg(names.epoch());
+    let answers = link.ask(&questions).await.map_err(yet)?;
+    let epoch =
+        answers.get(1).and_then(read::bytes).ok_or_else(|| CannotOpen::Yet(format!("{address} keeps nothing")))?;
+    Ok((epoch.to_vec(), 0))
+}
+
+impl Core {
+    fn works(&self) -> Result<(), StoreError> {
+        match &*self.failed.borrow() {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn may_write(&self) -> bool {
+        self.access == Access::Node
+    }
+
+    /// Asks something, with the time before it and the marks after it.
+    async fn ask(&self, questions: Pipeline) -> Result<(Vec<Value>, Marks), StoreError> {
+        self.works()?;
+        let floor = self.count.load(Ordering::SeqCst);
+        let mut all = Pipeline::with_capacity(questions.len() + 2);
+        all.cmd("TIME");
+        for question in questions.cmd_iter() {
+            all.add_command(question.clone());
+        }
+        all.cmd("MGET").arg(&[self.names.epoch(), self.names.count(), self.names.turn()]);
+        let mut answers = self.link.ask(&all).await.map_err(|error| self.stopped_by(error))?;
+        let marks = answers.pop().unwrap_or(Value::Nil);
+        let [epoch, count, turn] = read::list(&marks) else { return Err(odd_answer()) };
+        let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
+        self.compare(read::bytes(epoch).unwrap_or_default(), number(count).unwrap_or(0), floor)?;
+        let time = answers.drain(..1).next();
+        let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
+        let marks = Marks { turn: Turn(number(turn).unwrap_or(0).max(1)), now: self.clock.told(now) };
+        Ok((answers, marks))
+    }
+
+    /// Writes; says which swaps were written.
+    async fn send(&self, words: Words<'_>) -> Result<Vec<bool>, StoreError> {
+        self.works()?;
+        if !self.may_write() {
+            return Err(StoreError::Down("it was opened only to read".into()));
+        }
+        let floor = self.count.load(Ordering::SeqCst);
+        let (keys, words) = (words.keys(), words.all(&self.epoch, floor));
+        let script = Script::new(&self.script, &keys, &words);
+        let answer = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
+        let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
+        let count = read::number(count).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+        let what = read::bytes(what).unwrap_or_default();
+        match read::bytes(word) {
+            Some(b"written") => {
+                self.count.fetch_max(count, Ordering::SeqCst);
+                Ok(what.iter().map(|written| *written == b'1').collect())
+            }
+            Some(b"lost") => Err(self.lost(what, count, floor)),
+            _ => Err(self.stopped_by(StoreError::Broken(format!(
+                "{}: {} is of another kind than what was written there",
+                self.link.address,
+                String::from_utf8_lossy(what)
+            )))),
+        }
+    }
+
+    /// Is this the store that we know, with all that we saw in it before we asked?
+    fn compare(&self, epoch: &[u8], count: u64, floor: u64) -> Result<(), StoreError> {
+        if epoch != self.epoch || count < floor {
+            return Err(self.lost(epoch, count, floor));
+        }
+        self.count.fetch_max(count, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn lost(&self, epoch: &[u8], count: u64, floor: u64) -> StoreError {
+        let address = &self.link.address;
+        let what = match epoch {
+            [] => "the store is gone from it (emptied, or restarted without its data)".to_owned(),
+            epoch if epoch != self.epoch => "it holds another store than when this node began".to_owned(),
+            _ => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
+        };
+        self.stopped_by(StoreError::Broken(format!(
+            "{address}: {what}. Nothing more is done, because what was done would be done again: restore its data, or \
+             start again to go on with what is there"
+        )))
+    }
+
+    /// What is broken stays so.
+    fn stopped_by(&self, error: StoreError) -> StoreError {
+        if let StoreError::Broken(why) = &error {
+            self.failed.send_if_modified(|was| {
+                let first = was.is_none();
+                if first {
+                    telemetry::say(Level::Error, "broken", &[("why", why)]);
+                    *was = Some(why.clone());
+                }
+                first
+            });
+        }
+        error
+    }
+
+    fn cannot_write(&self, error: &StoreError) -> CannotOpen {
+        match error {
+            StoreError::Broken(why) => CannotOpen::Ever(format!(
+                "{why}. The store writes with a script: its user needs +@read +@write +@scripting on ~{{{}}}*",
+                self.link.address.prefix
+            )),
+            other => CannotOpen::Yet(other.to_string()),
+        }
+    }
+
+    fn notes(&self) -> std::sync::MutexGuard<'_, Vec<Note>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is held back. What cannot be written is not tried again: it is only for people.
+    async fn flush(&self) {
+        let notes = std::mem::take(&mut *self.notes());
+        if !notes.is_empty() {
+            let mut words = Words::new(&self.names);
+            words.notes(&notes);
+            let _ = self.send(words).await;
+        }
+    }
+}
+
+/// Writes notes that no other write took along.
+async fn write_notes(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(NOTE_HELD).await;
+        core.flush().await;
+    }
+}
+
+fn odd_answer() -> StoreError {
+    StoreError::Down("the server answers something else than it was asked".into())
+}
+
+/// Seconds and microseconds.
+fn server_time(value: &Value) -> Option<Timestamp> {
+    let [seconds, micros] = read::list(value) else { return None };
+    Some(Timestamp(read::number(seconds)?.checked_mul(1_000_000)?.checked_add(read::number(micros)?)?))
+}
+
+impl Shelf for Redis {
+    fn read(&self, cells: Vec<Cell>, _turns: usize) -> Answer<'_, Reading> {
+        // Turns are not taken but seen: whoever lines up writes the slot, and moves the turn on in the same write, so
+        // that nobody else's write of that slot counts who saw the same turn. What only looks writes nothing.
+        Box::pin(self.core.read_cells(cells))
+    }
+
+    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(async move {
+            let many = swaps.len();
+            let mut words = Words::new(&self.core.names);
+            for swap in swaps {
+                words.swap(swap);
+            }
+            let notes = std::mem::take(&mut *self.core.notes());
+            if !notes.is_empty() {
+                words.notes(&notes);
+            }
+            let mut written = self.core.send(words).await?;
+            written.truncate(many);
+            Ok(written)
+        })
+    }
+
+    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(self.core.forgettable_ids(of, before, limit))
+    }
+
+    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(self.core.old_bodies(of, before, limit))
+    }
+
+    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+        Box::pin(self.core.payload_of(id))
+    }
+
+    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+        Box::pin(self.core.receipt_of(id))
+    }
+
+    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        Box::pin(self.core.due_at(look, limit))
+    }
+
+    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+        Box::pin(self.core.listed(listing))
+    }
+
+    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+        Box::pin(self.core.story_of(id))
+    }
+
+    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        Box::pin(async move { self.core.called(&name, limit).await })
+    }
+
+    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+        let mut held = self.core.notes();
+        let room = NOTES_HELD.saturating_sub(held.len());
+        held.extend(notes.into_iter().take(room));
+        drop(held);
+        Box::pin(std::future::ready(self.core.works()))
+    }
+
+    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+        Box::pin(async move {
+            let mut questions = Pipeline::new();
+            questions.cmd("HGETALL").arg(self.core.names.scopes());
+            let (answers, _) = self.core.ask(questions).await?;
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let pairs = answers.first().map(read::pairs).unwrap_or_default();
+            let mut recipes: Vec<_> =
+                pairs.into_iter().map(|(scope, once)| Recipe { scope: text(scope), once: text(once) }).collect();
+            recipes.sort();
+            Ok(recipes)
+        })
+    }
+
+    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let mut words = Words::new(&self.core.names);
+            words.recipes(&recipes);
+            self.core.send(words).await.map(drop)
+        })
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.core.failed.subscribe()
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+        Some(self.core.hints.subscribe())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.core.clock.now()
+    }
+}

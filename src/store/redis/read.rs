@@ -1,0 +1,467 @@
+//! Reading: cells, what is due, and what people ask for. Every answer comes with the server's time and the store's
+//! marks, so that a store that lost something is never taken for whole.
+
+use super::Core;
+use super::coding;
+use super::names::{self, Kind};
+use super::write::Words;
+use crate::decide::change::Tried;
+use crate::decide::claim::{Payload, Same};
+use crate::decide::event::{Event, Receipt, State};
+use crate::decide::id::{EventId, Key, Turn};
+use crate::decide::time::Timestamp;
+use crate::store::cells;
+use crate::store::ledger::{Of, Row};
+use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Seen, Slot, Version};
+use crate::store::{Due, Listing, Look, Sighting, StoreError, Stored, Story};
+use ::redis::{Pipeline, Value};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Ids looked at together where only some are wanted.
+const PAGE: usize = 500;
+/// Entries of one list read at once, whatever was asked for.
+const LOOK_MAX: usize = 10_000;
+
+/// A string's bytes; `None` where there is none.
+pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+pub(super) fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(list) | Value::Set(list) => list,
+        _ => &[],
+    }
+}
+
+pub(super) fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        other => std::str::from_utf8(bytes(other)?).ok()?.parse().ok(),
+    }
+}
+
+fn id(value: &Value) -> Option<EventId> {
+    bytes(value)?.try_into().ok().map(EventId)
+}
+
+/// Members and scores, as a sorted list gives them: a score is a number of at most 53 bits.
+fn scored(value: &Value) -> Vec<(EventId, i64)> {
+    let one = |pair: &[Value]| Some((id(&pair[0])?, score(&pair[1])?));
+    list(value).chunks_exact(2).filter_map(one).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it was a whole number when it was written")]
+fn score(value: &Value) -> Option<i64> {
+    let text = std::str::from_utf8(bytes(value)?).ok()?;
+    text.parse().ok().or_else(|| text.parse::<f64>().ok().map(|score| score as i64))
+}
+
+fn overwritten(what: &str) -> StoreError {
+    StoreError::Broken(format!("a {what} is not what was written"))
+}
+
+impl Core {
+    /// Reads cells. A slot is read before its queue: who lines up meanwhile writes the slot too.
+    pub(super) async fn read_cells(&self, cells: Vec<Cell>) -> Result<Reading> {
+        let mut questions = Pipeline::new();
+        let (mut named, mut groups, mut imported) = (Vec::new(), Vec::new(), Vec::new());
+        for cell in cells {
+            match (cell, self.names.cell(&cell)) {
+                (_, Some(name)) => named.push((cell, name)),
+                (Cell::Imported(key), _) => imported.push(key),
+                (_, None) => {}
+            }
+            if let Cell::Slot(group) = cell {
+                groups.push(group);
+            }
+        }
+        if !named.is_empty() {
+            questions.cmd("MGET").arg(named.iter().map(|(_, name)| &name[..]).collect::<Vec<_>>());
+        }
+        for group in &groups {
+            let queue = self.names.key(Kind::Parked, group);
+            questions.cmd("ZRANGE").arg(queue).arg(0).arg(PARKED_READ).arg("WITHSCORES");
+        }
+        if !imported.is_empty() {
+            let keys: Vec<_> = imported.iter().map(|key: &Key| &key.0[..]).collect();
+            questions.cmd("SMISMEMBER").arg(self.names.imported()).arg(keys);
+        }
+        let (answers, marks) = self.ask(questions).await?;
+        let mut answers = answers.iter();
+        let strings = if named.is_empty() { &[][..] } else { answers.next().map_or(&[][..], list) };
+        let mut queues = Vec::new();
+        for group in groups {
+            queues.push((group, answers.next().map(scored).unwrap_or_default()));
+        }
+        let mut read = Vec::new();
+        for ((cell, _), value) in named.into_iter().zip(strings) {
+            read.push((cell, found(&cell, bytes(value), &queues)?));
+        }
+        let known = if imported.is_empty() { &[][..] } else { answers.next().map_or(&[][..], list) };
+        for (key, known) in imported.into_iter().zip(known) {
+            let found = if number(known) == Some(1) { Found::Imported } else { Found::Nothing };
+            read.push((Cell::Imported(key), found));
+        }
+        Ok(Reading { cells: read, turn: marks.turn, now: marks.now })
+    }
+
+    /// The rows of these events, and their versions.
+    async fn rows(&self, ids: &[EventId]) -> Result<Vec<(EventId, Option<(cells::Found, Version)>)>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut questions = Pipeline::new();
+        questions.cmd("MGET").arg(ids.iter().map(|id| self.names.event(Kind::Event, *id)).collect::<Vec<_>>());
+        let (answers, _) = self.ask(questions).await?;
+        let rows = answers.first().map_or(&[][..], list);
+        Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| coding::read_row(*id, row)))).collect())
+    }
+
+    /// These events, as far as they are there.
+    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        let rows = self.rows(ids).await?.into_iter();
+        Ok(rows.filter_map(|(_, row)| row.map(|(found, _)| found.event())).collect())
+    }
+
+    async fn ids(&self, questions: Pipeline) -> Result<Vec<EventId>> {
+        let (answers, _) = self.ask(questions).await?;
+        Ok(answers.first().map_or(&[][..], list).iter().filter_map(id).collect())
+    }
+
+    /// The sources that these are, among those that something is kept of.
+    async fn sources(&self, of: Of<'_>) -> Result<Vec<String>> {
+        let keeps = match of {
+            Of::Source(name) => return Ok(vec![name.to_owned()]),
+            Of::Unknown(keeps) => keeps,
+        };
+        let mut questions = Pipeline::new();
+        questions.cmd("SMEMBERS").arg(self.names.sources());
+        let (answers, _) = self.ask(questions).await?;
+        let names = answers.first().map_or(&[][..], list).iter();
+        let names = names.filter_map(|name| String::from_utf8(bytes(name)?.to_vec()).ok());
+        Ok(names.filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
+    }
+
+    /// Up to `limit` ids of a list that stand at this time or before it, after the first `skip`.
+    async fn until(&self, name: &[u8], before: Timestamp, skip: usize, limit: usize) -> Result<Vec<EventId>> {
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(name).arg("-inf").arg(before.0).arg("BYSCORE");
+        questions.arg("LIMIT").arg(skip).arg(limit);
+        self.ids(questions).await
+    }
+
+    pub(super) async fn forgettable_ids(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        let mut all = Vec::new();
+        for source in self.sources(of).await? {
+            let name = self.names.of(Kind::Keep, source.as_bytes());
+            let mut skip = 0;
+            while all.len() < limit {
+                let ids = self.until(&name, before, skip, PAGE).await?;
+                skip += ids.len();
+                let last = ids.len() < PAGE;
+                all.extend(self.without_order(ids).await?.into_iter().take(limit - all.len()));
+                if last {
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Those of these events that do not carry their register's order.
+    async fn without_order(&self, ids: Vec<EventId>) -> Result<Vec<EventId>> {
+        let mut free = Vec::new();
+        let mut ordered = Vec::new();
+        for event in self.events(&ids).await? {
+            match event.change {
+                Some(change) if change.order.is_some() => ordered.push((event.id, change)),
+                _ => free.push(event.id),
+            }
+        }
+        if ordered.is_empty() {
+            return Ok(free);
+        }
+        let cells = ordered.iter().map(|(_, change)| Cell::Register(change.subject)).collect();
+        let registers = self.read_cells(cells).await?.cells;
+        for ((id, change), (_, register)) in ordered.into_iter().zip(registers) {
+            let carries = matches!(register, Found::Register(register, _) if register.order == change.order);
+            free.extend((!carries).then_some(id));
+        }
+        free.sort_by_key(|id| ids.iter().position(|at| at == id));
+        Ok(free)
+    }
+
+    pub(super) async fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        let mut all = Vec::new();
+        for source in self.sources(of).await? {
+            let name = self.names.of(Kind::Bodies, source.as_bytes());
+            all.extend(self.until(&name, before, 0, limit - all.len()).await?);
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn payload_of(&self, id: EventId) -> Result<Stored<Payload>> {
+        let mut questions = Pipeline::new();
+        let kinds = [Kind::Event, Kind::Payload, Kind::Passed];
+        questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
+        let (answers, _) = self.ask(questions).await?;
+        let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(Stored::Forgotten) };
+        let digest = bytes(row).map(|row| coding::read_row(id, row).0.event().body_digest);
+        let Some(payload) = bytes(payload) else { return Ok(Stored::Forgotten) };
+        Ok(match (coding::read_payload(payload, digest), bytes(passed).map(coding::read_headers)) {
+            (Stored::Whole(payload), Some(Some(headers))) => Stored::Whole(Payload { headers, ..payload }),
+            (Stored::Whole(_), Some(None)) => Stored::Damaged,
+            (stored, _) => stored,
+        })
+    }
+
+    pub(super) async fn receipt_of(&self, id: EventId) -> Result<Option<Receipt>> {
+        let mut questions = Pipeline::new();
+        questions.cmd("GET").arg(self.names.event(Kind::Receipt, id));
+        let (answers, _) = self.ask(questions).await?;
+        Ok(answers.first().and_then(bytes).and_then(coding::read_receipt))
+    }
+
+    pub(super) async fn due_at(&self, look: Look, limit: usize) -> Result<Due> {
+        let lists = if let Look::Leases = look {
+            vec![self.names.leases()]
+        } else {
+            let mut questions = Pipeline::new();
+            questions.cmd("SMEMBERS").arg(self.names.routes());
+            let (answers, _) = self.ask(questions).await?;
+            let queues = answers.first().map_or(&[][..], list).iter().filter_map(bytes);
+            let wanted = queues.filter(|queue| match (&look, names::parse_queue(queue)) {
+                (Look::Route(source, route), Some((_, s, r))) => **source == *s && **route == *r,
+                (Look::Receiver(source, route, parts), Some((part, s, r))) => {
+                    **source == *s && **route == *r && parts.contains(&part)
+                }
+                (Look::Strays(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
+                (Look::Strays(_), None) => true,
+                (Look::Leases | Look::Route(..) | Look::Receiver(..), _) => false,
+            });
+            wanted.map(|queue| self.names.of(Kind::Due, queue)).collect()
+        };
+        let mut due = Due::default();
+        for name in lists {
+            self.gather(&name, &look, limit, &mut due).await?;
+        }
+        due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
+        if let Some(left_over) = due.events.get(limit) {
+            due.next = [due.next, left_over.state.wake_at()].into_iter().flatten().min();
+            due.events.truncate(limit);
+        }
+        Ok(due)
+    }
+
+    /// Takes what is due from one list, and the time of the first that is not.
+    async fn gather(&self, name: &[u8], look: &Look, limit: usize, due: &mut Due) -> Result<()> {
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(name).arg("-inf").arg("+inf").arg("BYSCORE");
+        questions.arg("LIMIT").arg(0).arg(limit.min(LOOK_MAX) + 1).arg("WITHSCORES");
+        let (answers, marks) = self.ask(questions).await?;
+        let entries = answers.first().map(scored).unwrap_or_default();
+        let mut ids = Vec::new();
+        for (id, at) in entries {
+            if Timestamp(at) > marks.now || ids.len() == limit.min(LOOK_MAX) {
+                due.next = Some(due.next.map_or(Timestamp(at), |next| next.min(Timestamp(at))));
+                break;
+            }
+            ids.push(id);
+        }
+        let mut strays = Vec::new();
+        for (id, row) in self.rows(&ids).await? {
+            match row {
+                Some((cells::Found::Whole(Row { event, .. }), _)) if look.finds(&event) => due.events.push(event),
+                Some((cells::Found::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
+                // It went on since the list was read; or it has no place on it, and was left there by a damaged row.
+                Some((_, version)) => strays.push((id, Seen::Version(version))),
+                None => strays.push((id, Seen::Absent)),
+            }
+        }
+        if !strays.is_empty() && self.may_write() {
+            let mut words = Words::new(&self.names);
+            for (id, seen) in strays {
+                words.strike(name, id, seen);
+            }
+            self.send(words).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn listed(&self, listing: Listing) -> Result<Vec<Event>> {
+        let name = match listing.state.as_deref() {
+            Some("waiting" | "running") => self.names.open(),
+            Some("dead") => self.names.dead(),
+            _ => self.names.all(),
+        };
+        let wanted = |event: &Event| {
+            listing.source.as_deref().is_none_or(|source| *event.source == *source)
+                && listing.route.as_deref().is_none_or(|route| *event.route == *route)
+                && listing.state.as_deref().is_none_or(|state| event.state.word() == state)
+        };
+        let mut events = Vec::new();
+        let mut before = listing.before;
+        while events.len() < listing.limit {
+            let ids = self.before(&name, before, PAGE.min(listing.limit.max(16))).await?;
+            let Some(last) = ids.last() else { break };
+            before = Some(*last);
+            events.extend(self.events(&ids).await?.into_iter().filter(wanted));
+        }
+        events.truncate(listing.limit);
+        Ok(events)
+    }
+
+    /// Ids of a list that is in the order of ids, the newest first.
+    async fn before(&self, name: &[u8], before: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
+        let from = before.map_or(b"+".to_vec(), |id| [&b"("[..], &id.0].concat());
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(name).arg(from).arg("-").arg("BYLEX").arg("REV").arg("LIMIT").arg(0).arg(limit);
+        self.ids(questions).await
+    }
+
+    pub(super) async fn called(&self, name: &str, limit: usize) -> Result<Vec<Event>> {
+        let begin = names::delivery(name);
+        let (least, most) = ([&b"["[..], &begin, &[0; 16]].concat(), [&b"["[..], &begin, &[255; 16]].concat());
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(self.names.deliveries()).arg(most).arg(least).arg("BYLEX").arg("REV");
+        questions.arg("LIMIT").arg(0).arg(limit);
+        let (answers, _) = self.ask(questions).await?;
+        let entries = answers.first().map_or(&[][..], list).iter();
+        let mut ids: Vec<_> =
+            entries.filter_map(|entry| bytes(entry)?.get(16..)?.try_into().ok().map(EventId)).collect();
+        for id in self.ending(&name.to_ascii_lowercase(), limit).await? {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        let mut found = self.events(&ids).await?;
+        found.sort_by_key(|event| std::cmp::Reverse(event.id));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// The newest ids that end like this, as people write them.
+    async fn ending(&self, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+        let digits = suffix.bytes().filter(|byte| *byte != b'-');
+        if !(1..=32).contains(&digits.clone().count()) || !digits.clone().all(|digit| digit.is_ascii_hexdigit()) {
+            return Ok(Vec::new());
+        }
+        if let Ok(id) = suffix.parse::<EventId>() {
+            return Ok(Vec::from([id]));
+        }
+        let (mut found, mut before) = (Vec::new(), None);
+        while found.len() < limit {
+            let ids = self.before(&self.names.all(), before, PAGE * 10).await?;
+            let Some(last) = ids.last() else { break };
+            before = Some(*last);
+            found.extend(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)));
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    pub(super) async fn story_of(&self, id: EventId) -> Result<Option<Story>> {
+        let mut questions = Pipeline::new();
+        let kinds = [Kind::Event, Kind::KeysOf, Kind::Receipt];
+        questions.cmd("MGET").arg(kinds.map(|kind| self.names.event(kind, id)).as_slice());
+        questions.cmd("EXISTS").arg(self.names.event(Kind::Payload, id));
+        questions.cmd("LRANGE").arg(self.names.event(Kind::Attempts, id)).arg(0).arg(-1);
+        questions.cmd("HGETALL").arg(self.names.event(Kind::Output, id));
+        questions.cmd("HGETALL").arg(self.names.event(Kind::Sightings, id));
+        let (answers, _) = self.ask(questions).await?;
+        let [strings, body, attempts, outputs, sightings] = &answers[..] else { return Err(overwritten("story")) };
+        let [row, keys, receipt] = list(strings) else { return Ok(None) };
+        let Some(row) = bytes(row) else { return Ok(None) };
+        let event = coding::read_row(id, row).0.event();
+        let (sightings, duplicates) = seen(sightings);
+        let group = event.group.filter(|_| event.state == State::Waiting { due: None });
+        let mut cells: Vec<_> =
+            bytes(keys).unwrap_or_default().chunks_exact(32).filter_map(key).map(Cell::Key).collect();
+        cells.extend(group.map(Cell::Slot));
+        let (mut identities, mut behind): (Vec<Same>, _) = (Vec::new(), None);
+        for (_, found) in self.read_cells(cells).await?.cells {
+            match found {
+                Found::Key(held) if held.event == id && !held.alias => identities.push(held.same),
+                Found::Slot(slot, _) => behind = Some(slot.holder),
+                _ => {}
+            }
+        }
+        identities.sort();
+        Ok(Some(Story {
+            event,
+            identities,
+            sightings,
+            duplicates,
+            attempts: tries(attempts, outputs),
+            receipt: bytes(receipt).and_then(coding::read_receipt),
+            has_body: number(body) == Some(1),
+            behind,
+        }))
+    }
+}
+
+fn key(bytes: &[u8]) -> Option<Key> {
+    bytes.try_into().ok().map(Key)
+}
+
+/// What a cell holds.
+fn found(cell: &Cell, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)]) -> Result<Found> {
+    let Some(value) = value else { return Ok(Found::Nothing) };
+    match cell {
+        Cell::Key(_) => coding::read_held(value).map(Found::Key).ok_or_else(|| overwritten("key")),
+        Cell::Register(_) => {
+            let register = coding::read_register(value).ok_or_else(|| overwritten("register"))?;
+            Ok(Found::Register(register.0, register.1))
+        }
+        Cell::Slot(group) => {
+            let (holder, version) = coding::read_slot(value).ok_or_else(|| overwritten("slot"))?;
+            let queue = queues.iter().find(|(of, _)| of == group).map_or(&[][..], |(_, queue)| queue);
+            let turn = |at: i64| Turn(u64::try_from(at).unwrap_or_default());
+            let parked = queue.iter().take(PARKED_READ).map(|(id, at)| (turn(*at), *id)).collect();
+            Ok(Found::Slot(Slot { holder, parked, more: queue.len() > PARKED_READ }, version))
+        }
+        Cell::Event(id) => {
+            let (cells::Found::Whole(row) | cells::Found::Damaged(row, _), version) = coding::read_row(*id, value);
+            Ok(Found::Event(Box::new(row), version))
+        }
+        Cell::Imported(_) => Ok(Found::Nothing),
+    }
+}
+
+/// The first sightings, in their order, and how many there were.
+fn seen(value: &Value) -> (Vec<Sighting>, u64) {
+    let (mut sightings, mut count) = (Vec::new(), 0);
+    for (name, value) in pairs(value) {
+        match std::str::from_utf8(name).ok().map(str::parse::<u64>) {
+            Some(Ok(place)) => sightings.extend(coding::read_sighting(value).map(|sighting| (place, sighting))),
+            _ => count = std::str::from_utf8(value).ok().and_then(|count| count.parse().ok()).unwrap_or(0),
+        }
+    }
+    sightings.sort_by_key(|(place, _)| *place);
+    (sightings.into_iter().map(|(_, sighting)| sighting).collect(), count)
+}
+
+/// Attempts with their output, as far as it is still there.
+fn tries(attempts: &Value, outputs: &Value) -> Vec<Tried> {
+    let outputs: std::collections::HashMap<_, _> = pairs(outputs).into_iter().collect();
+    let read = |value: &Value| {
+        let tried = coding::read_tried(bytes(value)?)?;
+        let output = outputs.get(&coding::output_name(&tried)[..]).copied().unwrap_or_default().to_vec();
+        Some(Tried { output, ..tried })
+    };
+    list(attempts).iter().filter_map(read).collect()
+}
+
+/// Names and values.
+pub(super) fn pairs(value: &Value) -> Vec<(&[u8], &[u8])> {
+    match value {
+        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| Some((bytes(name)?, bytes(value)?))).collect(),
+        other => list(other).chunks_exact(2).filter_map(|pair| Some((bytes(&pair[0])?, bytes(&pair[1])?))).collect(),
+    }
+}

@@ -1,0 +1,114 @@
+#!lua
+-- Writes swaps, one after another: each whole, or not at all. Everything that can fail is looked at before the first
+-- write, because a script that stops half-way is not taken back.
+--
+-- KEYS: epoch, count, turn, hints.  ARGV: epoch, the least count, the next turn, how many swaps, then for each swap:
+--   how many cells were seen, and for each its name and its first bytes ('' if it was empty);
+--   how many hints, and each;
+--   how many commands, and for each the name of what must be there ('' if nothing), how many words, and the words.
+local function walk(on_swap, on_command)
+  local at = 5
+  for swap = 1, tonumber(ARGV[4]) do
+    local seen = tonumber(ARGV[at])
+    local hints = at + 1 + 2 * seen
+    local commands = hints + 1 + tonumber(ARGV[hints])
+    local holds = on_swap(swap, at + 1, seen, hints + 1, tonumber(ARGV[hints]))
+    at = commands + 1
+    for _ = 1, tonumber(ARGV[commands]) do
+      local last = at + 1 + tonumber(ARGV[at + 1])
+      if holds then
+        on_command(ARGV[at], at + 2, last)
+      end
+      at = last + 1
+    end
+  end
+end
+
+local epoch = redis.call('GET', KEYS[1]) or ''
+local count = tonumber(redis.call('GET', KEYS[2]) or '0')
+if epoch ~= ARGV[1] or not count or count < tonumber(ARGV[2]) then
+  return {'lost', epoch, count or 0}
+end
+
+local kinds = {
+  APPEND = 'string', FREE = 'string', ZADD = 'zset', ZREM = 'zset', SADD = 'set', RPUSH = 'list', HSET = 'hash',
+  NOTE = 'hash',
+}
+local checked, wrong = {}, nil
+walk(function() return true end, function(_, first)
+  local kind, name = kinds[ARGV[first]], ARGV[first + 1]
+  if kind and not checked[name] then
+    checked[name] = true
+    local there = redis.call('TYPE', name).ok
+    if there ~= 'none' and there ~= kind then
+      wrong = wrong or name
+    end
+  end
+end)
+local turn = tonumber(redis.call('GET', KEYS[3]) or '0')
+if wrong or not turn then
+  return {'odd', wrong or KEYS[3], 0}
+end
+
+local special = {}
+
+-- Frees the keys of an event, which are listed one after another, where it still holds them.
+function special.FREE(first)
+  local list, holder, name = ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
+  local keys = redis.call('GET', list) or ''
+  for at = 1, #keys, 32 do
+    local key = name .. string.sub(keys, at, at + 31)
+    if redis.pcall('GETRANGE', key, 0, 15) == holder then
+      redis.call('DEL', key)
+    end
+  end
+  redis.call('DEL', list)
+end
+
+-- Counts a sighting, and keeps it if it is one of the first.
+function special.NOTE(first)
+  local name = ARGV[first + 1]
+  local n = tonumber(redis.call('HGET', name, 'count') or '0') or 0
+  redis.call('HSET', name, 'count', string.format('%.0f', n + 1))
+  if n < tonumber(ARGV[first + 2]) then
+    redis.call('HSET', name, string.format('%.0f', n), ARGV[first + 3])
+  end
+end
+
+local written, hinted, any = {}, {}, false
+walk(function(swap, first, seen, hints, many)
+  local holds = true
+  for n = 0, seen - 1 do
+    local expected = ARGV[first + 2 * n + 1]
+    local last = math.max(#expected - 1, 0)
+    holds = holds and redis.pcall('GETRANGE', ARGV[first + 2 * n], 0, last) == expected
+  end
+  written[swap] = holds and '1' or '0'
+  if holds then
+    any = true
+    for n = hints, hints + many - 1 do
+      hinted[ARGV[n]] = true
+    end
+  end
+  return holds
+end, function(needs, first, last)
+  if needs == '' or redis.call('EXISTS', needs) == 1 then
+    local done = special[ARGV[first]]
+    if done then
+      done(first)
+    else
+      redis.call(unpack(ARGV, first, last))
+    end
+  end
+end)
+
+if any then
+  count = redis.call('INCR', KEYS[2])
+  if turn < tonumber(ARGV[3]) then
+    redis.call('SET', KEYS[3], ARGV[3])
+  end
+  for hint in pairs(hinted) do
+    redis.pcall('PUBLISH', KEYS[4], hint) -- only a hint: one who may not publish still writes
+  end
+end
+return {'written', table.concat(written), count}

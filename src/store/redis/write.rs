@@ -1,0 +1,370 @@
+//! Swaps as words of the script that writes them.
+
+use super::coding;
+use super::names::{self, Kind, Names};
+use crate::decide::claim::{Payload, goes_at_the_end};
+use crate::decide::event::{Cause, Event, State};
+use crate::decide::id::EventId;
+use crate::decide::limits;
+use crate::decide::recipe::Recipe;
+use crate::store::Hint;
+use crate::store::Note;
+use crate::store::ledger::{self, Row};
+use crate::store::shared::{Cell, Op, Seen, Swap};
+use std::collections::BTreeMap;
+
+/// What the script is told: each swap as it checks and does it.
+pub(super) struct Words<'n> {
+    names: &'n Names,
+    told: Vec<Vec<u8>>,
+    swaps: usize,
+    /// The first turn that nobody has after this.
+    turn: u64,
+}
+
+/// One swap, as it is put together.
+#[derive(Default)]
+struct Part {
+    seen: Vec<[Vec<u8>; 2]>,
+    hints: Vec<Vec<u8>>,
+    commands: Vec<Command>,
+}
+
+/// A command, and the name of what must be there for it.
+struct Command {
+    needs: Vec<u8>,
+    words: Vec<Vec<u8>>,
+}
+
+/// A command of these words.
+macro_rules! command {
+    ($($word:expr),+) => { vec![$(Word::word($word)),+] };
+}
+
+/// What can be a word: bytes that are ours already are not copied.
+trait Word {
+    fn word(self) -> Vec<u8>;
+}
+
+impl Word for Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self
+    }
+}
+
+impl Word for &[u8] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> Word for [u8; N] {
+    fn word(self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl Word for &str {
+    fn word(self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+}
+
+impl Word for &Vec<u8> {
+    fn word(self) -> Vec<u8> {
+        self.clone()
+    }
+}
+
+impl Part {
+    fn call(&mut self, words: Vec<Vec<u8>>) {
+        self.call_if(Vec::new(), words);
+    }
+
+    fn call_if(&mut self, needs: Vec<u8>, words: Vec<Vec<u8>>) {
+        self.commands.push(Command { needs, words });
+    }
+}
+
+fn number(number: impl std::fmt::Display) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+impl<'n> Words<'n> {
+    pub(super) fn new(names: &'n Names) -> Self {
+        Self { names, told: Vec::new(), swaps: 0, turn: 0 }
+    }
+
+    /// The names the script is given.
+    pub(super) fn keys(&self) -> [Vec<u8>; 4] {
+        [self.names.epoch(), self.names.count(), self.names.turn(), self.names.hints()]
+    }
+
+    /// All words, for a store of this epoch that has counted so far.
+    pub(super) fn all(mut self, epoch: &[u8], count: u64) -> Vec<Vec<u8>> {
+        let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
+        all.append(&mut self.told);
+        all
+    }
+
+    fn add(&mut self, part: Part) {
+        self.swaps += 1;
+        self.told.push(number(part.seen.len()));
+        self.told.extend(part.seen.into_iter().flatten());
+        self.told.push(number(part.hints.len()));
+        self.told.extend(part.hints);
+        self.told.push(number(part.commands.len()));
+        for command in part.commands {
+            self.told.push(command.needs);
+            self.told.push(number(command.words.len()));
+            self.told.extend(command.words);
+        }
+    }
+
+    /// Adds a swap.
+    pub(super) fn swap(&mut self, swap: Swap) {
+        let mut part = Part::default();
+        for (cell, seen) in &swap.seen {
+            part.seen.extend(self.seen(cell, *seen));
+        }
+        for op in swap.ops {
+            self.op(&mut part, op);
+        }
+        self.add(part);
+    }
+
+    fn seen(&self, cell: &Cell, seen: Seen) -> Option<[Vec<u8>; 2]> {
+        let name = self.names.cell(cell)?;
+        let begins = match seen {
+            Seen::Absent => Vec::new(),
+            Seen::Holder(event) => event.0.to_vec(),
+            Seen::Version(version) => version.0.to_be_bytes().to_vec(),
+        };
+        Some([name, begins])
+    }
+
+    fn op(&mut self, part: &mut Part, op: Op) {
+        let names = self.names;
+        match op {
+            Op::Put { was, row, version, payload } => {
+                self.turn = self.turn.max(row.event.turn.0 + 1);
+                let id = row.event.id;
+                part.call(command!("SET", names.event(Kind::Event, id), coding::row(&row, version)));
+                if let Some(payload) = payload {
+                    put_payload(names, part, id, payload);
+                }
+                places(names, part, was.as_deref(), Some(&row));
+                part.hints.extend(Hint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
+            }
+            Op::Remove(id, row) => {
+                let list = names.event(Kind::KeysOf, id);
+                part.call(command!("FREE", list, id.0, names.key_prefix()));
+                part.call([vec![b"DEL".to_vec()], names.all_of(id)].concat());
+                if let Some(row) = row {
+                    part.call(command!("ZREM", names.of(Kind::Bodies, row.event.source.as_bytes()), id.0));
+                    places(names, part, Some(&row), None);
+                }
+            }
+            Op::Hold(key, held) => {
+                part.call(command!("SET", names.key(Kind::Key, &key), coding::held(&held)));
+                part.call(command!("APPEND", names.event(Kind::KeysOf, held.event), key.0));
+            }
+            Op::SetImported(key) => part.call(command!("SADD", names.imported(), key.0)),
+            Op::SetRegister(key, register, version) => {
+                part.call(command!("SET", names.key(Kind::Register, &key), coding::register(&register, version)));
+            }
+            Op::RemoveRegister(key) => part.call(command!("DEL", names.key(Kind::Register, &key))),
+            Op::SetSlot(group, holder, version) => {
+                part.call(command!("SET", names.key(Kind::Slot, &group), coding::slot(holder, version)));
+            }
+            Op::FreeSlot(group) => part.call(command!("DEL", names.key(Kind::Slot, &group))),
+            Op::SetPayload(event, payload) => {
+                put_payload(names, part, event.id, payload);
+            }
+            Op::Shed(id) => part.call(command!("DEL", names.event(Kind::Passed, id))),
+            Op::SetReceipt(id, Some(receipt)) => {
+                part.call(command!("SET", names.event(Kind::Receipt, id), coding::receipt(&receipt)));
+            }
+            Op::SetReceipt(id, None) => part.call(command!("DEL", names.event(Kind::Receipt, id))),
+            Op::SetTried(id, tried) => {
+                part.call(command!("RPUSH", names.event(Kind::Attempts, id), coding::tried(&tried)));
+                if !tried.output.is_empty() {
+                    let (name, field) = (names.event(Kind::Output, id), coding::output_name(&tried));
+                    part.call(command!("HSET", name, field, tried.output));
+                }
+            }
+            Op::SetSightings(id, count, seen) => {
+                let name = names.event(Kind::Sightings, id);
+                part.call(command!("HSET", name.clone(), "count", &*count.to_string()));
+                for (n, sighting) in seen.iter().enumerate() {
+                    part.call(command!("HSET", name.clone(), &*n.to_string(), coding::sighting(sighting)));
+                }
+            }
+            Op::RemoveBody(row) => {
+                let Event { id, source, .. } = &row.event;
+                let kinds = [Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Output];
+                let [payload, passed, receipt, output] = kinds.map(|kind| names.event(kind, *id));
+                part.call(command!("DEL", payload, passed, receipt, output));
+                part.call(command!("ZREM", names.of(Kind::Bodies, source.as_bytes()), id.0));
+            }
+        }
+    }
+
+    /// Adds duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
+    pub(super) fn notes(&mut self, notes: &[Note]) {
+        let mut part = Part::default();
+        for Note { event, sighting } in notes {
+            let (name, most) = (self.names.event(Kind::Sightings, *event), number(limits::SIGHTINGS_MAX));
+            let words = command!("NOTE", name, most, coding::sighting(sighting));
+            part.call_if(self.names.event(Kind::Event, *event), words);
+        }
+        self.add(part);
+    }
+
+    /// Adds recipes in place of the earlier ones.
+    pub(super) fn recipes(&mut self, recipes: &[Recipe]) {
+        let mut part = Part::default();
+        let scopes = self.names.scopes();
+        part.call(command!("DEL", &scopes));
+        for Recipe { scope, once } in recipes {
+            part.call(command!("HSET", &scopes, scope.as_str(), once.as_str()));
+        }
+        self.add(part);
+    }
+
+    /// Adds one of every command, so that one that is not allowed fails here and not half-way through a write.
+    pub(super) fn probe(&mut self) {
+        let mut part = Part::default();
+        let probe = self.names.probe();
+        part.call(command!("DEL", &probe));
+        part.call(command!("SET", &probe, "1"));
+        part.call(command!("APPEND", &probe, "1"));
+        for words in [
+            command!("ZADD", &probe, "1", "1"),
+            command!("SADD", &probe, "1"),
+            command!("RPUSH", &probe, "1"),
+            command!("HSET", &probe, "1", "1"),
+        ] {
+            part.call(command!("DEL", &probe));
+            part.call(words);
+        }
+        part.call(command!("DEL", &probe));
+        part.call(command!("ZADD", &probe, "1", "1"));
+        part.call(command!("ZREM", &probe, "1"));
+        self.add(part);
+    }
+
+    /// Takes an event off a list on which it has no place, if it is still as it was seen.
+    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: Seen) {
+        let mut part = Part::default();
+        part.seen.extend(self.seen(&Cell::Event(id), seen));
+        part.call(command!("ZREM", list, id.0));
+        self.add(part);
+    }
+}
+
+impl Names {
+    /// The name of a cell; an imported key has none of its own.
+    pub(super) fn cell(&self, cell: &Cell) -> Option<Vec<u8>> {
+        match cell {
+            Cell::Key(key) => Some(self.key(Kind::Key, key)),
+            Cell::Register(key) => Some(self.key(Kind::Register, key)),
+            Cell::Slot(key) => Some(self.key(Kind::Slot, key)),
+            Cell::Event(id) => Some(self.event(Kind::Event, *id)),
+            Cell::Imported(_) => None,
+        }
+    }
+
+    /// All that is kept of an event beside its keys.
+    fn all_of(&self, id: EventId) -> Vec<Vec<u8>> {
+        [Kind::Event, Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Attempts, Kind::Output, Kind::Sightings]
+            .map(|kind| self.event(kind, id))
+            .into()
+    }
+}
+
+/// A body with the headers that stay; all of them beside it, while some are only to be passed on.
+fn put_payload(names: &Names, part: &mut Part, id: EventId, mut payload: Payload) {
+    let passed = names.event(Kind::Passed, id);
+    if payload.headers.iter().any(|(name, _)| goes_at_the_end(name)) {
+        part.call(command!("SET", passed, coding::headers(&payload.headers)));
+        payload.shed();
+    } else {
+        part.call(command!("DEL", passed));
+    }
+    part.call(command!("SET", names.event(Kind::Payload, id), coding::payload(&payload)));
+}
+
+/// The sorted lists on which an event stands: their names, as what, and where.
+fn lists(names: &Names, row: &Row) -> BTreeMap<[Vec<u8>; 2], i64> {
+    let Row { event, keep_from } = row;
+    let id = event.id.0.to_vec();
+    let mut lists = BTreeMap::from([([names.all(), id.clone()], 0)]);
+    if let Some(delivery) = &event.delivery_id {
+        lists.insert([names.deliveries(), [&names::delivery(delivery)[..], &id].concat()], 0);
+    }
+    if event.state.ended().is_none() {
+        lists.insert([names.open(), id.clone()], 0);
+    }
+    match event.state {
+        State::Waiting { due: Some(at) } => {
+            lists.insert([names.of(Kind::Due, &names::queue(event)), id.clone()], at.0);
+        }
+        State::Running { until, .. } => {
+            lists.insert([names.leases(), id.clone()], until.0);
+        }
+        State::Dead { .. } => {
+            lists.insert([names.dead(), id.clone()], 0);
+        }
+        State::Waiting { due: None } | State::Done { .. } => {}
+    }
+    if let Some((group, turn, _)) = ledger::parking(event) {
+        lists.insert([names.key(Kind::Parked, &group), id.clone()], i64::try_from(turn.0).unwrap_or(i64::MAX));
+    }
+    if let Some(from) = keep_from {
+        lists.insert([names.of(Kind::Keep, event.source.as_bytes()), id], from.0);
+    }
+    lists
+}
+
+/// Moves an event from the lists on which it stood to those on which it stands now.
+fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) {
+    let stood = was.map(|row| lists(names, row)).unwrap_or_default();
+    let stands = now.map(|row| lists(names, row)).unwrap_or_default();
+    for [list, entry] in stood.keys().filter(|place| !stands.contains_key(*place)) {
+        part.call(command!("ZREM", list, entry));
+    }
+    for (place @ [list, entry], at) in &stands {
+        if stood.get(place) != Some(at) {
+            part.call(command!("ZADD", list, number(at), entry));
+        }
+    }
+    let Some(Row { event, keep_from }) = now else { return };
+    let was = was.map(|row| &row.event);
+    if event.state.wake_at().is_some() && was.and_then(|was| was.state.wake_at()).is_none() {
+        part.call(command!("SADD", names.routes(), names::queue(event)));
+    }
+    let ended = event.state.ended();
+    if ended != was.and_then(|was| was.state.ended()) {
+        let bodies = names.of(Kind::Bodies, event.source.as_bytes());
+        match ended {
+            Some(at) => {
+                let body = names.event(Kind::Payload, event.id);
+                part.call_if(body, command!("ZADD", bodies, number(at.0), event.id.0));
+            }
+            None => part.call(command!("ZREM", bodies, event.id.0)),
+        }
+    }
+    if keep_from.is_some() || ended.is_some() {
+        part.call(command!("SADD", names.sources(), &*event.source));
+    }
+    if matches!(event.state, State::Dead { cause: Cause::Damaged, .. }) {
+        // What it was before cannot be told from its row.
+        part.call(command!("ZREM", names.leases(), event.id.0));
+        part.call(command!("ZREM", names.open(), event.id.0));
+        part.call(command!("ZREM", names.of(Kind::Due, &names::queue(event)), event.id.0));
+        if let Some(group) = event.group {
+            part.call(command!("ZREM", names.key(Kind::Parked, &group), event.id.0));
+        }
+    }
+}

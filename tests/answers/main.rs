@@ -1,0 +1,37 @@
+//! The same answer twice: receipts, API clients, CI uploads and sports data, from outside and against the real binary.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod api;
+mod backend;
+mod ci;
+mod crash;
+mod crowd;
+#[path = "../house/mod.rs"]
+mod house;
+mod receipts;
+mod sports;
+
+use hookonce::decide::field::Place;
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use house::Sent;
+
+/// Where everything arrives.
+const IN: &str = "/in";
+
+/// A delivery whose body is signed in hex in this header, as most senders do.
+fn signed(header: &str, secret: &str, body: &str) -> Sent {
+    let hmac = Hmac {
+        secrets: Secrets::new(vec![secret.as_bytes().to_vec()]),
+        header: header.into(),
+        prefix: String::new(),
+        hash: Hash::Sha256,
+        encoding: Encoding::Hex,
+        over: vec![Piece::Body],
+        timestamp: None::<Place>,
+        id: None,
+        tolerance: std::time::Duration::from_mins(5),
+    };
+    let headers = Scheme::Hmac(Box::new(hmac)).sign("", Timestamp(0), body.as_bytes());
+    Sent { headers, body: body.into() }
+}

@@ -1,0 +1,161 @@
+//! Receivers: what may be written, and the exact words for what may not.
+
+use super::{check, fine, parse, route};
+use hookonce::action::plan::{ActionPlan, HeaderText, Http2};
+use hookonce::config::problem::Ink;
+
+/// A source with the fields `repo` and `tenant`, whose one route forwards like this.
+fn forward(keys: &str) -> String {
+    format!(
+        "[source.s]\nverify = \"none\"\nfields = {{ repo = \"body.repo\", tenant = \"body.tenant\" }}\n[[source.s.route]]\nforward = {{ {keys} }}\n"
+    )
+}
+
+fn wrong(text: &str) -> String {
+    parse(text).expect_err(text).render(Ink::Plain)
+}
+
+fn says(keys: &str, title: &str, label: &str) {
+    let text = forward(keys);
+    let problems = wrong(&text);
+    assert!(problems.contains(&format!("error: {title}\n")), "{keys}:\n{problems}");
+    assert!(problems.contains(label), "{keys}:\n{problems}");
+    assert!(problems.contains("hookonce.toml:5:"), "it has a place: {problems}");
+}
+
+#[test]
+fn all_that_may_be_said_of_a_receiver_is_understood() {
+    let text = forward(
+        "url = \"https://{tenant}.example.com:8443/hooks/{repo}?r={repo}\", headers = [\"X-GitHub-Event\"], \
+         set = { \"X-Repo\" = \"r:{repo}\", authorization = { env = \"TOKEN\" } }, sign = { secret = { env = \"WHSEC\" } }, \
+         allow = [\"10.0.0.0/8\", \"fd00::/8\"], http2 = \"prior\", at_once = 4, receipt_headers = [\"X-Upload\"]",
+    );
+    let config = fine(&text);
+    let ActionPlan::Forward(receivers) = config.actions.values().next().unwrap() else { panic!("{config:?}") };
+    let receiver = &receivers[0];
+    assert_eq!(receiver.url.to_string(), "https://{tenant}.example.com:8443/hooks/{repo}?r={repo}");
+    assert_eq!(
+        (receiver.pass.as_slice(), receiver.receipt_headers.as_slice()),
+        (&["x-github-event".to_owned()][..], &["x-upload".to_owned()][..])
+    );
+    assert!(
+        matches!(&receiver.set[..], [(repo, HeaderText::Template(_)), (auth, HeaderText::Secret(_))]
+        if repo == "x-repo" && auth == "authorization"),
+        "{:?}",
+        receiver.set
+    );
+    assert!(receiver.sign.is_some() && receiver.http2 == Http2::Prior && receiver.at_once == Some(4));
+    assert_eq!(receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "fd00::/8"]);
+    let route = &config.sources[0].routes[0];
+    assert_eq!((route.passes.as_slice(), route.needs.len()), (&["x-github-event".to_owned()][..], 4));
+    assert!(!format!("{config:?}").contains("s3cret"), "no secret is shown");
+}
+
+#[test]
+fn a_field_stands_in_a_url_only_where_it_is_one_thing() {
+    let label = "a field is one whole label of the host, or stands in the path or in a value of the query";
+    for url in [
+        "http://a:{repo}/",
+        "http://{repo}@a/",
+        "http://a{repo}.test/",
+        "http://{repo}a.test/",
+        "http://a/?{repo}=1",
+        "http://a/x#{repo}",
+    ] {
+        let text = wrong(&forward(&format!("url = \"{url}\"")));
+        assert!(text.contains(label) || text.contains("`url` is not a URL that can be sent to"), "{url}: {text}");
+    }
+    says("url = \"{repo}://a/\"", "`url` is not a URL that can be sent to", "neither http nor https");
+    says("url = \"http://{nobody}.test/\"", "`{nobody}` is not a declared field", "fields of source `s`: repo, tenant");
+}
+
+#[test]
+fn an_unknown_field_in_a_url_is_shown_where_it_stands() {
+    check(
+        &forward("url = \"http://a.test/{repos}\""),
+        r#"
+error: `{repos}` is not a declared field
+ --> hookonce.toml:5:34
+  |
+5 | forward = { url = "http://a.test/{repos}" }
+  |                                  ^^^^^^^ fields of source `s`: repo, tenant
+  |
+hint: did you mean `repo`?
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_url_with_a_field_that_can_only_be_refused_is_refused_at_once() {
+    check(
+        &forward("url = \"http://127.0.0.1:8080/{repo}\""),
+        r#"
+error: `url` has a field in it, and leads where it may not
+ --> hookonce.toml:5:19
+  |
+5 | forward = { url = "http://127.0.0.1:8080/{repo}" }
+  |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ 127.0.0.1 is loopback
+  |
+hint: allow = ["127.0.0.1"], if you mean it
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    says("url = \"http://localhost/{repo}\"", "`url` has a field in it, and leads where it may not", "loopback");
+    says("url = \"http://[fe80::1]/{repo}\"", "`url` has a field in it, and leads where it may not", "link-local");
+    fine(&forward("url = \"http://127.0.0.1:8080/{repo}\", allow = [\"127.0.0.0/8\"]"));
+    fine(&forward("url = \"http://127.0.0.1:8080/\""));
+    says("url = \"http://a/{repo}\", allow = [\"10.0.0.1/8\"]", "`allow` cannot be read", "not the first address");
+    says("url = \"http://a/{repo}\", allow = [\"home\"]", "`allow` cannot be read", "expected a range of addresses");
+}
+
+#[test]
+fn some_headers_are_not_the_users_to_send() {
+    for (name, why) in [
+        ("Host", "it is about one connection"),
+        ("content-length", "it is about one connection"),
+        ("Transfer-Encoding", "it is about one connection"),
+        ("connection", "it is about one connection"),
+        ("Idempotency-Key", "hookonce writes it itself"),
+        ("hookonce-event", "hookonce writes it itself"),
+        ("traceparent", "hookonce writes it itself"),
+        ("content-type", "the body goes on as it came"),
+    ] {
+        let title = format!("the header `{}` is not yours to send", name.to_lowercase());
+        says(&format!("url = \"http://a/\", headers = [\"{name}\"]"), &title, why);
+        says(&format!("url = \"http://a/\", set = {{ \"{name}\" = \"x\" }}"), &title, why);
+    }
+    let signed = "url = \"http://a/\", sign = { secret = { env = \"WHSEC\" } }, headers = [\"webhook-id\"]";
+    says(signed, "the header `webhook-id` is not yours to send", "it is part of the signature");
+    fine(&forward("url = \"http://a/\", headers = [\"webhook-id\", \"x-hub-signature-256\"]"));
+    says("url = \"http://a/\", headers = [\"a b\"]", "`a b` cannot be the name of a header", "letters, digits and -");
+    says("url = \"http://a/\", headers = [\"x\", \"X\"]", "`headers` says the same twice", "");
+    says("url = \"http://a/\", headers = [\"x\"], set = { X = \"1\" }", "the header `x` is written twice", "");
+    says("url = \"http://a/\", set = { x = \"a\\nb\" }", "`x` cannot be a header's value", "control character");
+    says("url = \"http://a/\", set = { x = \"{nobody}\" }", "`{nobody}` is not a declared field", "");
+    says("url = \"http://a/\", receipt_headers = [\"set-cookie\"]", "`set-cookie` cannot be kept", "");
+    says("url = \"http://a/\", http2 = \"yes\"", "`http2` cannot be read", "\"auto\" or \"prior\"");
+    says("url = \"http://a/\", header = [\"x\"]", "unknown key `header` in `forward`", "did you mean `headers`?");
+}
+
+#[test]
+fn a_secret_of_a_receiver_never_stands_in_the_file_and_is_never_shown() {
+    for keys in [
+        "url = \"http://a/\", set = { authorization = \"Bearer canary\" }",
+        "url = \"http://a/\", sign = { secret = \"canary\" }",
+    ] {
+        let problems = wrong(&forward(keys));
+        assert!(problems.contains("stands in the file") && !problems.contains("canary"), "{problems}");
+    }
+    says("url = \"http://a/\", sign = { secret = { env = \"A\" } }", "the secret is not one of Standard Webhooks", "");
+    says("url = \"http://a/\", sign = {}", "`sign` has no `secret`", "");
+    fine(&forward("url = \"http://a/\", set = { authorization = \"{repo}\" }"));
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    let config = fine(&route("forward = { url = \"http://10.0.0.1/\", allow = [\"10.0.0.0/8\"] }"));
+    assert!(config.warnings.iter().any(|warning| warning.render(Ink::Plain).contains("`allow` has no effect")));
+}

@@ -1,0 +1,140 @@
+//! A real Redis or Valkey of a test's own: on a free port, in a temporary folder, and gone with the test however it ends.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server, as durable as it can be, unless more words say otherwise.
+pub struct Server {
+    pub dir: tempfile::TempDir,
+    pub port: u16,
+    program: PathBuf,
+    words: Vec<String>,
+    running: Option<Running>,
+}
+
+struct Running {
+    shell: Child,
+    lifeline: ChildStdin,
+    pid: i32,
+}
+
+/// Debian's Redis.
+pub fn redis() -> PathBuf {
+    "redis-server".into()
+}
+
+/// A Valkey, if there is one: `HOOKONCE_VALKEY` names it, or it is in the path.
+pub fn valkey() -> Option<PathBuf> {
+    let named = std::env::var_os("HOOKONCE_VALKEY").map(PathBuf::from);
+    let found = named.unwrap_or_else(|| "valkey-server".into());
+    Command::new(&found).arg("--version").output().ok().map(|_| found)
+}
+
+impl Server {
+    /// One that keeps everything.
+    pub fn start() -> Self {
+        Self::with(&redis(), &[])
+    }
+
+    /// The same with more words on its command line.
+    pub fn with(program: &Path, words: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Self::inside(dir, program, words)
+    }
+
+    /// The same with its files in this folder.
+    pub fn inside(dir: tempfile::TempDir, program: &Path, words: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut server = Self { dir, port, program: program.to_owned(), words, running: None };
+        server.run();
+        server
+    }
+
+    /// Starts it, on the data that is there, and waits until it answers.
+    pub fn run(&mut self) {
+        assert!(self.running.is_none(), "it runs already");
+        // The shell ends it when the test's end of the pipe closes, even if the test was killed.
+        let mut shell = Command::new("sh")
+            .args(["-c", "\"$@\" >log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait", "sh"])
+            .arg(&self.program)
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", "yes", "--appendfsync", "always", "--dir", "."])
+            .args(&self.words)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pid = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        let lifeline = shell.stdin.take().unwrap();
+        self.running = Some(Running { shell, lifeline, pid: pid.trim().parse().unwrap() });
+        let begun = Instant::now();
+        while !self.answers() {
+            let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "the server does not start:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether it answers, be it with a refusal.
+    fn answers(&self) -> bool {
+        use std::io::Write as _;
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+        let mut line = String::new();
+        let asked = stream.write_all(b"PING\r\n").and_then(|()| BufReader::new(stream).read_line(&mut line));
+        asked.is_ok() && !line.is_empty() && !line.contains("LOADING")
+    }
+
+    /// Kills it as a power failure would.
+    pub fn kill(&mut self) {
+        if let Some(Running { mut shell, lifeline, pid }) = self.running.take() {
+            signal(pid, rustix::process::Signal::KILL);
+            drop(lifeline); // or the shell waits for it, and we for the shell
+            let _ = shell.wait();
+        }
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub fn pause(&self, pause: bool) {
+        use rustix::process::Signal;
+        let running = self.running.as_ref().unwrap();
+        signal(running.pid, if pause { Signal::STOP } else { Signal::CONT });
+    }
+
+    /// The store's URL under this prefix.
+    pub fn url(&self, prefix: &str) -> String {
+        format!("redis://127.0.0.1:{}/?prefix={prefix}", self.port)
+    }
+
+    /// A plain connection, for what no node does.
+    pub fn client(&self) -> ::redis::Connection {
+        ::redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).unwrap().get_connection().unwrap()
+    }
+
+    /// Has it do this.
+    pub fn order(&self, words: &[&str]) -> ::redis::Value {
+        let mut command = ::redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut self.client()).unwrap()
+    }
+}
+
+fn signal(pid: i32, signal: rustix::process::Signal) {
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal);
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

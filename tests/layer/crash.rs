@@ -1,0 +1,138 @@
+//! A process that is gone: its runtime ends in the middle, and nobody settles anything.
+
+use super::{Client, Service, behind};
+use hookonce::decide::time::Timestamp;
+use hookonce::store::clock::Clock;
+use hookonce::store::memory::Memory;
+use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::{Listing, Store};
+use hookonce::{Once, days, seconds};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+const LEASE: Duration = seconds(30);
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A process that is at the key `k` when it dies.
+fn dies(store: &Arc<dyn Store>, live: &Runtime) {
+    let (dead, service) = (runtime(), Service::slow());
+    let client = dead.block_on(behind(&service, Once::new(store.clone()).lease(LEASE)));
+    live.block_on(async {
+        let asked = tokio::spawn(async move {
+            client.http.post(format!("{}/act", client.url)).header("idempotency-key", "k").body("b").send().await
+        });
+        service.entered(1).await;
+        dead.shutdown_background();
+        assert!(asked.await.unwrap().is_err());
+    });
+}
+
+fn check(store: &Arc<dyn Store>, clock: &Clock) {
+    let live = runtime();
+    dies(store, &live);
+    live.block_on(async {
+        let service = Service::new();
+        let once = Once::new(store.clone()).lease(LEASE).wait(Duration::from_millis(50));
+        let client: Client = behind(&service, once).await;
+        clock.advance(seconds(29));
+        let early = client.post("k", "b").await;
+        assert_eq!((early.status, &*early.problem(), service.calls()), (409, "running", 0));
+        clock.advance(seconds(2));
+        let client = behind(&service, Once::new(store.clone()).lease(LEASE).wait(super::PATIENCE)).await;
+        let copies: Vec<_> = (0..20)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.post("k", "b").await })
+            })
+            .collect();
+        for copy in copies {
+            assert_eq!(copy.await.unwrap().body, "call 1 of nobody: b");
+        }
+        assert_eq!(service.calls(), 1, "the swap decides who takes it over");
+        let events = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
+        assert_eq!((events.len(), events[0].attempt, events[0].doubts), (1, 2, 1));
+    });
+}
+
+#[test]
+fn after_a_crash_the_next_request_runs_once_the_lease_is_over() {
+    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
+    check(&(Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>), &clock);
+    let dir = tempfile::tempdir().unwrap();
+    let sqlite = Sqlite::open_by(&dir.path().join("once.db"), Access::Node, Some(clock.clone())).unwrap();
+    check(&(Arc::new(sqlite) as Arc<dyn Store>), &clock);
+}
+
+/// However often it happens: here the request is the retrier.
+#[test]
+fn after_many_crashes_the_next_request_still_runs() {
+    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
+    let store = Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>;
+    let live = runtime();
+    for _ in 0..5 {
+        dies(&store, &live);
+        clock.advance(LEASE + seconds(1));
+    }
+    live.block_on(async {
+        let service = Service::new();
+        let client = behind(&service, Once::new(store.clone())).await;
+        assert_eq!(client.post("k", "b").await.status, 200);
+    });
+}
+
+/// What a crash left behind, and nobody asks for again, does not stay for ever.
+#[test]
+fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
+    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
+    let store = Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>;
+    let live = runtime();
+    dies(&store, &live);
+    clock.advance(LEASE + seconds(1));
+    live.block_on(async {
+        let once = Once::new(store.clone()).keep(days(1));
+        once.forget().await.unwrap();
+        let left = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
+        assert_eq!(left[0].state.word(), "dead");
+        let service = Service::new();
+        let client = behind(&service, once.clone()).await;
+        assert_eq!(client.post("k", "b").await.status, 200);
+        assert!(client.post("k", "b").await.replayed());
+    });
+    clock.advance(days(2));
+    dies(&store, &live);
+    clock.advance(LEASE + seconds(1));
+    live.block_on(async {
+        let once = Once::new(store.clone()).keep(days(1));
+        once.forget().await.unwrap();
+        clock.advance(days(2));
+        assert_eq!(once.forget().await.unwrap().events, 1);
+        assert!(store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap().is_empty());
+    });
+}
+
+/// SQLite belongs to one process: its next one knows at once that the last one is gone.
+#[test]
+fn a_restart_on_sqlite_does_not_wait_for_the_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("once.db");
+    let live = runtime();
+    let store = Arc::new(Sqlite::open(&path, Access::Node).unwrap()) as Arc<dyn Store>;
+    dies(&store, &live);
+    drop(store);
+    let store = loop {
+        // The runtime that was shut down may hold it for another moment.
+        match Sqlite::open(&path, Access::Node) {
+            Ok(store) => break Arc::new(store) as Arc<dyn Store>,
+            Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+        }
+    };
+    live.block_on(async {
+        let service = Service::new();
+        let client = behind(&service, Once::new(store).wait(seconds(1))).await;
+        assert_eq!(client.post("k", "b").await.status, 200);
+    });
+}

@@ -1,0 +1,195 @@
+//! The layer from outside: real sockets, with axum, with plain hyper and with tonic, on every store.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod bodies;
+mod crash;
+mod examples;
+#[expect(dead_code, reason = "its actions are for another test")]
+#[path = "../crash/flaky.rs"]
+mod flaky;
+mod grpc;
+#[path = "../house/mod.rs"]
+mod house;
+mod keys;
+mod run;
+mod storm;
+mod trouble;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use hookonce::Once;
+use hookonce::store::Store;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+
+/// How long a fact may take to come true.
+const PATIENCE: Duration = house::PATIENCE;
+
+/// Where events are kept: one line for each kind of store.
+const STORES: &[Kind] = &[Kind::Memory, Kind::Sqlite];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Memory,
+    Sqlite,
+}
+
+/// A store of its own, and the folder it is in.
+struct Place {
+    store: Arc<dyn Store>,
+    _dir: tempfile::TempDir,
+}
+
+impl Kind {
+    async fn fresh(self) -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let address = match self {
+            Self::Memory => "memory:".to_owned(),
+            Self::Sqlite => format!("sqlite:{}", dir.path().join("once.db").display()),
+        };
+        Place { store: hookonce::store::open(&address).await.unwrap(), _dir: dir }
+    }
+}
+
+/// A service that counts its calls, and answers as it is told.
+#[derive(Clone)]
+struct Service {
+    calls: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+    entered: Arc<Notify>,
+    /// Calls that may go on; closed while nobody is to be held up.
+    gate: Arc<Semaphore>,
+    held_up: Arc<Mutex<bool>>,
+    answers: Arc<Mutex<Vec<u16>>>,
+}
+
+impl Service {
+    fn new() -> Self {
+        Self {
+            calls: Arc::default(),
+            ended: Arc::default(),
+            entered: Arc::default(),
+            gate: Arc::new(Semaphore::new(0)),
+            held_up: Arc::default(),
+            answers: Arc::default(),
+        }
+    }
+
+    /// The same, but a call waits until it is let go.
+    fn slow() -> Self {
+        let service = Self::new();
+        *service.held_up.lock().unwrap() = true;
+        service
+    }
+
+    fn let_go(&self) {
+        *self.held_up.lock().unwrap() = false;
+        self.gate.add_permits(1000);
+    }
+
+    /// The next answers have these statuses; after that 200.
+    fn will_answer(&self, statuses: &[u16]) {
+        *self.answers.lock().unwrap() = statuses.iter().rev().copied().collect();
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn entered(&self, calls: usize) {
+        tokio::time::timeout(PATIENCE, async {
+            while self.calls() < calls {
+                tokio::time::timeout(Duration::from_millis(20), self.entered.notified()).await.ok();
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    fn router(&self) -> Router {
+        async fn act(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Response {
+            let call = service.calls.fetch_add(1, Ordering::SeqCst) + 1;
+            service.entered.notify_waiters();
+            if *service.held_up.lock().unwrap() {
+                service.gate.acquire().await.unwrap().forget();
+            }
+            service.ended.fetch_add(1, Ordering::SeqCst);
+            let status = service.answers.lock().unwrap().pop().unwrap_or(200);
+            assert_ne!(status, 0, "told to panic");
+            let caller = headers.get("authorization").map_or("nobody", |value| value.to_str().unwrap());
+            let said = format!("call {call} of {caller}: {}", String::from_utf8_lossy(&body));
+            let status = StatusCode::from_u16(status).unwrap();
+            let headers = [("content-type", "text/x-told"), ("set-cookie", "session=secret"), ("x-mine", "1")];
+            (status, headers, said).into_response()
+        }
+        let any = post(act).get(act).put(act);
+        Router::new().route("/act", any.clone()).route("/other", any).with_state(self.clone())
+    }
+}
+
+/// Somebody who asks.
+#[derive(Clone)]
+struct Client {
+    url: String,
+    http: reqwest::Client,
+}
+
+/// What was answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Said {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl Said {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn replayed(&self) -> bool {
+        self.header("idempotent-replayed") == Some("true")
+    }
+
+    /// The last part of the problem's type.
+    fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        assert_eq!(problem["status"], self.status);
+        problem["type"].as_str().unwrap().rsplit('#').next().unwrap().to_owned()
+    }
+}
+
+/// Serves this on a free port for as long as the runtime lives.
+async fn serve(router: Router) -> Client {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    Client { url, http: reqwest::Client::new() }
+}
+
+impl Client {
+    async fn send(&self, request: reqwest::RequestBuilder) -> Said {
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let text = |value: &reqwest::header::HeaderValue| value.to_str().unwrap().to_owned();
+        let headers = response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        Said { status, headers, body: response.text().await.unwrap() }
+    }
+
+    async fn post(&self, key: &str, body: &str) -> Said {
+        self.send(self.http.post(format!("{}/act", self.url)).header("idempotency-key", key).body(body.to_owned()))
+            .await
+    }
+}
+
+/// A service behind this layer, on a free port.
+async fn behind(service: &Service, once: Once) -> Client {
+    serve(service.router().layer(once)).await
+}

@@ -1,0 +1,206 @@
+//! Failures, panics, hang-ups, and a store that does not answer.
+
+use super::flaky::{Flaky, Mood};
+use super::{PATIENCE, STORES, Service, behind};
+use hookonce::{Once, seconds};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::new();
+        let client = behind(&service, Once::new(place.store.clone())).await;
+        for status in [500, 503, 408, 425, 429] {
+            let (key, before) = (format!("{status}"), service.calls());
+            service.will_answer(&[status, status]);
+            for _ in 0..2 {
+                let said = client.post(&key, "b").await;
+                assert_eq!((said.status, said.replayed()), (status, false), "{kind:?}");
+            }
+            assert!(client.post(&key, "b").await.status == 200 && client.post(&key, "b").await.replayed());
+            assert_eq!(service.calls() - before, 3, "{kind:?}");
+        }
+        for status in [200, 204, 303, 400, 404, 409] {
+            service.will_answer(&[status]);
+            let key = format!("kept {status}");
+            client.post(&key, "b").await;
+            let again = client.post(&key, "b").await;
+            assert_eq!((again.status, again.replayed()), (status, true), "{kind:?}");
+        }
+        let client = behind(&service, Once::new(place.store.clone()).scope("all").keep_failures()).await;
+        service.will_answer(&[500]);
+        client.post("k", "b").await;
+        let again = client.post("k", "b").await;
+        assert_eq!((again.status, again.replayed()), (500, true));
+        let strict = Once::new(place.store.clone()).scope("strict").fails(|status| !status.is_success());
+        let client = behind(&service, strict).await;
+        service.will_answer(&[404]);
+        client.post("k", "b").await;
+        assert_eq!(client.post("k", "b").await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_waits_for_so_long_and_then_hears_that_it_still_runs() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::slow();
+        let once = Once::new(place.store.clone()).wait(Duration::from_millis(50)).lease(Duration::from_millis(300));
+        let client = behind(&service, once.clone()).await;
+        let elsewhere = behind(&service, Once::new(place.store.clone()).wait(Duration::from_millis(50))).await;
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("k", "b").await }
+        });
+        service.entered(1).await;
+        // Longer than the lease: it is renewed, so nobody takes it over.
+        for _ in 0..10 {
+            for client in [&client, &elsewhere] {
+                let said = client.post("k", "b").await;
+                assert_eq!((said.status, &*said.problem()), (409, "running"), "{kind:?}");
+                assert_eq!(said.header("retry-after"), Some("5"));
+            }
+        }
+        service.let_go();
+        assert_eq!(first.await.unwrap().status, 200);
+        assert!(client.post("k", "b").await.replayed() && elsewhere.post("k", "b").await.replayed());
+        assert_eq!(service.calls(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_panics_panics_and_the_next_request_runs_at_once() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::new();
+        let client = behind(&service, Once::new(place.store.clone())).await;
+        service.will_answer(&[0]);
+        let broken = client.http.post(format!("{}/act", client.url)).header("idempotency-key", "k").body("b").send();
+        assert!(broken.await.is_err(), "the connection ends, as it would without the layer");
+        // Well before the lease of 30 s.
+        let said = tokio::time::timeout(seconds(10), client.post("k", "b")).await.unwrap();
+        assert_eq!((said.status, service.calls()), (200, 2), "{kind:?}");
+    }
+}
+
+/// There is no answer to share: who waited is the next to try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_one_that_panics_is_the_next_to_run() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::slow();
+        let client = behind(&service, Once::new(place.store.clone()).wait(PATIENCE)).await;
+        service.will_answer(&[0]);
+        let url = format!("{}/act", client.url);
+        let panics = tokio::spawn(client.http.post(url).header("idempotency-key", "k").body("b").send());
+        service.entered(1).await;
+        let copies: Vec<_> = (0..20)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.post("k", "b").await })
+            })
+            .collect();
+        service.let_go();
+        assert!(panics.await.unwrap().is_err());
+        for copy in copies {
+            let said = copy.await.unwrap();
+            assert_eq!((said.status, &*said.body), (200, "call 2 of nobody: b"), "{kind:?}");
+        }
+        assert_eq!(service.calls(), 2, "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_hangs_up_ends_nothing_and_its_answer_is_kept() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::slow();
+        let client = behind(&service, Once::new(place.store.clone()).wait(PATIENCE)).await;
+        let hangs_up = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("k", "b").await }
+        });
+        service.entered(1).await;
+        hangs_up.abort();
+        assert!(hangs_up.await.unwrap_err().is_cancelled());
+        service.let_go();
+        let said = client.post("k", "b").await;
+        assert_eq!((said.replayed(), &*said.body), (true, "call 1 of nobody: b"), "{kind:?}");
+        assert_eq!(service.ended.load(Ordering::SeqCst), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_store_is_down_the_service_is_not_called_and_later_it_acts_once() {
+    let store = Flaky::new();
+    let service = Service::new();
+    let client = behind(&service, Once::new(store.clone())).await;
+    store.claims.all(Mood::Down);
+    for _ in 0..3 {
+        let said = client.post("k", "b").await;
+        assert_eq!((said.status, &*said.problem()), (503, "unavailable"));
+        assert_eq!(said.header("retry-after"), Some("5"));
+    }
+    assert_eq!(service.calls(), 0);
+    store.claims.all(Mood::Fine);
+    assert_eq!(client.post("k", "b").await.status, 200);
+    store.reads.all(Mood::Down);
+    assert_eq!(client.post("k", "b").await.status, 503, "a kept answer that cannot be read is not guessed at");
+    store.reads.all(Mood::Fine);
+    assert!(client.post("k", "b").await.replayed());
+    assert_eq!(service.calls(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_the_store_that_is_lost_changes_nothing() {
+    for mood in [Mood::Written, Mood::NotWritten] {
+        let store = Flaky::new();
+        let service = Service::new();
+        let client = behind(&service, Once::new(store.clone())).await;
+        store.claims.once(&[mood]);
+        store.advances.once(&[mood]);
+        assert_eq!(client.post("k", "b").await.status, 200, "{mood:?}");
+        assert!(client.post("k", "b").await.replayed(), "{mood:?}");
+        assert_eq!(service.calls(), 1, "{mood:?}");
+    }
+}
+
+/// The service has acted, and the store cannot be told: nobody hears of it before it is kept, and nobody acts again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_the_store_does_not_take_is_offered_until_it_does() {
+    let store = Flaky::new();
+    let service = Service::new();
+    let once = Once::new(store.clone()).lease(Duration::from_millis(200)).wait(Duration::from_millis(20));
+    let client = behind(&service, once).await;
+    store.advances.all(Mood::Down);
+    assert_eq!(client.post("k", "b").await.status, 503);
+    // The lease is long over, and still this process knows that it has the result.
+    assert_eq!(client.post("k", "b").await.status, 409);
+    store.advances.all(Mood::Fine);
+    let said = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let said = client.post("k", "b").await;
+            if said.status != 409 {
+                return said;
+            }
+        }
+    });
+    let said = said.await.unwrap();
+    assert_eq!((said.status, said.replayed(), service.calls()), (200, true, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_whose_lease_cannot_be_renewed_is_ended_with_it() {
+    let store = Flaky::new();
+    let service = Service::slow();
+    let client = behind(&service, Once::new(store.clone()).lease(Duration::from_millis(300))).await;
+    store.advances.all(Mood::Down);
+    assert_eq!(client.post("k", "b").await.status, 503);
+    assert_eq!(service.ended.load(Ordering::SeqCst), 0, "it was dropped where it waited");
+    store.advances.all(Mood::Fine);
+    service.let_go();
+    let said = client.post("k", "b").await;
+    assert_eq!((said.status, service.calls()), (200, 2));
+}

@@ -1,0 +1,353 @@
+//! Many at once on one PostgreSQL: claims that want the same keys, answers that get lost, and callers that give up.
+
+use crate::START;
+use crate::postgres::open;
+use crate::postgres_server::Server;
+use hookonce::decide::claim::{Claim, New, Same};
+use hookonce::decide::event::{Blocks, Outcome, Step};
+use hookonce::decide::id::{EventId, Key, Node};
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::{Keep, Kept, Route};
+use hookonce::decide::time::Duration;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{Making, making};
+use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::shared::Shared;
+use hookonce::store::{Advance, Keeps, Store, StoreError};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_postgres::Client;
+
+/// The same numbers from the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// What everybody claimed and was told.
+#[derive(Default)]
+struct Told {
+    made: HashMap<EventId, (HashSet<Key>, Option<Key>)>,
+    new: HashSet<EventId>,
+    duplicates: Vec<(EventId, EventId, Same, bool)>,
+    claims: u64,
+    again: u64,
+    stale: u64,
+}
+
+impl Told {
+    fn made(&mut self, new: &New) {
+        let keys = new.keys.iter().map(|identity| identity.key).collect();
+        self.made.insert(new.event.id, (keys, new.event.change.map(|change| change.subject)));
+    }
+
+    fn hear(&mut self, id: EventId, claim: Claim) {
+        self.claims += 1;
+        match claim {
+            Claim::New { event, .. } => {
+                assert_eq!(event.id, id);
+                self.new.insert(id);
+            }
+            Claim::Duplicate { event, same, instead, .. } => self.duplicates.push((id, event.id, same, instead)),
+            Claim::Stale { .. } => self.stale += 1,
+            Claim::Again => self.again += 1,
+            Claim::Imported { .. } => panic!("nothing was imported"),
+        }
+    }
+
+    /// Every duplicate names an event that somebody was told is new, and that shares what it says it shares.
+    fn check_duplicates(&self) {
+        for (id, of, same, instead) in &self.duplicates {
+            assert!(self.new.contains(of), "{id} is told to repeat {of}, which nobody claimed");
+            let ((keys, subject), (theirs, their_subject)) = (&self.made[id], &self.made[of]);
+            let shares = match same {
+                Same::Change => subject.is_some() && subject == their_subject,
+                // A key may have been left as an alias by a third.
+                _ if *instead || their_subject.is_some() => true,
+                _ => !keys.is_disjoint(theirs),
+            };
+            assert!(shares, "{id} is told to repeat {of} through {same:?}, and they share nothing");
+        }
+    }
+}
+
+/// What must be true of the tables at any time.
+async fn check_tables(db: &Client, told: &Told) {
+    let count = async |sql: &str| db.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let orphans = "select count(*) from keys k left join events e on e.id = k.event where e.id is null";
+    assert_eq!(count(orphans).await, 0, "keys without an event");
+    for beside in ["payloads", "receipts", "attempts", "output", "sightings", "duplicates"] {
+        let sql = format!("select count(*) from {beside} b left join events e on e.id = b.event where e.id is null");
+        assert_eq!(count(&sql).await, 0, "{beside} without an event");
+    }
+    let tentative =
+        "select (select count(*) from registers where version < 0) + (select count(*) from slots where version < 0)";
+    assert_eq!(count(tentative).await, 0, "what was only tentative has stayed");
+    let slots = "select count(*) from slots s left join events e on e.id = s.event where e.id is null or e.ended_at is not null";
+    assert_eq!(count(slots).await, 0, "slots of events that are over");
+    let stuck = "select count(*) from events e where e.state = 'waiting' and e.wake_at is null and e.passed <> 1 \
+                 and not exists (select 1 from slots s where s.grp = e.grp)";
+    assert_eq!(count(stuck).await, 0, "parked behind nobody");
+
+    let mut held: HashMap<EventId, HashSet<Key>> = HashMap::new();
+    for row in db.query("select key, replace(event::text, '-', '') from keys", &[]).await.unwrap() {
+        let id = EventId(hex::decode(row.get::<_, &str>(1)).unwrap().try_into().unwrap());
+        held.entry(id).or_default().insert(Key(row.get::<_, &[u8]>(0).try_into().unwrap()));
+    }
+    let mut there = 0;
+    for row in db.query("select replace(id::text, '-', '') from events", &[]).await.unwrap() {
+        let id = EventId(hex::decode(row.get::<_, &str>(0)).unwrap().try_into().unwrap());
+        let (keys, _) = &told.made[&id];
+        assert!(told.new.contains(&id), "{id} is there, and nobody was told");
+        assert!(keys.is_subset(held.get(&id).unwrap_or(&HashSet::new())), "{id} lacks a key");
+        there += 1;
+    }
+    println!("{there} events are there at the end, {} keys", held.values().map(HashSet::len).sum::<usize>());
+}
+
+fn any(dice: &mut Dice, keys: usize, subjects: usize) -> Making {
+    let mut made = making();
+    let kinds = 1 + dice.roll(7);
+    let mut text = || format!("k{}", dice.roll(keys));
+    if kinds & 1 != 0 {
+        made = made.delivery(&text());
+    }
+    if kinds & 2 != 0 {
+        made = made.named(&text());
+    }
+    if kinds & 4 != 0 {
+        made = made.body(text());
+    }
+    if dice.roll(2) == 0 {
+        let order = [None, None, Some(1), Some(2)][dice.roll(4)];
+        made = made.change(&format!("s{}", dice.roll(subjects)), ["A", "B", "C"][dice.roll(3)], order);
+    }
+    if dice.roll(3) == 0 {
+        made = made.group(&format!("g{}", dice.roll(subjects)));
+    }
+    if dice.roll(3) == 0 {
+        made = made.recorded();
+    }
+    made.kept(Kept { keys: Keep::For(Duration::from_millis(200)), body: Duration::ZERO })
+}
+
+async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, batches: usize, keys: usize) {
+    for n in 0..batches {
+        let size = [1, 8, 64][n % 3];
+        let batch: Vec<New> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
+        for new in &batch {
+            told.lock().unwrap().made(new);
+        }
+        let ids: Vec<_> = batch.iter().map(|new| new.event.id).collect();
+        let claims = store.claim(batch).await.unwrap_or_else(|error| panic!("a claim failed: {error}"));
+        for (id, claim) in ids.into_iter().zip(claims) {
+            told.lock().unwrap().hear(id, claim);
+        }
+    }
+}
+
+/// Starts, ends, replays, removes and forgets whatever it meets, until all is claimed.
+async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, over: Arc<AtomicBool>) -> (u64, u64) {
+    let (mut moved, mut contended, mut seen) = (0, 0, HashMap::new());
+    while !over.load(Ordering::Relaxed) {
+        let ids: Vec<EventId> = told.lock().unwrap().new.iter().copied().collect();
+        if ids.is_empty() {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let mut changes = Vec::new();
+        for _ in 0..30 {
+            let id = ids[dice.roll(ids.len())];
+            let outcome = match dice.roll(3) {
+                0 => Outcome::Delivered(None),
+                1 => Outcome::Rejected { why: "no".into(), receipt: None },
+                _ => Outcome::Unknown { why: "who knows".into() },
+            };
+            let step = match dice.roll(8) {
+                0..3 => Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()) },
+                3..6 => Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) },
+                6 => Step::Replay,
+                _ => Step::Cancel,
+            };
+            let event = seen.get(&id).cloned();
+            let Some(event) = (if event.is_some() { event } else { store.get(id).await.unwrap() }) else { continue };
+            changes.extend(event.change(step, &Route::default(), store.now()).ok());
+        }
+        match store.advance(changes).await {
+            Ok(advances) => {
+                for advance in advances {
+                    if let Advance::Written { event, .. } = advance {
+                        moved += 1;
+                        seen.insert(event.id, *event);
+                    }
+                }
+            }
+            Err(StoreError::Unsure(_)) => contended += 1,
+            Err(error) => panic!("a change failed: {error}"),
+        }
+        if seen.len() > 100 || dice.roll(4) == 0 {
+            seen.clear();
+        }
+        if dice.roll(3) == 0 {
+            store.remove(ids[dice.roll(ids.len())]).await.unwrap();
+        }
+        let kept = Kept { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
+        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
+        store.forget(keeps, 50).await.unwrap();
+    }
+    (moved, contended)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys() {
+    let full = std::env::var_os("HOOKONCE_FULL").is_some();
+    let server = Server::start().await;
+    for (keys, batches) in if full { [(170, 1_500), (1_000, 1_500)] } else { [(170, 36), (1_000, 24)] } {
+        let database = server.database().await;
+        let (told, over) = (Arc::new(Mutex::new(Told::default())), Arc::new(AtomicBool::new(false)));
+        let mut claimers = tokio::task::JoinSet::new();
+        let mut movers = tokio::task::JoinSet::new();
+        // Two nodes, each with connections of its own.
+        for node in 0..2_u64 {
+            let store: Arc<dyn Store> = Arc::new(open(&server, &database, Clock::server()).await);
+            for task in 0..4 {
+                let dice = Dice((1 + node * 10 + task).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                claimers.spawn(claimer(store.clone(), told.clone(), dice, batches, keys));
+            }
+            movers.spawn(mover(store.clone(), told.clone(), Dice(77 + node), over.clone()));
+        }
+        claimers.join_all().await;
+        over.store(true, Ordering::Relaxed);
+        let moved = movers.join_all().await;
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        println!(
+            "{} claims of {} keys: {} new, {} duplicates, {} stale, {} again; moved, contended: {moved:?}",
+            told.claims,
+            keys * 3,
+            told.new.len(),
+            told.duplicates.len(),
+            told.stale,
+            told.again
+        );
+        assert!(told.new.len() > 50 && told.duplicates.len() > 50);
+        told.check_duplicates();
+        check_tables(&server.client(&database).await, &told).await;
+    }
+}
+
+/// Passes bytes on; when armed, the next answer to a commit is cut off with its connection.
+struct Proxy {
+    port: u16,
+    armed: Arc<AtomicBool>,
+    cuts: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    async fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (armed, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (arm, cut) = (armed.clone(), cuts.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, arm.clone(), cut.clone()));
+            }
+        });
+        Self { port, armed, cuts }
+    }
+}
+
+async fn pass(client: TcpStream, server: u16, armed: Arc<AtomicBool>, cuts: Arc<AtomicU64>) {
+    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+        let said = &bytes[..length];
+        if said.windows(7).any(|word| word == b"COMMIT\0") && armed.swap(false, Ordering::SeqCst) {
+            cuts.fetch_add(1, Ordering::SeqCst);
+            break;
+        }
+        if to_client.write_all(said).await.is_err() {
+            break;
+        }
+    }
+    up.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
+    let rounds = if std::env::var_os("HOOKONCE_FULL").is_some() { 1_000 } else { 40 };
+    let server = Server::start().await;
+    let database = server.database().await;
+    let proxy = Proxy::before(server.port).await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
+    let options = Options { clock: Clock::manual(START), schema: Schema::Auto };
+    let store = Shared(Postgres::open(&url, options).await.unwrap());
+    for n in 0..rounds {
+        let mut made = making().delivery(&format!("d{n}")).body(format!("b{n}"));
+        if n % 2 == 0 {
+            made = made.change(&format!("s{n}"), "A", None).group("g"); // the way with locks
+        }
+        let new = made.made(store.now());
+        proxy.armed.store(true, Ordering::SeqCst);
+        let lost = store.claim(vec![new.clone()]).await;
+        assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
+        let again = store.claim(vec![new.clone()]).await.unwrap().remove(0);
+        assert!(matches!(&again, Claim::New { event, .. } if event.id == new.event.id), "{again:?}");
+    }
+    assert_eq!(proxy.cuts.load(Ordering::SeqCst), rounds);
+    let db = server.client(&database).await;
+    let row = db.query_one("select (select count(*) from events), (select count(*) from keys)", &[]).await.unwrap();
+    let rounds = i64::try_from(rounds).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (rounds, 2 * rounds));
+    println!("{rounds} answers to a commit were cut: {rounds} events");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&server, &database, Clock::server()).await;
+    let (mut given_up, mut answered) = (0, 0);
+    for n in 0..300_u64 {
+        let one = making().delivery(&format!("x{n}")).change(&format!("s{}", n % 7), "A", None).made(store.now());
+        let patience = std::time::Duration::from_micros(n * 97 % 6_000);
+        match tokio::time::timeout(patience, store.claim(vec![one])).await {
+            Ok(answer) => {
+                answer.unwrap();
+                answered += 1;
+            }
+            Err(_) => given_up += 1,
+        }
+        if n % 3 == 0 {
+            // Whoever comes next hears of its own event, and of no other.
+            let own = making().delivery(&format!("own{n}"));
+            let id = own.id();
+            let claim = store.claim(vec![own.made(store.now())]).await.unwrap().remove(0);
+            assert!(matches!(&claim, Claim::New { event, .. } if event.id == id), "{claim:?}");
+            assert_eq!(store.get(id).await.unwrap().unwrap().id, id);
+        }
+    }
+    println!("{given_up} given up, {answered} answered");
+    assert!(given_up > 20);
+    let db = server.client(&database).await;
+    let left = "select count(*) from pg_stat_activity where state like 'idle in transaction%'";
+    for _ in 0..200 {
+        if db.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("a transaction was left open");
+}

@@ -1,0 +1,161 @@
+//! PostgreSQL as a store, against a real server.
+
+use crate::START;
+use crate::postgres_server::Server;
+use hookonce::decide::change::Tried;
+use hookonce::decide::claim::{Claim, Same};
+use hookonce::decide::event::{Blocks, Event, Outcome, Step};
+use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::Duration;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{self, Fresh, Making, making};
+use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::shared::Shared;
+use hookonce::store::{Advance, Hint, Note, Sighting, Store, StoreError, Stored};
+use tokio::sync::broadcast::Receiver;
+
+/// A store in this database, by this clock.
+pub(crate) async fn open(server: &Server, database: &str, clock: Clock) -> Shared<Postgres> {
+    let options = Options { clock, schema: Schema::Auto };
+    Shared(Postgres::open(&server.url(database), options).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_keeps_the_contract() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let count = std::sync::atomic::AtomicU32::new(0);
+    contract::run(async || {
+        // A schema of its own for each rule: quicker to make than a database.
+        let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        server.client(&database).await.batch_execute(&format!("create schema {schema}")).await.unwrap();
+        let url = format!("{}?options=-c%20search_path%3D{schema}", server.url(&database));
+        let clock = Clock::manual(START);
+        let options = Options { clock: clock.clone(), schema: Schema::Auto };
+        let store = Shared(Postgres::open(&url, options).await.unwrap());
+        let spoil = move |id: EventId| {
+            let sql = format!("update {schema}.payloads set body = 'As it came' where event = '{id}'");
+            let done = std::process::Command::new("psql").args([&url, "-qc", &sql]).status();
+            assert!(done.unwrap().success());
+        };
+        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(spoil)
+    })
+    .await;
+}
+
+async fn new(store: &dyn Store, one: Making) -> Event {
+    match store.claim(vec![one.made(store.now())]).await.unwrap().remove(0) {
+        Claim::New { event, .. } => *event,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn step(store: &dyn Store, event: &Event, step: Step) -> Event {
+    let change = event.change(step, &Route::default(), store.now()).unwrap();
+    match store.advance(vec![change]).await.unwrap().remove(0) {
+        Advance::Written { event, .. } => *event,
+        Advance::Lost => panic!("lost"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_hear_what_others_make_due_and_end_and_nothing_of_their_own() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let (here, there) =
+        (open(&server, &database, Clock::server()).await, open(&server, &database, Clock::server()).await);
+    let (mut heard, mut own) = (here.hints().unwrap(), there.hints().unwrap());
+    let listening = "select count(*) from pg_stat_activity where query ilike '%pg_notify%' or query like 'listen%'";
+    let db = server.client(&database).await;
+    while db.query_one(listening, &[]).await.unwrap().get::<_, i64>(0) < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let made = new(&there, making().source("so").route("ro").delivery("d1")).await;
+    let hint = async |hints: &mut Receiver<Hint>| {
+        tokio::time::timeout(std::time::Duration::from_secs(30), hints.recv()).await.unwrap().unwrap()
+    };
+    assert_eq!(hint(&mut heard).await, Hint::Due { source: "so".into(), route: "ro".into() });
+    step(&there, &made, Step::Cancel).await;
+    assert_eq!(hint(&mut heard).await, Hint::Ended(made.id));
+    let other = new(&here, making().source("other").delivery("d2")).await;
+    assert_eq!(hint(&mut own).await, Hint::Due { source: "other".into(), route: other.route.clone() });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() {
+    let mut server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&server, &database, Clock::server()).await;
+    let mut acked = Vec::new();
+    for round in 0..3 {
+        for n in 0..20 {
+            acked.push(new(&store, making().delivery(&format!("{round} {n}")).carrying("body")).await.id);
+        }
+        server.crash();
+        let lost = making().delivery(&format!("{round} lost")).made(store.now());
+        assert!(matches!(store.claim(vec![lost.clone()]).await, Err(StoreError::Down(_) | StoreError::Unsure(_))));
+        assert!(store.get(acked[0]).await.is_err());
+        assert!(server.start_again().await);
+        let back = async {
+            while store.claim(vec![lost.clone()]).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), back).await.unwrap();
+        for id in &acked {
+            assert!(matches!(store.payload(*id).await.unwrap(), Stored::Whole(_)));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let clock = Clock::manual(START);
+    let store = open(&server, &database, clock).await;
+    let rotten = new(&store, making().delivery("d1").group("g")).await;
+    let parked = new(&store, making().delivery("d2").group("g")).await;
+    let db = server.client(&database).await;
+    db.batch_execute(&format!("update events set cause = 'odd' where id = '{}'", rotten.id)).await.unwrap();
+    let [due, _] = crate::due(&store, 10).await.unwrap();
+    assert!(due.events.is_empty(), "{due:?}");
+    let [due, _] = crate::due(&store, 10).await.unwrap();
+    assert_eq!(due.events.iter().map(|event| event.id).collect::<Vec<_>>(), [parked.id]);
+    let row = db.query_one(&format!("select state, cause from events where id = '{}'", rotten.id), &[]).await.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("dead", "damaged"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&server, &database, Clock::manual(START)).await;
+    let made = new(&store, making().delivery("d1")).await;
+    let running = step(&store, &made, Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()) }).await;
+    let outcome = Outcome::Rejected { why: "a\0b".into(), receipt: None };
+    let settle = Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) };
+    let mut change = running.change(settle, &Route::default(), store.now()).unwrap();
+    change.attempt = Some(Tried {
+        life: 1,
+        attempt: 1,
+        started_at: START,
+        ended_at: START,
+        outcome: "rejected".into(),
+        why: "a\0b".into(),
+        output: vec![0, 1, 0],
+    });
+    store.advance(vec![change]).await.unwrap();
+    let told = store.story(made.id).await.unwrap().unwrap();
+    assert_eq!((&*told.attempts[0].why, &told.attempts[0].output[..]), ("a\u{fffd}b", &[0, 1, 0][..]));
+    store
+        .note(vec![Note {
+            event: made.id,
+            sighting: Sighting { at: START, delivery_id: Some("\0".into()), same: Same::Body },
+        }])
+        .await
+        .unwrap();
+    assert_eq!(store.named("\0".into(), 5).await.unwrap(), []);
+}

@@ -1,0 +1,265 @@
+//! Redis as a store: the contract, the same history as memory, what is refused, and how it is reached.
+
+use crate::START;
+use crate::redis_server::{self as server, Server};
+use hookonce::decide::claim::Claim;
+use hookonce::decide::event::{Blocks, Event, Outcome, Step};
+use hookonce::decide::id::{EventId, Node};
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::Duration;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::{self, Fresh, Making, making};
+use hookonce::store::redis::{Access, Options, Redis};
+use hookonce::store::shared::Shared;
+use hookonce::store::{Advance, CannotOpen, Hint, Store, StoreError};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) async fn open(url: &str) -> Result<Shared<Redis>, CannotOpen> {
+    Redis::open(url, Options { clock: Clock::server(), access: Access::Node }).await.map(Shared)
+}
+
+pub(crate) async fn claim(store: &impl Store, one: Making) -> Claim {
+    let new = one.made(store.now());
+    store.claim(vec![new]).await.unwrap().remove(0)
+}
+
+pub(crate) async fn new(store: &impl Store, one: Making) -> Event {
+    match claim(store, one).await {
+        Claim::New { event, .. } => *event,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Starts an event and ends it well.
+pub(crate) async fn act(store: &impl Store, event: &Event) {
+    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) };
+    let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
+    let mut event = event.clone();
+    for step in [start, end] {
+        let change = event.change(step, &Route::default(), store.now()).unwrap();
+        match store.advance(vec![change]).await.unwrap().remove(0) {
+            Advance::Written { event: next, .. } => event = *next,
+            Advance::Lost => panic!("lost"),
+        }
+    }
+}
+
+async fn keeps_the_contract(program: &Path) {
+    let server = Arc::new(Server::with(program, &[]));
+    let count = AtomicU32::new(0);
+    contract::run(async || {
+        let prefix = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
+        let clock = Clock::manual(START);
+        let options = Options { clock: clock.clone(), access: Access::Node };
+        let store = Shared(Redis::open(&server.url(&prefix), options).await.unwrap());
+        let server = server.clone();
+        let spoil = move |id: EventId| {
+            let name = [format!("{{{prefix}}}b").as_bytes(), &id.0].concat();
+            let mut client = server.client();
+            let length: usize = ::redis::cmd("STRLEN").arg(&name).query(&mut client).unwrap();
+            ::redis::cmd("SETRANGE").arg(name).arg(length - 1).arg("\u{1}").exec(&mut client).unwrap();
+        };
+        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(spoil)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_keeps_the_contract() {
+    keeps_the_contract(&server::redis()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn valkey_keeps_the_contract() {
+    match server::valkey() {
+        Some(program) => keeps_the_contract(&program).await,
+        None => println!("skipped: there is no valkey-server here, and HOOKONCE_VALKEY names none"),
+    }
+}
+
+/// Fewer than in SQLite, unless all of them are asked for.
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_history_gives_the_same_answers_in_redis() {
+    let server = Server::start();
+    let count = AtomicU32::new(0);
+    let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::history::SEEDS } else { 12 };
+    let answers = crate::history::live_all(1..=seeds, async |clock| {
+        let url = server.url(&format!("history{}", count.fetch_add(1, Ordering::Relaxed)));
+        let store = Redis::open(&url, Options { clock, access: Access::Node }).await.unwrap();
+        let store: Box<dyn Store> = Box::new(Shared(store));
+        vec![store]
+    })
+    .await;
+    let words = ["new", "duplicate", "instead", "stale", "ended", "lost", "forgotten"];
+    assert!(words.iter().all(|word| answers.contains_key(word)), "{answers:?}");
+}
+
+async fn refused(url: &str) -> String {
+    match open(url).await {
+        Err(CannotOpen::Ever(why)) => {
+            assert!(!why.contains("hidden"), "{why}");
+            why
+        }
+        Err(CannotOpen::Yet(why)) => panic!("only for now: {why}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_is_refused_unless_the_url_says_that_it_may() {
+    let evicts = Server::with(&server::redis(), &["--maxmemory-policy", "allkeys-lru"]);
+    let why = refused(&evicts.url("a")).await;
+    assert!(why.contains("`maxmemory-policy allkeys-lru`") && why.contains("evicts=yes"), "{why}");
+    new(&open(&(evicts.url("a") + "&evicts=yes")).await.unwrap(), making().delivery("d1")).await;
+
+    let forgets = Server::with(&server::redis(), &["--appendonly", "no"]);
+    let why = refused(&forgets.url("a")).await;
+    assert!(why.contains("`appendonly no`") && why.contains("durable=no"), "{why}");
+    new(&open(&(forgets.url("a") + "&durable=no")).await.unwrap(), making().delivery("d1")).await;
+
+    let late = Server::with(&server::redis(), &["--appendfsync", "everysec"]);
+    new(&open(&late.url("a")).await.unwrap(), making().delivery("d1")).await; // it only warns
+}
+
+#[tokio::test]
+async fn a_replica_a_wrong_password_and_nobody_at_all_are_told_apart() {
+    let primary = Server::start();
+    let replica = Server::with(&server::redis(), &["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
+    let why = refused(&replica.url("a")).await;
+    assert!(why.contains("is a replica") && why.contains("primary"), "{why}");
+
+    primary.order(&["CONFIG", "SET", "requirepass", "right"]);
+    let why = refused(&format!("redis://:hidden@127.0.0.1:{}", primary.port)).await;
+    assert!(why.contains("refuses the user or password"), "{why}");
+    let why = refused(&primary.url("a")).await;
+    assert!(why.contains("asks for a password"), "{why}");
+    new(&open(&format!("redis://:right@127.0.0.1:{}", primary.port)).await.unwrap(), making().delivery("d1")).await;
+
+    let url = replica.url("a");
+    drop(replica);
+    match open(&url).await {
+        Err(CannotOpen::Yet(why)) => assert!(why.contains("cannot be reached"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_ask_must_be_written_into_the_url() {
+    let server = Server::start();
+    let user = |name: &str, rights: &[&str]| {
+        server.order(&[&["ACL", "SETUSER", name, "on", ">hidden", "~{hookonce}*", "&*", "+@all"], rights].concat());
+        format!("redis://{name}:hidden@127.0.0.1:{}/?", server.port)
+    };
+    // INFO says the policy where CONFIG may not; only `appendfsync` is not known, and that is a warning.
+    let url = user("noconfig", &["-config"]);
+    new(&open(&url).await.unwrap(), making().delivery("d1")).await;
+    let url = user("noinfo", &["-config", "-info"]);
+    let why = refused(&url).await;
+    assert!(why.contains("evicts=yes"), "{why}");
+    let why = refused(&(url.clone() + "evicts=yes")).await;
+    assert!(why.contains("durable=no"), "{why}");
+    open(&(url + "evicts=yes&durable=no")).await.unwrap();
+    for (name, right) in [("noscript", "-@scripting"), ("nozadd", "-zadd"), ("nowrite", "-@write")] {
+        let why = refused(&user(name, &[right])).await;
+        assert!(why.contains("+@scripting"), "{why}");
+    }
+    let why = refused(&(user("other", &[]) + "prefix=another")).await;
+    assert!(why.contains("~{another}*"), "{why}");
+    // Who may not publish still writes.
+    let quiet = open(&user("quiet", &["resetchannels"])).await.unwrap();
+    new(&quiet, making().delivery("d2")).await;
+}
+
+#[tokio::test]
+async fn a_reader_makes_no_store_and_writes_nothing() {
+    let server = Server::start();
+    let read = || Redis::open("", Options { clock: Clock::server(), access: Access::Read });
+    assert!(read().await.is_err());
+    let url = server.url("a");
+    let read = async || Redis::open(&url, Options { clock: Clock::server(), access: Access::Read }).await;
+    let why = read().await.unwrap_err().to_string();
+    assert!(why.contains("holds no store under the prefix `a`"), "{why}");
+    let store = open(&url).await.unwrap();
+    let event = new(&store, making().delivery("d1")).await;
+    let reader = Shared(read().await.unwrap());
+    assert_eq!(reader.get(event.id).await.unwrap(), Some(event));
+    let claimed = reader.claim(vec![making().delivery("d2").made(store.now())]).await;
+    assert!(matches!(claimed, Err(StoreError::Down(_))), "{claimed:?}");
+    assert!(matches!(claim(&reader, making().delivery("d1")).await, Claim::Duplicate { .. }));
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_a_store_and_the_right_one_is_found() {
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let ports = [free(), free()];
+    let node = |bus: &str| Server::with(&server::redis(), &["--cluster-enabled", "yes", "--cluster-port", bus]);
+    let (first, second) = (node(&ports[0]), node(&ports[1]));
+    first.order(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
+    second.order(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
+    first.order(&["CLUSTER", "MEET", "127.0.0.1", &second.port.to_string(), &ports[1]]);
+    let up = |server: &Server| format!("{:?}", server.order(&["CLUSTER", "INFO"])).contains("cluster_state:ok");
+    let begun = std::time::Instant::now();
+    while !(up(&first) && up(&second)) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the cluster does not come up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut there = 0;
+    for prefix in ["a", "b", "c", "d", "e", "f"] {
+        let store = open(&first.url(prefix)).await.unwrap();
+        let event = new(&store, making().delivery("d1").group("g").change("s", "v", None)).await;
+        act(&store, &event).await;
+        assert!(matches!(claim(&store, making().delivery("d1")).await, Claim::Duplicate { .. }));
+        let keys = format!("{:?}", second.order(&["KEYS", &format!("{{{prefix}}}:all")]));
+        there += usize::from(keys.contains(":all"));
+    }
+    assert!((1..6).contains(&there), "they lie on both nodes: {there}");
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_whom_we_are_told_to_trust() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (cert, key) = (file("cert.pem"), file("key.pem"));
+    let words = ["--tls-port", &port.to_string(), "--tls-cert-file", &cert, "--tls-key-file", &key];
+    let _server = Server::with(&server::redis(), &[&words[..], &["--tls-auth-clients", "no"]].concat());
+    let url = format!("rediss://localhost:{port}");
+    let why = refused(&url).await;
+    assert!(why.contains("certificate is not trusted") && why.contains("roots="), "{why}");
+    new(&open(&format!("{url}?roots={cert}")).await.unwrap(), making().delivery("d1")).await;
+}
+
+#[tokio::test]
+async fn a_socket_of_the_machine_will_do() {
+    let server = Server::with(&server::redis(), &["--unixsocket", "socket"]);
+    let path = server.dir.path().join("socket");
+    new(&open(&format!("redis+unix://{}?prefix=x", path.display())).await.unwrap(), making().delivery("d1")).await;
+}
+
+#[tokio::test]
+async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
+    let server = Server::start();
+    let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
+    let mut heard = there.hints().unwrap();
+    let next = async |heard: &mut tokio::sync::broadcast::Receiver<Hint>| {
+        tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap()
+    };
+    assert_eq!(next(&mut heard).await, Hint::Much, "it begins to listen");
+    let event = new(&here, making().source("s").route("r").delivery("d1")).await;
+    assert_eq!(next(&mut heard).await, Hint::Due { source: "s".into(), route: "r".into() });
+    act(&here, &event).await;
+    assert_eq!(next(&mut heard).await, Hint::Ended(event.id));
+}

@@ -1,0 +1,273 @@
+//! What becomes of a store in Redis when the server dies, forgets, is full, or does not say whether it wrote.
+
+use crate::redis::{act, claim, new, open};
+use crate::redis_server::Server;
+use hookonce::decide::claim::Claim;
+use hookonce::decide::time::Duration;
+use hookonce::store::contract::making;
+use hookonce::store::{Listing, Store, StoreError};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn full() -> bool {
+    std::env::var_os("HOOKONCE_FULL").is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_was_answered_is_lost_when_the_server_is_killed_under_load() {
+    let mut server = Server::start();
+    let store = Arc::new(open(&server.url("a")).await.unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                let (mut acked, mut n) = (Vec::new(), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    let one = making().delivery(&format!("{task}-{n}")).carrying(vec![b'x'; 2_000]);
+                    let (id, one) = (one.id(), one.made(store.now()));
+                    loop {
+                        match store.claim(vec![one.clone()]).await {
+                            Ok(claims) => {
+                                assert!(matches!(&claims[0], Claim::New { event, .. } if event.id == id), "{claims:?}");
+                                acked.push((id, Instant::now()));
+                                break;
+                            }
+                            Err(StoreError::Broken(why)) => panic!("{why}"),
+                            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await, // the sender comes again
+                        }
+                    }
+                }
+                acked
+            })
+        })
+        .collect();
+    let rounds = if full() { 100 } else { 5 };
+    let mut back = Vec::new();
+    for round in 0..rounds {
+        tokio::time::sleep(Duration::from_millis(100 + 37 * (round % 5))).await;
+        server.kill();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.run();
+        back.push(Instant::now());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut acked = Vec::new();
+    for task in tasks {
+        acked.extend(task.await.unwrap());
+    }
+    let waits = back.iter().map(|at| acked.iter().map(|(_, done)| *done).filter(|done| done > at).min().unwrap() - *at);
+    let longest = waits.max().unwrap();
+    for (id, _) in &acked {
+        assert!(store.get(*id).await.unwrap().is_some(), "{id} was answered and is gone");
+    }
+    println!("{} claims answered, {rounds} kills, back after at most {longest:?}", acked.len());
+    assert!(acked.len() > 100 && longest < Duration::from_secs(5), "{} {longest:?}", acked.len());
+}
+
+#[tokio::test]
+async fn a_node_whose_store_was_emptied_stops_and_says_why() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let event = new(&store, making().delivery("d1")).await;
+    let mut failed = store.failed();
+    server.order(&["FLUSHALL"]);
+    let again = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    let Err(StoreError::Broken(why)) = again else { panic!("{again:?}") };
+    assert!(why.contains("the store is gone"), "{why}");
+    assert_eq!(failed.wait_for(Option::is_some).await.unwrap().as_deref(), Some(&*why));
+    assert!(matches!(store.get(event.id).await, Err(StoreError::Broken(_))));
+    // Another node makes a new store there; the first still writes nothing into it.
+    let other = open(&server.url("a")).await.unwrap();
+    new(&other, making().delivery("d1")).await;
+    assert!(matches!(store.get(event.id).await, Err(StoreError::Broken(_))));
+}
+
+#[tokio::test]
+async fn a_node_that_meets_another_store_under_its_name_stops() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    server.order(&["FLUSHALL"]);
+    let other = open(&server.url("a")).await.unwrap();
+    for n in 0..5 {
+        new(&other, making().delivery(&format!("d{n}"))).await;
+    }
+    let answer = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    assert!(matches!(&answer, Err(StoreError::Broken(why)) if why.contains("another store")), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_node_whose_store_was_set_back_stops_and_says_why() {
+    let mut server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let first = new(&store, making().delivery("d1")).await;
+    act(&store, &first).await;
+    let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
+    let copied = |from: &Path, to: &Path| {
+        let _ = std::fs::remove_dir_all(to);
+        std::fs::create_dir(to).unwrap();
+        for file in std::fs::read_dir(from).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    };
+    copied(&data, &copy);
+    for n in 0..3 {
+        new(&store, making().delivery(&format!("later{n}"))).await;
+    }
+    server.kill();
+    copied(&copy, &data);
+    server.run();
+    let again = store.claim(vec![making().delivery("later1").made(store.now())]).await;
+    assert!(matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten writes")), "{again:?}");
+    // One who starts now cannot know, and goes on with what is there.
+    let restarted = open(&server.url("a")).await.unwrap();
+    assert!(matches!(claim(&restarted, making().delivery("d1")).await, Claim::Duplicate { .. }));
+    assert!(matches!(claim(&restarted, making().delivery("later1")).await, Claim::New { .. }));
+}
+
+#[tokio::test]
+async fn full_memory_is_down_and_leaves_nothing_half_written() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let first = new(&store, making().delivery("d0").carrying("body")).await;
+    server.order(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let batch = (1..20).map(|n| making().delivery(&format!("d{n}")).made(store.now())).collect();
+    let claimed = store.claim(batch).await;
+    assert!(matches!(&claimed, Err(StoreError::Down(why)) if why.contains("memory is full")), "{claimed:?}");
+    let all = Listing { limit: 100, ..Listing::default() };
+    assert_eq!(store.list(all).await.unwrap().len(), 1);
+    assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "it can still be read");
+    server.order(&["CONFIG", "SET", "maxmemory", "0"]);
+    act(&store, &first).await;
+    new(&store, making().delivery("d1")).await;
+}
+
+#[tokio::test]
+async fn a_script_that_was_flushed_is_loaded_again() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    server.order(&["SCRIPT", "FLUSH"]);
+    new(&store, making().delivery("d1")).await;
+}
+
+#[tokio::test]
+async fn what_was_overwritten_with_another_kind_stops_the_store_before_it_writes() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    server.order(&["DEL", "{a}:all"]);
+    server.order(&["SET", "{a}:all", "x"]);
+    let claimed = store.claim(vec![making().delivery("d1").made(store.now())]).await;
+    assert!(matches!(&claimed, Err(StoreError::Broken(why)) if why.contains("{a}:all")), "{claimed:?}");
+    let keys = format!("{:?}", server.order(&["KEYS", "{a}[ek]*"]));
+    assert_eq!(keys, "array([])", "nothing of it was written");
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_waits_for_any_more_harms_nobody() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let (mut dropped, mut made) = (0, 0);
+    for n in 0..200 {
+        let one = making().delivery(&format!("d{n}")).made(store.now());
+        let patience = async {
+            for _ in 0..n {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            claimed = store.claim(vec![one.clone()]) => drop(claimed.unwrap()),
+            () = patience => dropped += 1,
+        }
+        let again = store.claim(vec![one]).await.unwrap();
+        made += u32::from(matches!(again[0], Claim::New { .. }));
+    }
+    assert_eq!(made, 200);
+    println!("{dropped} of 200 claims were dropped half-way");
+    assert!(dropped > 10, "{dropped}");
+}
+
+/// Passes bytes on, and when told to, cuts the connection between the server's answer to a write and us.
+struct Proxy {
+    port: u16,
+    cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    async fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Self { port: listener.local_addr().unwrap().port(), cut: Arc::default() };
+        let cut = proxy.cut.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                tokio::spawn(pass(client, server, cut.clone()));
+            }
+        });
+        proxy
+    }
+}
+
+async fn pass(mut client: TcpStream, mut server: TcpStream, cut: Arc<AtomicBool>) {
+    let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut cutting = false;
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => {
+                let Ok(length @ 1..) = read else { return };
+                let writes = asked[..length].windows(7).any(|word| word == b"EVALSHA");
+                cutting |= writes && cut.swap(false, Ordering::SeqCst);
+                if server.write_all(&asked[..length]).await.is_err() { return }
+            }
+            read = server.read(&mut answered) => {
+                let Ok(length @ 1..) = read else { return };
+                if cutting { return } // it was written, and nobody hears of it
+                if client.write_all(&answered[..length]).await.is_err() { return }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_unsure_and_the_same_claim_again_is_new_and_one_event() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.port).await;
+    let store = open(&format!("redis://127.0.0.1:{}/?prefix=a", proxy.port)).await.unwrap();
+    let times = if full() { 1_000 } else { 50 };
+    for n in 0..times {
+        let one = making().delivery(&format!("d{n}")).made(store.now());
+        proxy.cut.store(true, Ordering::SeqCst);
+        let lost = store.claim(vec![one.clone()]).await;
+        assert!(matches!(lost, Err(StoreError::Unsure(_))), "{lost:?}");
+        let again = store.claim(vec![one.clone()]).await.unwrap();
+        assert!(matches!(&again[0], Claim::New { event, .. } if event.id == one.event.id), "{again:?}");
+        assert_eq!(store.named(format!("d{n}"), 5).await.unwrap().len(), 1);
+    }
+    println!("{times} answers cut");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_is_given_up_and_comes_back() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    new(&store, making().delivery("d1")).await;
+    server.pause(true);
+    let begun = Instant::now();
+    let one = making().delivery("d2").made(store.now());
+    let claimed = store.claim(vec![one.clone()]).await;
+    assert!(matches!(claimed, Err(StoreError::Down(_))), "only read so far: {claimed:?}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    server.pause(false);
+    let begun = Instant::now();
+    while store.claim(vec![one.clone()]).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
