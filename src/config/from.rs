@@ -74,6 +74,11 @@ impl Resolver<'_> {
                 self.found.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
             }
         }
+        if source.flag("api") == Some(true) {
+            self.found
+                .error("a preset for clients of an HTTP API and `from` cannot stand together")
+                .at(source.place("preset"), "nobody waits for an answer");
+        }
         let server = self.nats_server(&section);
         if !section.has("stream") {
             self.found.error("`from` has no `stream`").at(section.at, "").hint("stream = \"GITHUB\"");

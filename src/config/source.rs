@@ -205,7 +205,9 @@ impl Resolver<'_> {
         let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
-        for (key, at) in marks.into_iter().chain(keeps) {
+        // A preset was written for a path.
+        let told = |at: Span| !section.has("from") || whence(at) == Whence::Written;
+        for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
             self.found
                 .warning(format!("`{key}` has no effect"))
                 .at(at, "the sender is answered as soon as the event is stored")

@@ -4,6 +4,7 @@
 
 use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use super::delivery::Delivery;
+use super::envelope;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
@@ -313,12 +314,18 @@ impl Made<'_> {
             let passed = self.route.passes.contains(name);
             let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
             match String::from_utf8(value.clone()) {
-                Ok(value) if used(name) => payload.headers.push((name.clone(), value)),
+                Ok(value) if used(name) || self.says_kind(name) => payload.headers.push((name.clone(), value)),
                 Ok(value) => payload.pass(name, value),
                 Err(_) => {}
             }
         }
         payload
+    }
+
+    /// Is this the header that names the kind of event? It is no secret: one that is passed on stays for a replay.
+    fn says_kind(&self, name: &str) -> bool {
+        let own = self.source.kind.as_ref().map(|kind| &*kind.header);
+        [own, self.source.verify.kind_header(), Some(envelope::KIND_HEADER)].contains(&Some(name))
     }
 
     /// The trace it is part of, for who acts on it.

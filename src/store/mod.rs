@@ -108,14 +108,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message again
     /// changes nothing.
-    fn quarantine(&self, _: Quarantined) -> Answer<'_, ()> {
-        Box::pin(std::future::ready(Err(StoreError::Down("this store has no quarantine".into()))))
-    }
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
 
     /// What lies there, the newest first: at most `limit`.
-    fn quarantined(&self, _limit: usize) -> Answer<'_, Vec<Quarantined>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>>;
 
     /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
     /// cannot be.

@@ -106,3 +106,29 @@ fn a_plan_never_shows_who_we_are_and_knows_how_long_a_stream_must_remember() {
     // Four that fail and five doubts, each up to 35 s, with waits that double from 10 s.
     assert_eq!(plan.horizon.as_secs() / 60, 47, "{:?}", plan.horizon);
 }
+
+#[test]
+fn a_preset_for_clients_of_an_api_takes_no_stream() {
+    let preset = r#"preset = "idempotency-key""#;
+    let text = stream("", "", r#""none""#).replace("[source.s]", &format!("[source.s]\n{preset}"));
+    check(&text, "a preset for clients of an HTTP API and `from` cannot stand together");
+}
+
+#[test]
+fn what_publish_carries_of_the_sender_is_passed_on_and_goes_with_the_event() {
+    let text = r#"
+[source.s]
+verify = { scheme = "github", secret = { env = "S" } }
+fields = { caller = "header.x-client-id" }
+[[source.s.route]]
+publish = { nats = "nats://h:4222", subject = "github" }
+"#;
+    let config = read(text).unwrap();
+    let passes = &config.sources[0].routes[0].passes;
+    assert_eq!(passes, &["x-github-delivery", "x-github-event", "x-hub-signature-256"]);
+    let folder = tempfile::tempdir().unwrap();
+    let callers = format!("{{ dir = \"{}\" }} }}\nkey_id = \"caller\"", folder.path().display());
+    let config = read(&text.replace("{ env = \"S\" } }", &callers)).unwrap();
+    let passes = &config.sources[0].routes[0].passes;
+    assert!(passes.contains(&"x-client-id".to_owned()), "who sent it is verified again too: {passes:?}");
+}

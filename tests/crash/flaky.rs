@@ -17,6 +17,7 @@ use hookonce::store::batch::Batcher;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
+use hookonce::store::quarantine::Quarantined;
 use hookonce::store::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
 };
@@ -177,6 +178,14 @@ impl Store for Flaky {
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
         self.memory.import(keys)
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.memory.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.memory.quarantined(limit)
     }
 
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {

@@ -5,8 +5,15 @@
 mod example;
 #[path = "../house/mod.rs"]
 mod house;
+#[cfg(feature = "postgres")]
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
 mod proxy;
 mod publish;
+#[cfg(feature = "redis")]
+#[path = "../house/redis.rs"]
+mod redis;
 mod seed;
 mod server;
 mod trouble;

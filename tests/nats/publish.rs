@@ -30,6 +30,8 @@ async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_
     assert_eq!(message.header("Content-Type"), Some("application/json"));
     let signature = sent.headers.iter().find(|(name, _)| name == "x-hub-signature-256").unwrap();
     assert_eq!(message.header("X-Hub-Signature-256"), Some(&*signature.1));
+    let kept = house.sql("select headers from payloads").concat();
+    assert!(kept.contains("x-github-event") && !kept.contains("sha256="), "it is over, the signature is gone: {kept}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,6 +46,22 @@ async fn a_replay_is_a_message_of_its_own() {
     let ids: Vec<_> =
         nats.messages("GITHUB").await.iter().map(|m| m.header("Nats-Msg-Id").unwrap().to_owned()).collect();
     assert_eq!(ids, [event.clone(), format!("{event}.2")]);
+    let again = &nats.messages("GITHUB").await[1];
+    assert_eq!((again.header("X-Github-Event"), again.header("X-Hub-Signature-256")), (Some("push"), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_still_knows_the_kind_of_event_that_no_field_names() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let config = edge(&nats.url(), r#", envelope = "patchwork""#, "").replace("github.{kind}", "github.all");
+    let house = House::new(&config.replace(r#"fields = { kind = "header.x-github-event" }"#, ""));
+    let event = house.deliver(IN, &push("d-1", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until_async("the second message", async || nats.count("GITHUB").await == 2).await;
+    let messages = nats.messages("GITHUB").await;
+    assert_eq!(messages[0].body, messages[1].body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,31 +121,73 @@ async fn a_stream_deleted_and_made_anew_hands_out_old_numbers_and_nothing_is_tak
     assert_eq!(worker.sql("select count(*) from events"), [(3 * rounds).to_string()]);
 }
 
-/// Three workers share one consumer; what they know is in these stores. Each message goes to one of them.
-async fn three_workers_share(stores: [Option<&str>; 3]) {
+/// Three workers share one consumer, and this store, if they share one. The stream has each delivery so many times, and
+/// hands each of those to one of them.
+async fn three_workers_share(store: Option<&str>, copies: usize) {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(5)).await;
-    let houses = stores.map(|store| {
-        let store = store.map(|url| format!("store = \"{url}\"\n")).unwrap_or_default();
-        House::new(&format!("{store}{}", worker(&nats.url(), "", SINK)))
-    });
+    let store = store.map(|url| format!("store = \"{url}\"\n")).unwrap_or_default();
+    let house = || House::new(&format!("{store}{}", worker(&nats.url(), "", SINK)));
+    let houses = [house(), house(), house()];
     let total: u64 = if full() { 3000 } else { 150 };
     for n in 1..=total {
         let sent = push(&format!("d-{n}"), n);
-        nats.put("github.push", &message(&sent), &sent.body).await;
+        for _ in 0..copies {
+            nats.put("github.push", &message(&sent), &sent.body).await;
+        }
     }
     let all: Vec<_> = houses.iter().collect();
     until("every effect", || effects(&all).len() as u64 == total).await;
     until_async("all to be acknowledged", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
     let shares: Vec<_> = houses.iter().map(|house| house.lines("effects").len()).collect();
     let doubled = effects(&all).values().filter(|events| events.len() > 1).count();
-    println!("three workers: N = {total}, shares {shares:?}, doubled {doubled}");
+    println!("three workers: N = {total}, copies {copies}, shares {shares:?}, doubled {doubled}");
     assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
     assert_eq!(doubled, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_workers_each_get_a_share_and_no_message_goes_to_two() {
-    three_workers_share([None, None, None]).await;
+    three_workers_share(None, 1).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn three_workers_on_one_postgresql_act_once_whoever_gets_the_copy() {
+    let server = super::postgres::Server::start().await;
+    let database = server.database().await;
+    three_workers_share(Some(&server.url(&database)), 3).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn three_workers_on_one_redis_act_once_whoever_gets_the_copy() {
+    let server = super::redis::Server::start();
+    three_workers_share(Some(&server.url("hooks")), 3).await;
+}
+
+/// A stream belongs to the half that receives: the other half acts on what it brings, and takes nothing itself.
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_takes_from_the_stream_and_another_acts() {
+    let (nats, server) = (Nats::start(), super::redis::Server::start());
+    nats.stream("GITHUB", LONG).await;
+    nats.consumer("GITHUB", Duration::from_secs(30)).await;
+    let config = format!("store = \"{}\"\n{}", server.url("hooks"), worker(&nats.url(), "", SINK));
+    let [takes, acts] = ["ingest", "work"].map(|half| {
+        let mut house = House::empty(&config);
+        house.try_start_by(house.command(&["serve", "--only", half])).unwrap();
+        house
+    });
+    let bad = push("forged", 9).with("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
+    for sent in [push("d-1", 1), bad] {
+        nats.put("github.push", &message(&sent), &sent.body).await;
+    }
+    until("the effect", || effects(&[&acts]).contains_key(&1)).await;
+    until_async("both to be answered", async || nats.left("GITHUB", "hookonce").await == (0, 0)).await;
+    assert!(takes.lines("effects").is_empty());
+    assert!(takes.log().contains("taking") && !acts.log().contains("taking"));
+    let aside = acts.ask("GET", "/api/quarantine").await.json();
+    assert_eq!(aside["messages"][0]["why"], "bad_signature", "{aside}");
 }

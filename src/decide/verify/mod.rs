@@ -275,7 +275,7 @@ impl Scheme {
         }
     }
 
-    /// The header with the signature or the token: never to be kept, shown or passed on.
+    /// The header with the signature or the token: never to be shown, and never to outlive its event.
     pub fn signed_in(&self) -> Option<&str> {
         match self {
             Self::Github(_) => Some("x-hub-signature-256"),

@@ -23,11 +23,13 @@ mod coding;
 mod hints;
 mod link;
 mod names;
+mod quarantine;
 mod read;
 mod write;
 
 use super::clock::Clock;
 use super::ledger::Of;
+use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
 use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
@@ -418,6 +420,14 @@ impl Shelf for Redis {
             words.recipes(&recipes);
             self.core.send(words).await.map(drop)
         })
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        Box::pin(async move { self.core.lay(&message).await })
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Box::pin(self.core.laid(limit))
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {

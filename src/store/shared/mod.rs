@@ -207,13 +207,9 @@ pub trait Shelf: Send + Sync + 'static {
     /// See [`Store::remember`].
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
     /// See [`Store::quarantine`].
-    fn quarantine(&self, _: Quarantined) -> Answer<'_, ()> {
-        Box::pin(std::future::ready(Err(StoreError::Down("this store has no quarantine".into()))))
-    }
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
     /// See [`Store::quarantined`].
-    fn quarantined(&self, _limit: usize) -> Answer<'_, Vec<Quarantined>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>>;
     /// See [`Store::declare`].
     fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
