@@ -145,18 +145,7 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 }
 
 /// The table.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + nats::KEYS.len() }>(OWN, &nats::KEYS);
-
-/// One list after the other.
-const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
-    let mut all = [first[0]; N];
-    let mut i = 0;
-    while i < N {
-        all[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
-        i += 1;
-    }
-    all
-}
+pub const KEYS: &[Key] = &nats::joined::<{ OWN.len() + nats::KEYS.len() }>(OWN, &nats::KEYS);
 
 const OWN: &[Key] = {
     use Part::{

@@ -1,6 +1,6 @@
 //! The keys of `from` and `publish`.
 
-use super::{Key, Part, Takes, joined, key};
+use super::{Key, Part, Takes, key};
 
 /// How a message carries a delivery.
 const ENVELOPES: &[&str] = &["none", "patchwork"];
@@ -10,6 +10,17 @@ pub(super) const KEYS: [Key; 26] = {
     const FROM: &[Key] = &joined::<{ 8 + 6 }>(&server(Part::From), &from());
     joined(FROM, &joined::<{ 8 + 4 }>(&server(Part::Publish), &publish()))
 };
+
+/// One list after the other.
+pub(super) const fn joined<const N: usize>(first: &[Key], second: &[Key]) -> [Key; N] {
+    let mut all = [first[0]; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
+        i += 1;
+    }
+    all
+}
 
 /// Which server, and who we are to it.
 const fn server(part: Part) -> [Key; 8] {

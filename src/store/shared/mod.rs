@@ -17,10 +17,9 @@ pub mod draft;
 mod tests;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
-use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Declared, Due, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting, Store,
-    StoreError, Stored, Story,
+    StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
