@@ -36,11 +36,13 @@ struct Came {
     verdict: heard::Verdict,
     same: Option<Same>,
     delivery: Option<Arc<str>>,
+    /// All of its delivery's, where there are several.
+    events: Vec<EventId>,
 }
 
 impl Came {
     fn new(event: Option<EventId>, reply: Reply, verdict: heard::Verdict) -> Self {
-        Self { event, reply, verdict, same: None, delivery: None }
+        Self { event, reply, verdict, same: None, delivery: None, events: Vec::new() }
     }
 
     fn by(self, same: &Same) -> Self {
@@ -61,10 +63,15 @@ impl Gateway {
 
     /// Receives one delivery.
     pub async fn receive(&self, source: &Source, delivery: &Delivery<'_>) -> Reply {
+        self.take(source, delivery).await.0
+    }
+
+    /// The same, with the events it made or repeats.
+    pub async fn take(&self, source: &Source, delivery: &Delivery<'_>) -> (Reply, Vec<EventId>) {
         let mut span = Span::begin("receive", delivery.text(trace::HEADER).and_then(Context::parse));
         span.tell("source", &source.name);
         let meter = self.batch.meter();
-        match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
+        let reply = match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
             Verdict::Refused(refusal) => {
                 span.failed(refusal.reason());
                 self.refuse(source, delivery, &refusal)
@@ -91,9 +98,10 @@ impl Gateway {
                     bytes: delivery.body.len(),
                     ..Heard::new(Some(source.name.clone()), came.verdict, delivery.at)
                 });
-                came.reply
+                return (came.reply, came.events);
             }
-        }
+        };
+        (reply, Vec::new())
     }
 
     fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &Refusal) -> Reply {
@@ -148,7 +156,7 @@ impl Gateway {
         let told = told.or_else(|| all.iter().position(|came| came.verdict == heard::Verdict::Accepted)).unwrap_or(0);
         let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, answer::fine())).collect();
         let reply = answer::together(replies, &ids);
-        Came { reply, delivery, ..all.swap_remove(told) }
+        Came { reply, delivery, events: ids, ..all.swap_remove(told) }
     }
 
     async fn claim_one(&self, source: &Source, new: New) -> Came {

@@ -4,7 +4,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | source | a sender we believe: a path and a way to verify |
+//! | source | a sender we believe: a path, or a stream, and a way to verify |
 //! | delivery | one arrival: the bytes as they came |
 //! | field | a named value pointed at inside a delivery |
 //! | event | what happened, and is to be acted on once |
@@ -22,7 +22,7 @@
 //! | keep, forget | how long keys are remembered; removing them |
 //!
 //! The direction: `decide` knows nobody; `store` and `action` know `decide`; `gateway`, `dispatcher` and `layer` know
-//! these; the edges (`http`, `cli`, `config`) know all.
+//! these; the edges (`http`, `nats`, `cli`, `config`) know all.
 //!
 //! ```text
 //! bytes ─▶ Delivery ─judge─▶ Verdict ─claim─▶ Claim ─act─▶ Outcome ─after─▶ State ─advance─▶ answer
@@ -66,6 +66,8 @@ pub mod http;
 pub mod layer;
 #[cfg(feature = "store")]
 pub mod lease;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(feature = "node")]
 pub mod node;
 #[cfg(feature = "store")]

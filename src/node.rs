@@ -1,5 +1,7 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+#[cfg(feature = "nats")]
+use crate::action::nats::Servers;
 use crate::action::resolve::Resolver;
 use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::Config;
@@ -89,7 +91,14 @@ impl Node {
         };
         let admin_listener = bind(config.admin.listen, "admin.listen").await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
-        let lanes = lanes(config, does, guard)?;
+        let environment = Environment {
+            variables: Variables::own(&config.secret_env_names),
+            guard,
+            resolver: Resolver::default(),
+            #[cfg(feature = "nats")]
+            servers: Servers::default(),
+        };
+        let lanes = lanes(config, does, &environment)?;
         let store = open(config, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let meter = Arc::new(Meter::new(&config.sources));
@@ -106,6 +115,10 @@ impl Node {
         };
         let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
         tokio::spawn(admin::overview::keep_series(desk.clone()));
+        let mut ports = Vec::new();
+        if does != Does::Work {
+            ports.extend(streams(config, &environment, &port, &dispatcher)?);
+        }
         let router = admin::router(desk);
         let ask = move |request: http::Request<hyper::body::Incoming>| {
             let router = router.clone();
@@ -117,7 +130,7 @@ impl Node {
         if does != Does::Ingest {
             dispatcher.run();
         }
-        let mut ports = vec![tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone()))];
+        ports.push(tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone())));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
             ports.push(tokio::spawn(accept::serve(listener, answer, Limits::default(), draining.clone())));
@@ -185,9 +198,7 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
     listener.local_addr().map_err(|error| CannotStart(format!("a port has no address: {error}")))
 }
 
-fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, CannotStart> {
-    let environment =
-        Environment { variables: Variables::own(&config.secret_env_names), guard, resolver: Resolver::default() };
+fn lanes(config: &Config, does: Does, environment: &Environment) -> Result<Vec<Lane>, CannotStart> {
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {
@@ -196,7 +207,7 @@ fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, 
                 continue;
             }
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
-            let action = plan.map(|plan| action(plan.clone(), &environment)).transpose();
+            let action = plan.map(|plan| action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
                 CannotStart(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
             })?;
@@ -204,6 +215,35 @@ fn lanes(config: &Config, does: Does, guard: GuardProgram) -> Result<Vec<Lane>, 
         }
     }
     Ok(lanes)
+}
+
+/// Begins to take from streams.
+#[cfg(feature = "nats")]
+fn streams(
+    config: &Config,
+    environment: &Environment,
+    port: &Ingest,
+    dispatcher: &Dispatcher,
+) -> Result<Vec<JoinHandle<()>>, CannotStart> {
+    let hall = crate::nats::Hall {
+        servers: environment.servers.clone(),
+        gateway: port.gateway.clone(),
+        dispatcher: dispatcher.clone(),
+        store: port.health.store.clone(),
+        flight: port.flight.clone(),
+        draining: port.health.draining.clone(),
+    };
+    crate::nats::start(config, &hall).map_err(CannotStart)
+}
+
+#[cfg(not(feature = "nats"))]
+fn streams(config: &Config, _: &Environment, _: &Ingest, _: &Dispatcher) -> Result<Vec<JoinHandle<()>>, CannotStart> {
+    match config.streams.keys().next() {
+        Some(source) => {
+            Err(CannotStart(format!("this hookonce was built without NATS, which the source {source} needs")))
+        }
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Says what would act again because a source was renamed or its identities changed.
@@ -308,7 +348,7 @@ fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
 fn identity_fields(source: &Source) -> BTreeSet<&str> {
     let named = source.once.per.iter().flat_map(|identity| match identity {
         Identity::Named(fields) => fields.as_slice(),
-        Identity::Delivery | Identity::Body => &[],
+        Identity::Delivery | Identity::Message | Identity::Body => &[],
     });
     let change = source.once.change.iter().flat_map(|change| change.of.iter().chain(&change.to));
     named.chain(change).map(|ix| &*source.fields.get(*ix).name).collect()

@@ -17,7 +17,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("config", &["decide", "store", "action", "telemetry", "config"]),
     ("explain", &["decide", "store", "config", "explain"]),
     ("http", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "explain", "http"]),
-    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "node"]),
+    ("node", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats", "node"]),
+    ("nats", &["decide", "store", "action", "telemetry", "dispatcher", "gateway", "config", "http", "nats"]),
 ];
 
 /// A file is one idea. Longer than this, look for the second one in it.

@@ -7,6 +7,7 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::id::Key;
 use hookonce::decide::recipe::Recipe;
 use hookonce::decide::time::Timestamp;
+use hookonce::store::quarantine::Quarantined;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
 use hookonce::store::{Imported, Removal};
@@ -80,6 +81,14 @@ impl Store for PerRow {
 
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.0.remember(recipes)
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.0.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.0.quarantined(limit)
     }
 
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {

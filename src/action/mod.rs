@@ -1,10 +1,11 @@
-//! What is done with an event: commands behind a guard, HTTP. An action is told what to act on and how long it may,
+//! What is done with an event: commands behind a guard, HTTP, NATS. An action is told what to act on and how long it may,
 //! and says what came of it. It never writes to a store, never retries, and knows no route.
 //!
 //! ```text
 //! Attempt ─act─▶ Outcome          command.rs   blocks and steps ─▶ guarded.rs ─lifeline─▶ guard.rs ─▶ the command
 //!                                 sql.rs       nothing yet: its statement goes with the write of the outcome
 //!                                 http.rs      one request ─▶ target.rs where to ─▶ resolve.rs at which address
+//!                                 nats.rs      one message
 //! ```
 //!
 //! An action ends when its lease does, and when its future is dropped: then what it started is killed.
@@ -14,6 +15,8 @@ pub mod guard;
 mod guarded;
 mod http;
 mod lifeline;
+#[cfg(feature = "nats")]
+pub mod nats;
 mod output;
 pub mod plan;
 pub mod resolve;
@@ -121,6 +124,9 @@ pub struct Environment {
     pub guard: GuardProgram,
     /// Who finds the addresses of receivers that a field names.
     pub resolver: Resolver,
+    /// Connections to NATS, one for each server.
+    #[cfg(feature = "nats")]
+    pub servers: nats::Servers,
 }
 
 /// Why there can be no such action on this machine.
@@ -141,6 +147,10 @@ pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Act
         ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
         ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers, &environment.resolver)?)),
         ActionPlan::Sql(statement) => Ok(Arc::new(sql::Sql(statement))),
+        #[cfg(feature = "nats")]
+        ActionPlan::Publish(publish) => Ok(Arc::new(nats::Publisher::new(*publish, &environment.servers)?)),
+        #[cfg(not(feature = "nats"))]
+        ActionPlan::Publish(_) => Err(CannotAct("this hookonce was built without NATS".into())),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a route does, as resolved from the config: which commands, which receivers. Data; the doing is elsewhere.
 
+pub mod nats;
+
 use super::resolve::Range;
 use crate::decide::field::{Fields, Value};
 use crate::decide::statement::Statement;
@@ -18,6 +20,8 @@ pub enum ActionPlan {
     Forward(Vec<Receiver>),
     /// Runs this statement in the write that moves the event to done.
     Sql(Arc<Statement>),
+    /// Publishes to NATS.
+    Publish(Box<nats::Publish>),
 }
 
 impl ActionPlan {
@@ -28,6 +32,7 @@ impl ActionPlan {
             // What is missing is null there.
             Self::Sql(_) => return Vec::new(),
             Self::Forward(receivers) => return receivers.iter().flat_map(Receiver::fields).collect(),
+            Self::Publish(publish) => return publish.fields(),
         };
         let dirs = blocks.iter().filter_map(|block| match &block.dir {
             Dir::Named(template) => Some(template),
@@ -42,7 +47,11 @@ impl ActionPlan {
 
     /// The headers of the sender that it passes on, each once.
     pub fn passes(&self) -> Vec<String> {
-        let Self::Forward(receivers) = self else { return Vec::new() };
+        let receivers = match self {
+            Self::Run(_) | Self::Sql(_) => return Vec::new(),
+            Self::Forward(receivers) => receivers,
+            Self::Publish(publish) => return publish.carries.clone(),
+        };
         let all: BTreeSet<_> = receivers.iter().flat_map(|receiver| &receiver.pass).cloned().collect();
         all.into_iter().collect()
     }
@@ -214,6 +223,8 @@ pub enum Unfilled {
     NotASegment(Arc<str>),
     /// The field's value cannot stand where it does in a URL.
     NotInUrl(Arc<str>),
+    /// The field's value is not one token of a subject: it is empty, or has a space, a `.` or a wildcard in it.
+    NotAToken(Arc<str>),
 }
 
 impl fmt::Display for Unfilled {
@@ -222,6 +233,10 @@ impl fmt::Display for Unfilled {
             Self::Missing(name) => write!(f, "the field `{name}` is missing"),
             Self::NotASegment(name) => write!(f, "the field `{name}` is not one segment of a path"),
             Self::NotInUrl(name) => write!(f, "the field `{name}` cannot stand where it does in the URL"),
+            Self::NotAToken(name) => write!(
+                f,
+                "the field `{name}` is not one token of a subject: it is empty, or has a space, a dot or a wildcard in it"
+            ),
         }
     }
 }

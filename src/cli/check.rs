@@ -2,6 +2,7 @@
 
 pub mod live;
 
+use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, Http2, Receiver};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::words::{
@@ -120,7 +121,10 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     if let Some(preset) = notes.and_then(|notes| notes.preset) {
         line(out, "  ", "preset", preset)?;
     }
-    line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?;
+    match &source.stream {
+        Some(_) => line(out, "  ", "takes from", &source.path)?,
+        None => line(out, "  ", "url", &format!("http://{}{}", config.listen, source.path))?,
+    }
     line(out, "  ", "signed by", &source.verify.words())?;
     if let Some(kind) = &source.kind {
         line(out, "  ", "kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")))?;
@@ -160,6 +164,13 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
         Some(ActionPlan::Sql(statement)) => {
             let written = statement.written.split_whitespace().collect::<Vec<_>>().join(" ");
             line(out, "    ", "sql", &format!("{written}, within {}", duration_text(statement.timeout)))?;
+        }
+        Some(ActionPlan::Publish(publish)) => {
+            let keeper = match publish.keeper {
+                Keeper::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
+                Keeper::Nobody => "to whoever listens: at most once".to_owned(),
+            };
+            line(out, "    ", "publishes", &format!("{} at {}, {keeper}", publish.subject, publish.server.shown))?;
         }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
     }

@@ -196,6 +196,7 @@ impl Stage {
 fn same(word: &str) -> &'static str {
     match Same::parse(word) {
         Same::Delivery => "the same delivery id",
+        Same::Message => "the same message",
         Same::Body => "the same bytes",
         Same::Change => "the same change of package and tag, under another id",
         Same::Fields(_) => "the same fields",

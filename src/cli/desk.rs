@@ -41,6 +41,14 @@ impl Desk {
         }
     }
 
+    /// Messages of a stream that never became an event, newest first.
+    pub async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.quarantined().await,
+            Self::Admin(port) => port.quarantined().await,
+        }
+    }
+
     /// All that is known of the one event of this name.
     pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
         match self {

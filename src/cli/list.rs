@@ -34,6 +34,9 @@ pub struct List {
     /// Only events older than this one
     #[arg(long, value_name = "EVENT")]
     before: Option<String>,
+    /// Instead: messages of a stream that could never become an event
+    #[arg(long, conflicts_with_all = ["source", "route", "state", "before"])]
+    quarantine: bool,
     /// For programs
     #[arg(long)]
     json: bool,
@@ -44,6 +47,9 @@ pub struct List {
 /// Lists events.
 pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
     let desk = asked.at.open(Purpose::Read, env).await?;
+    if asked.quarantine {
+        return quarantined(desk.quarantined().await?, asked, out);
+    }
     let before = match &asked.before {
         Some(name) => text(&desk.show(name).await?, "event").parse::<EventId>().ok(),
         None => None,
@@ -66,6 +72,37 @@ pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8
                 let more = format!("older ones: --before {}", short(last));
                 writeln!(out, "{}", paper.paint("2", &more))?;
             }
+        }
+    }
+    Ok(0)
+}
+
+/// Messages that never became an event.
+fn quarantined(mut messages: Vec<Value>, asked: &List, out: &mut impl Write) -> Result<u8, Trouble> {
+    messages.truncate(usize::from(asked.limit));
+    let paper = Paper::stdout(asked.json);
+    let names = ["message", "source", "subject", "at", "bytes", "why"];
+    match paper.form {
+        Form::Json => writeln!(out, "{:#}", json!({ "messages": messages }))?,
+        Form::Screen(_) if messages.is_empty() => complain("no messages in quarantine"),
+        Form::Lines => {
+            let cell = |message: &Value, name: &str| one_line(&value(&message[name]));
+            let line = |message: &Value| names.map(|name| cell(message, name)).join("\t");
+            messages.iter().try_for_each(|message| writeln!(out, "{}", line(message)))?;
+        }
+        Form::Screen(width) => {
+            let mut table = Table::default().column("message", WHOLE).column("since", WHOLE);
+            for name in ["source", "subject", "bytes", "why"] {
+                table = table.column(name, LEAST);
+            }
+            for message in &messages {
+                let mut cells = vec![Cell::new(one_line(text(message, "message")), "1")];
+                cells.push(Cell::new(paper.ago(&message["at"]), ""));
+                let others = ["source", "subject", "bytes", "why"];
+                cells.extend(others.map(|name| Cell::new(one_line(&value(&message[name])), "")));
+                table.row(cells);
+            }
+            write!(out, "{}", table.render(&paper, width))?;
         }
     }
     Ok(0)

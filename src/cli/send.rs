@@ -208,6 +208,11 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, Trouble> {
 
 /// The URL that is named, with the source's path where it has none; else where the config's node listens.
 fn address(asked: &Send, config: &Config, source: &Source, letter: &Letter) -> Result<Url, Trouble> {
+    if source.stream.is_some() {
+        let why =
+            format!("the source {} takes from a {}: publish there, or send to the edge", source.name, source.path);
+        return Err(Trouble::unknown(why));
+    }
     let named = match &asked.url {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),

@@ -154,5 +154,9 @@ fn line(source: &Source, at: SocketAddr) -> String {
         .collect();
     let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
     let signed = source.verify.words();
-    format!("{}: http://{}{}, signed by {signed}{when}, routes: {}", source.name, at, source.path, routes.join("; "))
+    let from = match &source.stream {
+        Some(_) => source.path.to_string(),
+        None => format!("http://{at}{}", source.path),
+    };
+    format!("{}: {from}, signed by {signed}{when}, routes: {}", source.name, routes.join("; "))
 }

@@ -1,5 +1,6 @@
 //! Fields, their names wherever they are used, and expressions over them.
 
+use super::StreamPlan;
 use super::keys::Part;
 use super::nearest;
 use super::raw::{Entry, Node, Value};
@@ -8,7 +9,7 @@ use super::section::Section;
 use crate::decide::field::{Field, FieldIx, FieldSet, Place};
 use crate::decide::filter::Filter;
 use crate::decide::limits;
-use crate::decide::source::Kind;
+use crate::decide::source::{DeliveryId, Kind};
 use crate::decide::verify::Scheme;
 use std::collections::HashMap;
 
@@ -23,6 +24,9 @@ pub(super) struct Names<'a> {
     /// `None`: it could not be read, so nothing is said about what it covers.
     pub(super) scheme: Option<&'a Scheme>,
     pub(super) kind: Option<&'a Kind>,
+    pub(super) delivery: Option<&'a DeliveryId>,
+    /// Where it takes from a stream.
+    pub(super) stream: Option<&'a StreamPlan>,
 }
 
 impl Names<'_> {

@@ -1,6 +1,8 @@
 //! Every key of the config, once: where it belongs, what it takes, what it means. The reader, the hints, and what is
 //! written for people and editors all go by this table.
 
+mod nats;
+
 use super::raw::Value;
 
 /// A part of the config that has keys of its own.
@@ -14,6 +16,8 @@ pub enum Part {
     Token,
     /// `[source.NAME]`
     Source,
+    /// `from = { … }`
+    From,
     /// `verify = { … }`
     Verify,
     /// `kind = { … }`, in a preset.
@@ -34,6 +38,8 @@ pub enum Part {
     Sign,
     /// `sql = { … }`
     Sql,
+    /// `publish = { … }`
+    Publish,
     /// `retry = { … }`
     Retry,
     /// `{ env = "…" }` or `{ file = "…" }`
@@ -102,8 +108,6 @@ pub enum Takes {
 pub enum Since {
     /// Yes.
     Now,
-    /// The design has it, this version does not.
-    Later,
     /// In a preset only.
     Preset,
 }
@@ -126,14 +130,12 @@ pub struct Key {
 }
 
 /// The schemes of `verify`.
-pub const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "none"];
+pub const SCHEMES: &[&str] = &["github", "standard-webhooks", "hmac", "bearer", "carried", "none"];
+/// The schemes whose signature can be carried to somebody else.
+pub const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac"];
 
 const fn key(part: Part, name: &'static str, takes: Takes, default: &'static str, doc: &'static str) -> Key {
     Key { part, name, takes, default, doc, since: Since::Now }
-}
-
-const fn later(part: Part, name: &'static str, takes: Takes, doc: &'static str) -> Key {
-    Key { part, name, takes, default: "none", doc, since: Since::Later }
 }
 
 const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static str) -> Key {
@@ -141,10 +143,12 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 }
 
 /// The table.
-pub const KEYS: &[Key] = {
+pub const KEYS: &[Key] = &nats::joined::<{ OWN.len() + nats::KEYS.len() }>(OWN, &nats::KEYS);
+
+const OWN: &[Key] = {
     use Part::{
-        Admin, Block, Change, Elsewhere, Field, Forward, Kind, Once, Retry, Route, Sign, Source, Sql, Token, Top,
-        Verify,
+        Admin, Block, Change, Elsewhere, Field, Forward, From, Kind, Once, Publish, Retry, Route, Sign, Source, Sql,
+        Token, Top, Verify,
     };
     &[
         key(Top, "listen", Takes::Address, "127.0.0.1:3142", "Where webhooks arrive."),
@@ -179,7 +183,7 @@ pub const KEYS: &[Key] = {
         key(Token, "may", Takes::Word(&["read", "forget", "all"]), "read", "What this token may do."),
         key(Source, "preset", Takes::Text, "none", "Begins with what is known about a sender; keys beside it replace."),
         key(Source, "path", Takes::Text, "/in/<source name>", "The path webhooks arrive on."),
-        later(Source, "from", Takes::Text, "Takes deliveries from a NATS stream in place of a path."),
+        key(Source, "from", Takes::Table(From), "none", "Takes deliveries from a NATS stream in place of a path."),
         key(
             Source,
             "verify",
@@ -247,6 +251,7 @@ pub const KEYS: &[Key] = {
         in_preset(Source, "api", Takes::Flag, "For clients of an HTTP API, with an Idempotency-Key."),
         in_preset(Source, "kind", Takes::Table(Kind), "The kind of event this preset is for."),
         key(Verify, "scheme", Takes::Word(SCHEMES), "required", "How the sender signs."),
+        key(Verify, "of", Takes::Word(CARRIED), "required for carried", "Whose signature the messages carry."),
         key(Verify, "secret", Takes::Secrets, "required", "The secret, or a list of them while rotating."),
         key(Verify, "header", Takes::Text, "required for hmac", "The header with the signature."),
         key(Verify, "prefix", Takes::Text, "nothing", "What stands before the signature."),
@@ -306,7 +311,7 @@ pub const KEYS: &[Key] = {
         ),
         key(Route, "run", Takes::Tables(Block), "none", "Commands to run."),
         key(Route, "forward", Takes::Tables(Forward), "none", "Receivers to send to."),
-        later(Route, "publish", Takes::Text, "Publishes to a NATS subject."),
+        key(Route, "publish", Takes::Table(Publish), "none", "A NATS subject to publish to."),
         key(Route, "sql", Takes::TextOr(Sql), "none", "A statement to run in the store's own transaction."),
         key(
             Block,

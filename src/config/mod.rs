@@ -10,7 +10,9 @@ mod callers;
 mod elsewhere;
 mod fields;
 mod forward;
+mod from;
 pub mod keys;
+mod nats;
 mod nearest;
 mod once;
 mod place;
@@ -33,6 +35,7 @@ pub mod words;
 
 pub use addresses::Addresses;
 pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
+pub use from::{Ack, StreamPlan};
 pub use value::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
@@ -70,6 +73,8 @@ pub struct Config {
     pub sources: Vec<Arc<Source>>,
     /// What each route does, by the names of its source and itself. A route that is not here only records.
     pub actions: HashMap<(Arc<str>, Arc<str>), ActionPlan>,
+    /// The streams that sources take from, by the source's name.
+    pub streams: HashMap<Arc<str>, StreamPlan>,
     /// Variables that hold a secret or a URL of ours: a command never gets them.
     pub secret_env_names: BTreeSet<String>,
     /// Where the parts of each source came from, by its name.

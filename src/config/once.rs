@@ -32,6 +32,16 @@ fn covers_only_the_body(scheme: &Scheme) -> bool {
     }
 }
 
+/// Of a stream's message, the delivery is its carried id, if it has one, and the message itself beside it.
+fn with_message(per: Vec<Identity>, from: &[Whence], id: Option<&DeliveryId>) -> (Vec<Identity>, Vec<Whence>) {
+    let both = per.into_iter().zip(from.iter().copied()).flat_map(|(identity, from)| {
+        let message = (identity == Identity::Delivery).then_some((Identity::Message, from));
+        let own = (message.is_none() || id.is_some()).then_some((identity, from));
+        own.into_iter().chain(message)
+    });
+    both.unzip()
+}
+
 pub(super) fn whence(at: Span) -> Whence {
     match at.origin {
         Origin::Config => Whence::Written,
@@ -56,9 +66,14 @@ impl Resolver<'_> {
                 let per = self.per(list, names, delivery);
                 (per.clone(), vec![from("per"); per.len()])
             }
-            None if delivery.is_some() || names.scheme.is_none() => (vec![Identity::Delivery], vec![Whence::Default]),
+            None if delivery.is_some() || names.scheme.is_none() || names.stream.is_some() => {
+                (vec![Identity::Delivery], vec![Whence::Default])
+            }
             None => (vec![Identity::Body], vec![Whence::Default]),
         };
+        if names.stream.is_some() {
+            (per, per_from) = with_message(per, &per_from, delivery);
+        }
         if let Some(node) = key("per").filter(|node| node.list().is_some_and(<[_]>::is_empty))
             && !section.is_some_and(|s| s.has("change"))
         {
@@ -167,7 +182,7 @@ impl Resolver<'_> {
     }
 
     fn has_delivery(&mut self, node: &Node, names: &Names<'_>, delivery: Option<&DeliveryId>) {
-        if delivery.is_none() && names.scheme.is_some() {
+        if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
             self.found
                 .error("`once.per` names the delivery id, and this sender has none")
                 .at(node.at, "")

@@ -10,6 +10,7 @@ const PARTS: &[(Part, &str, &str)] = &[
     (Part::Admin, "`[admin]`", "The port for people."),
     (Part::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
     (Part::Source, "`[source.NAME]`", "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`."),
+    (Part::From, "`from = { … }`", "A NATS stream that deliveries are taken from."),
     (Part::Verify, "`verify = { … }`", "How deliveries are verified."),
     (Part::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
     (Part::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
@@ -31,6 +32,7 @@ const PARTS: &[(Part, &str, &str)] = &[
         "One statement, run in the transaction that moves the event to done. Short is the statement alone. See docs/sql.md.",
     ),
     (Part::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
+    (Part::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
     (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
     (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
 ];
@@ -66,9 +68,6 @@ pub fn markdown() -> String {
     for preset in PRESETS {
         let _ = write!(out, "\n### `{}`\n\n```toml\n{}\n```\n", preset.name, preset.text.trim_end());
     }
-    let later: Vec<_> =
-        KEYS.iter().filter(|key| key.since == Since::Later).map(|key| format!("`{}`", key.name)).collect();
-    let _ = write!(out, "\n## Not in this version yet\n\n{}.\n", later.join(", "));
     out
 }
 

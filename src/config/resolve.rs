@@ -103,6 +103,7 @@ impl<'a> Resolver<'a> {
             admin,
             sources: Vec::new(),
             actions: HashMap::new(),
+            streams: HashMap::new(),
             secret_env_names: BTreeSet::new(),
             notes: HashMap::new(),
             elsewhere: Vec::new(),
@@ -155,6 +156,10 @@ impl<'a> Resolver<'a> {
             }
             for (route, plan) in resolved.plans {
                 config.actions.insert((source.name.clone(), route), plan);
+            }
+            if let Some(stream) = resolved.stream {
+                self.outlives(&stream, &config.store, inner.get("from").map_or(entry.key_at, |node| node.at));
+                config.streams.insert(source.name.clone(), stream);
             }
             config.notes.insert(source.name.clone(), resolved.notes);
             config.sources.push(Arc::new(source));

@@ -8,7 +8,7 @@ use super::section::Section;
 use super::value::duration_text;
 use crate::action::plan::ActionPlan;
 use crate::decide::limits;
-use crate::decide::retry::Retry;
+use crate::decide::retry::{self, Retry};
 use crate::decide::source::{Change, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
 use crate::decide::time::Duration;
 use std::thread::available_parallelism;
@@ -21,6 +21,16 @@ const REARM_AFTER: Duration = Duration::from_mins(1);
 /// Attempts of one route at once, where they are not processes.
 const AT_ONCE: usize = 64;
 
+/// How long after the first attempt of a life the last one may be. Attempts that fail and doubts are counted apart.
+fn horizon(route: &Route, timeout: Duration) -> Duration {
+    let attempts = route.retry.attempts;
+    let doubts = match route.in_doubt {
+        InDoubt::Retry => attempts.max(limits::DOUBTS_MIN),
+        InDoubt::Hold => 1,
+    };
+    retry::horizon(&route.retry, attempts.saturating_add(doubts) - 1, timeout + route.lease)
+}
+
 impl Resolver<'_> {
     pub(super) fn route(
         &mut self,
@@ -30,11 +40,11 @@ impl Resolver<'_> {
         once: &Once,
         respond: Respond,
     ) -> (Route, Option<ActionPlan>) {
-        let plan = self.plan(section, names, respond);
+        let mut plan = self.plan(section, names, respond);
         let runs = matches!(plan, Some(ActionPlan::Run(_))) || section.has("run");
         let makes = match &plan {
             None => Makes::Record,
-            Some(ActionPlan::Run(_) | ActionPlan::Sql(_)) => Makes::Actions(1),
+            Some(ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_)) => Makes::Actions(1),
             Some(ActionPlan::Forward(receivers)) => Makes::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
         };
         let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
@@ -51,6 +61,9 @@ impl Resolver<'_> {
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
             passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
         };
+        if let Some(ActionPlan::Publish(publish)) = &mut plan {
+            publish.horizon = horizon(&route, publish.timeout);
+        }
         (route, plan)
     }
 

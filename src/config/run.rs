@@ -13,7 +13,7 @@ use crate::decide::time::Duration;
 use std::ops::Range;
 
 /// What a route can do; one of them.
-const ACTIONS: [&str; 3] = ["run", "forward", "sql"];
+const ACTIONS: [&str; 4] = ["run", "forward", "publish", "sql"];
 const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
@@ -43,6 +43,9 @@ impl Resolver<'_> {
         }
         if route.has("sql") {
             return self.sql(route, names).map(ActionPlan::Sql);
+        }
+        if let Some(section) = route.section("publish", Part::Publish) {
+            return self.publish(&section, names).map(|publish| ActionPlan::Publish(Box::new(publish)));
         }
         None
     }

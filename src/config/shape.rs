@@ -12,12 +12,6 @@ pub(super) fn check(table: &Table, part: Part, within: &str, found: &mut Complai
     for entry in &table.entries {
         match keys::find(part, &entry.key) {
             None => unknown(entry, part, within, found),
-            Some(key) if key.since == Since::Later => {
-                found
-                    .error(format!("`{}` is not in this version yet", key.name))
-                    .at(entry.key_at, "")
-                    .hint(format!("what it will do: {}", lower(key.doc)));
-            }
             Some(key) if key.since == Since::Preset && entry.key_at.origin == Origin::Config => {
                 found
                     .error(format!("`{}` is a key of presets only", key.name))
@@ -27,11 +21,6 @@ pub(super) fn check(table: &Table, part: Part, within: &str, found: &mut Complai
             Some(key) => value_of(key, &entry.node, within, found),
         }
     }
-}
-
-fn lower(doc: &str) -> String {
-    let mut chars = doc.trim_end_matches('.').chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 fn unknown(entry: &Entry, part: Part, within: &str, found: &mut Complaints) {

@@ -3,7 +3,9 @@
 use super::problem::{Level, Problem, Problems};
 use super::words::{change_text, env_name, identity_text, in_doubt_word, store_text};
 use super::{Config, May, Whence, duration_text};
+use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, Receiver};
+use crate::decide::envelope::Envelope;
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
 use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
@@ -129,6 +131,15 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         Some(ActionPlan::Sql(statement)) => json!({
             "sql": { "statement": &*statement.written, "timeout": duration_text(statement.timeout) },
         }),
+        Some(ActionPlan::Publish(publish)) => json!({
+            "publish": {
+                "nats": publish.server.shown,
+                "subject": publish.subject.to_string(),
+                "timeout": duration_text(publish.timeout),
+                "envelope": (publish.envelope == Envelope::Patchwork).then_some("patchwork"),
+                "core": publish.keeper == Keeper::Nobody,
+            },
+        }),
         Some(ActionPlan::Forward(receivers)) => json!({
             "forward": receivers
                 .iter()
@@ -183,6 +194,7 @@ fn block(block: &Block) -> Value {
 pub fn identities(source: &Source) -> Vec<(String, String)> {
     let word = |identity: &Identity| match identity {
         Identity::Delivery => "delivery".to_owned(),
+        Identity::Message => "message".to_owned(),
         Identity::Body => "body".to_owned(),
         Identity::Named(fields) => names(source, fields).join("+"),
     };
@@ -194,6 +206,7 @@ pub fn identities(source: &Source) -> Vec<(String, String)> {
 fn identity_json(source: &Source, identity: &Identity) -> Value {
     match identity {
         Identity::Delivery => json!("delivery"),
+        Identity::Message => json!("message"),
         Identity::Body => json!("body"),
         Identity::Named(fields) => json!(names(source, fields)),
     }

@@ -8,7 +8,7 @@ use super::raw::{Node, Span, Table};
 use super::resolve::Resolver;
 use super::section::Section;
 use super::value::size_text;
-use super::{Notes, Whence, presets};
+use super::{Notes, StreamPlan, Whence, presets};
 use crate::action::plan::ActionPlan;
 use crate::decide::field::FieldSet;
 use crate::decide::field::Place;
@@ -28,6 +28,7 @@ const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 pub(super) struct Resolved {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
+    pub(super) stream: Option<StreamPlan>,
     pub(super) notes: Notes,
 }
 
@@ -36,13 +37,22 @@ impl Resolver<'_> {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written);
         let section = Section::new(&table, Part::Source, at);
+        let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
         let kind = self.kind(&section);
         let fields = self.fields(&section, kind.as_ref());
         let scheme = self.verify(name, &section, delivery_at.as_ref(), &fields);
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
+        let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let names = Names { source: name, fields: &fields, scheme: scheme.as_ref(), kind: kind.as_ref() };
+        let names = Names {
+            source: name,
+            fields: &fields,
+            scheme: scheme.as_ref(),
+            kind: kind.as_ref(),
+            delivery: delivery.as_ref(),
+            stream: stream.as_ref(),
+        };
         let (once, mut notes) = self.once(&section, &names, delivery.as_ref());
         notes.preset = preset;
         let require = self.filter("require", &section, &names);
@@ -74,7 +84,8 @@ impl Resolver<'_> {
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
-            path: self.path(name, &section),
+            path: stream.as_ref().map_or_else(|| self.path(name, &section), |stream| stream.words().into()),
+            stream: stream.as_ref().map(StreamPlan::stream),
             verify: scheme.unwrap_or(Scheme::None),
             kind,
             delivery,
@@ -88,7 +99,7 @@ impl Resolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        Resolved { source, plans, notes }
+        Resolved { source, plans, stream, notes }
     }
 
     fn source_name(&mut self, name: &str, at: Span) {
@@ -169,6 +180,9 @@ impl Resolver<'_> {
     }
 
     fn respond(&mut self, section: &Section<'_>) -> Respond {
+        if section.has("from") {
+            return Respond::Accepted;
+        }
         let within = self.positive(section, "respond_within");
         if section.text("respond") == Some("done") {
             return Respond::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
@@ -191,7 +205,9 @@ impl Resolver<'_> {
         let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
-        for (key, at) in marks.into_iter().chain(keeps) {
+        // A preset was written for a path.
+        let told = |at: Span| !section.has("from") || whence(at) == Whence::Written;
+        for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
             self.found
                 .warning(format!("`{key}` has no effect"))
                 .at(at, "the sender is answered as soon as the event is stored")

@@ -18,6 +18,8 @@ const TOLERANCE: Duration = Duration::from_mins(5);
 /// `verify` and what belongs to it, as written.
 struct Written<'a> {
     scheme: &'a str,
+    /// What messages of a stream carry is verified again, whatever its age: how long it waited there says nothing.
+    carried: bool,
     at: Span,
     /// The keys beside `scheme`; none if `verify` is only a name.
     keys: Option<Section<'a>>,
@@ -40,6 +42,7 @@ impl Resolver<'_> {
         fields: &FieldSet,
     ) -> Option<Scheme> {
         let written = self.scheme(name, source)?;
+        let written = self.carried(source, written)?;
         self.foreign_keys(&written);
         let folder = self.folder(source, &written);
         let secrets = match &folder {
@@ -60,7 +63,48 @@ impl Resolver<'_> {
             }
             _ => None,
         }?;
+        let ages = !written.keys.is_some_and(|keys| keys.has("tolerance"));
+        let scheme = if written.carried && ages { scheme.of_any_age() } else { scheme };
         self.per_caller(source, folder, scheme, fields)
+    }
+
+    /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
+    fn carried<'a>(&mut self, source: &Section<'a>, written: Written<'a>) -> Option<Written<'a>> {
+        match (source.has("from"), written.scheme) {
+            (true, "none") => Some(written),
+            (false, "carried") => {
+                self.found
+                    .error("scheme `carried` is for messages of a stream")
+                    .at(written.at, "this source has no `from`")
+                    .hint("name the sender's own scheme");
+                None
+            }
+            (true, "carried") => {
+                let keys = written.keys.filter(|keys| keys.has("of"));
+                let Some(keys) = keys else {
+                    self.found
+                        .error("scheme `carried` needs to know whose signature is carried")
+                        .at(written.at, "`of` is missing")
+                        .hint(
+                            "verify = { scheme = \"carried\", of = \"github\", secret = { env = \"WEBHOOK_SECRET\" } }",
+                        );
+                    return None;
+                };
+                Some(Written { scheme: keys.text("of")?, carried: true, ..written })
+            }
+            (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Whence::Preset => {
+                Some(Written { carried: true, ..written })
+            }
+            (false, _) => Some(written),
+            (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
+            (true, scheme) => {
+                self.found
+                    .error(format!("scheme `{scheme}` is for what a sender sends itself"))
+                    .at(written.at, "this source takes messages of a stream")
+                    .hint("scheme = \"carried\" with `of` verifies the signature that the messages carry; \"none\" must be written out");
+                None
+            }
+        }
     }
 
     /// The folder of callers, if the secret is one.
@@ -135,7 +179,7 @@ impl Resolver<'_> {
             return None;
         };
         if let Some(scheme) = node.text() {
-            return Some(Written { scheme, at: node.at, keys: None });
+            return Some(Written { scheme, carried: false, at: node.at, keys: None });
         }
         let keys = source.section("verify", Part::Verify)?;
         if !keys.has("scheme") {
@@ -143,13 +187,16 @@ impl Resolver<'_> {
                 .error("`verify` has no `scheme`")
                 .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
-        Some(Written { scheme: keys.text("scheme")?, at: keys.place("scheme"), keys: Some(keys) })
+        Some(Written { scheme: keys.text("scheme")?, carried: false, at: keys.place("scheme"), keys: Some(keys) })
     }
 
     fn foreign_keys(&mut self, written: &Written<'_>) {
         let own: &[&str] = match written.scheme {
-            "hmac" => return,
+            "hmac" if written.carried => return,
+            "hmac" => &["scheme", "secret", "header", "prefix", "hash", "encoding", "over", "timestamp", "tolerance"],
+            "standard-webhooks" if written.carried => &["scheme", "of", "secret", "tolerance"],
             "standard-webhooks" => &["scheme", "secret", "tolerance"],
+            _ if written.carried => &["scheme", "of", "secret"],
             _ => &["scheme", "secret"],
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {

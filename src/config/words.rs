@@ -32,6 +32,7 @@ pub fn identity_text(source: &Source, identity: &Identity) -> String {
             Some(id) => format!("the delivery id ({}) with the body's digest, since the id is not signed", id.at),
             None => "the delivery id".to_owned(),
         },
+        Identity::Message => "the message: its stream, its number there, and when it was stored".to_owned(),
         Identity::Body => "the body".to_owned(),
         Identity::Named(fields) => names(source, fields),
     }

@@ -57,6 +57,8 @@ pub enum Counts {
 pub enum Same {
     /// The sender's delivery id.
     Delivery,
+    /// The message of a stream.
+    Message,
     /// The bytes.
     Body,
     /// These fields, by their names joined for people.
@@ -70,6 +72,7 @@ impl Same {
     pub fn word(&self) -> &str {
         match self {
             Self::Delivery => "delivery",
+            Self::Message => "message",
             Self::Body => "body",
             Self::Fields(names) => names,
             Self::Change => "change",
@@ -80,6 +83,7 @@ impl Same {
     pub fn parse(word: &str) -> Self {
         match word {
             "delivery" => Self::Delivery,
+            "message" => Self::Message,
             "body" => Self::Body,
             "change" => Self::Change,
             names => Self::Fields(names.into()),
@@ -89,7 +93,7 @@ impl Same {
     /// May a delivery matched through its register leave this key behind as an alias? Keys of named fields may not:
     /// that would join unrelated events.
     pub fn aliased(&self) -> bool {
-        matches!(self, Self::Delivery | Self::Body)
+        matches!(self, Self::Delivery | Self::Message | Self::Body)
     }
 }
 
@@ -202,6 +206,6 @@ pub fn repeat(event: &Event, same: &Same, instead: bool, redelivery: Redelivery,
     else {
         return Repeat::Hears;
     };
-    let wait = if *same == Same::Delivery { same_after } else { other_after };
+    let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
     if cause.rearmable() && now >= *at + wait { Repeat::Rearms } else { Repeat::Hears }
 }

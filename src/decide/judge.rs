@@ -4,6 +4,7 @@
 
 use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use super::delivery::Delivery;
+use super::envelope;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
@@ -11,6 +12,7 @@ use super::id::{Digest, EventId, Key, Revision, Turn};
 use super::idempotency;
 use super::key::{self, Part};
 use super::limits;
+use super::message;
 use super::refusal::Refusal;
 use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
 use super::time::Timestamp;
@@ -221,13 +223,19 @@ impl Made<'_> {
                     }
                     (Same::Delivery, "delivery", parts)
                 }
+                Identity::Message => match message::parts(self.verified.delivery()) {
+                    Some(parts) => (Same::Message, "message", parts),
+                    // Who explains a delivery may not have its message; where it came from a stream, it is there.
+                    None if self.source.once.per.len() > 1 => return Ok(None),
+                    None => return Err(Refusal::MissingField("message".into())),
+                },
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
                 Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
             };
             let parts = parts.into_iter().chain(self.sender()).collect();
-            Ok(IdentityKey { same, key: self.key(kind, part, parts) })
+            Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
         };
-        self.source.once.per.iter().map(one).collect()
+        self.source.once.per.iter().filter_map(|identity| one(identity).transpose()).collect()
     }
 
     /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.
@@ -297,7 +305,7 @@ impl Made<'_> {
     }
 
     fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
-        let Some(at) = &self.source.delivery else { return Ok(None) };
+        let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
         if let (Speaks::Api, Place::Header(name)) = (self.source.speaks, &at.at) {
             return idempotency::key(self.verified.delivery(), name).map(Some);
         }
@@ -319,12 +327,18 @@ impl Made<'_> {
             let passed = self.route.passes.contains(name);
             let Some(value) = Some(value).filter(|_| passed || used(name)) else { continue };
             match String::from_utf8(value.clone()) {
-                Ok(value) if used(name) => payload.headers.push((name.clone(), value)),
+                Ok(value) if used(name) || self.says_kind(name) => payload.headers.push((name.clone(), value)),
                 Ok(value) => payload.pass(name, value),
                 Err(_) => {}
             }
         }
         payload
+    }
+
+    /// Is this the header that names the kind of event? It is no secret: one that is passed on stays for a replay.
+    fn says_kind(&self, name: &str) -> bool {
+        let own = self.source.kind.as_ref().map(|kind| &*kind.header);
+        [own, self.source.verify.kind_header(), Some(envelope::KIND_HEADER)].contains(&Some(name))
     }
 
     /// The trace it is part of, for who acts on it.

@@ -70,6 +70,14 @@ pub const HAND_OVER_BYTES_MAX: usize = 64 << 10;
 pub const BATCH_CLAIMS_MAX: usize = 512;
 /// Bodies in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Messages of a stream that one node has in hand at once.
+pub const MESSAGES_AT_ONCE: usize = 64;
+/// The longest wait before the stream is to deliver a message again that could not be taken; the first is a second.
+pub const MESSAGE_AGAIN_MAX: Duration = Duration::from_mins(1);
+/// Messages in quarantine; the oldest make way.
+pub const QUARANTINE_MAX: usize = 1000;
+/// What is kept of each.
+pub const QUARANTINE_BODY_BYTES_MAX: usize = 16 << 10;
 /// Duplicates of one event that are remembered one by one; after that they are only counted.
 pub const SIGHTINGS_MAX: usize = 16;
 /// Events whose duplicates are noted at once, before the notes are written.

@@ -26,6 +26,7 @@ impl Source {
         let identities = self.once.per.iter().map(|identity| match identity {
             Identity::Delivery if signed => "delivery".to_owned(),
             Identity::Delivery => "delivery with its body".to_owned(),
+            Identity::Message => "message".to_owned(),
             Identity::Body => "body".to_owned(),
             Identity::Named(fields) => names(fields),
         });

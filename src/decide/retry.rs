@@ -23,6 +23,12 @@ pub fn delay(retry: &Retry, count: u32, jitter: Jitter) -> Duration {
     doubled.min(retry.longest).mul_f64(f64::from(jitter.0) / (f64::from(u32::MAX) + 1.0))
 }
 
+/// The longest that may lie between the first of so many tries and the last, when each takes at most so long.
+pub fn horizon(retry: &Retry, tries: u32, each: Duration) -> Duration {
+    let longest = |count| delay(retry, count, Jitter(u32::MAX)) + each;
+    (1..tries).map(longest).fold(each, Duration::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +47,12 @@ mod tests {
         check(4, u32::MAX, Duration::from_mins(1));
         check(400, u32::MAX, Duration::from_mins(1));
         check(3, 0, Duration::ZERO);
+    }
+
+    #[test]
+    fn the_horizon_is_the_sum_of_the_longest_waits_and_of_the_tries() {
+        let retry = Retry { attempts: 4, first: Duration::from_secs(10), longest: Duration::from_secs(30) };
+        let got = horizon(&retry, 4, Duration::from_secs(1));
+        assert!(got.abs_diff(Duration::from_secs(10 + 20 + 30 + 4)) < Duration::from_millis(1), "{got:?}");
     }
 }

@@ -16,9 +16,10 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// These sources. Two on one path are refused by the config.
+    /// Those of these that listen. Two on one path are refused by the config.
     pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
-        Self { by_path: sources.into_iter().map(|s| (s.path.clone(), s)).collect() }
+        let listen = sources.into_iter().filter(|source| source.stream.is_none());
+        Self { by_path: listen.map(|s| (s.path.clone(), s)).collect() }
     }
 
     /// The source that listens on this path.
@@ -34,8 +35,10 @@ pub struct Source {
     pub name: Arc<str>,
     /// What its keys are made under; its name, unless the config keeps an old one.
     pub scope: Arc<str>,
-    /// Where it listens.
+    /// Where it listens. Of a stream, what people call it: nothing can be sent there.
     pub path: Arc<str>,
+    /// The stream it takes from, in place of listening.
+    pub stream: Option<Stream>,
     /// How it is verified.
     pub verify: Scheme,
     /// The kind of event it is for, where the sender says the kind in an unsigned header.
@@ -60,6 +63,15 @@ pub struct Source {
     pub body_max: usize,
     /// Where to go; the first that lets the delivery through wins.
     pub routes: Vec<Arc<Route>>,
+}
+
+/// A stream that messages are taken from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The consumer that all nodes share.
+    pub consumer: Arc<str>,
 }
 
 /// The kind of event a preset is for. The header that names it is not signed, so the body must have its shape.
@@ -147,6 +159,8 @@ impl Once {
 pub enum Identity {
     /// The sender's delivery id.
     Delivery,
+    /// Of a stream's message: where it stands in its stream.
+    Message,
     /// The verified bytes.
     Body,
     /// These fields, taken together.

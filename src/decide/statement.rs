@@ -192,7 +192,8 @@ fn numbered(text: &str, names: &[Named], dialect: Dialect) -> String {
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
     for (number, named) in (1..).zip(names) {
         out += &text[done..named.at.start];
-        out += &format!("{sign}{number}");
+        out.push(sign);
+        out.push_str(&number.to_string());
         // `:a2` must not become a longer number, nor a name that goes on.
         if text[named.at.end..].starts_with(|c: char| c.is_alphanumeric()) {
             out.push(' ');

@@ -126,6 +126,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/api/explain", post(told::explain))
         .route("/api/turned-away", get(turned_away::turned_away))
         .route("/api/live", get(live::live))
+        .route("/api/quarantine", get(quarantined))
         .route("/api/tail", get(tail))
         .route("/metrics", get(told::metrics))
         .layer(from_fn_with_state(desk.clone(), door::admit));
@@ -167,6 +168,16 @@ async fn list(State(desk): State<Desk>, asked: Asked) -> Result<Response, Respon
     desk.dispatcher.meter().asked(Looked::Look, begun.elapsed(), page.is_ok());
     let Page { events, next } = page.map_err(|error| unavailable(&error))?;
     Ok(Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response())
+}
+
+async fn quarantined(State(desk): State<Desk>) -> Response {
+    match desk.store.quarantined(LIST_MAX).await {
+        Ok(messages) => {
+            let messages: Vec<_> = messages.iter().map(shown::quarantined).collect();
+            Json(json!({ "messages": messages })).into_response()
+        }
+        Err(error) => unavailable(&error),
+    }
 }
 
 /// The one event of this name, or why not.

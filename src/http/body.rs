@@ -140,6 +140,13 @@ impl BodiesInFlight {
         Self { most, used: AtomicUsize::new(0) }
     }
 
+    /// Holds a body that came another way than over HTTP, whole, if there is room for it.
+    pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
+        let mut room = Room { flight: Arc::clone(self), bytes: 0 };
+        room.grow(body.len())?;
+        Ok(room.hold(body.to_vec()))
+    }
+
     /// Bytes held now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)

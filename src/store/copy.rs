@@ -5,6 +5,7 @@
 //! source, entry by entry.
 
 use super::ledger::{Held, Register, Row};
+use super::quarantine::Quarantined;
 use super::shared::{Cell, Found, Op, Seen, Shelf, Swap, draft};
 use super::{Listing, Sighting, StoreError, Stored};
 use crate::decide::change::Tried;
@@ -12,6 +13,7 @@ use crate::decide::claim::Payload;
 use crate::decide::event::Receipt;
 use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::key::{self, Part};
+use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use std::collections::HashMap;
 use std::fmt;
@@ -78,6 +80,8 @@ pub trait Source: Send + Sync {
     fn entries(&self) -> super::Answer<'_, u64>;
     /// What each scope's identities were made of.
     fn recipes(&self) -> super::Answer<'_, Vec<Recipe>>;
+    /// Messages that lie in quarantine, the newest first: at most `limit`.
+    fn quarantined(&self, limit: usize) -> super::Answer<'_, Vec<Quarantined>>;
 }
 
 /// What was copied.
@@ -196,6 +200,9 @@ pub async fn copy(
     let taken = to.read(Vec::new(), 1).await?.turn.0;
     to.read(Vec::new(), usize::try_from(turn.saturating_sub(taken)).unwrap_or(usize::MAX)).await?;
     to.remember(from.recipes().await?).await?;
+    for message in from.quarantined(limits::QUARANTINE_MAX).await?.into_iter().rev() {
+        to.quarantine(message).await?;
+    }
     copied.digest = Some(compare(from, to, of, &mut tell).await?);
     count(to, copied.events).await?;
     let seen = Seen::of(&found(&read(to, vec![Cell::Register(MARK)]).await?, Cell::Register(MARK)));

@@ -3,6 +3,7 @@
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
+use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Sighting, Store,
     StoreError, Stored, Story,
@@ -14,7 +15,7 @@ use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +42,7 @@ pub(super) struct Books {
     sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
     turns: u64,
     recipes: Vec<Recipe>,
+    quarantine: VecDeque<Quarantined>,
 }
 
 impl Memory {
@@ -196,6 +198,19 @@ impl Store for Memory {
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
     }
 
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        let mut books = self.books();
+        if !books.quarantine.iter().any(|known| known.message == message.message) {
+            books.quarantine.push_front(message);
+            books.quarantine.truncate(limits::QUARANTINE_MAX);
+        }
+        answer(Ok(()))
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        answer(Ok(self.books().quarantine.iter().take(limit).cloned().collect()))
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -230,9 +245,8 @@ impl Books {
 
     /// Writes how many duplicates of an event there were, and the first few of them.
     #[cfg(test)]
-    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) -> Result<(), Infallible> {
+    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) {
         self.sightings.insert(id, (count, seen));
-        Ok(())
     }
 
     /// Events that ended before then and still have their body.
@@ -243,13 +257,12 @@ impl Books {
     }
 
     /// Removes an event's body, receipt and output.
-    pub(super) fn remove_body(&mut self, id: EventId) -> Result<(), Infallible> {
+    pub(super) fn remove_body(&mut self, id: EventId) {
         self.payloads.remove(&id);
         self.receipts.remove(&id);
         for tried in self.tried.get_mut(&id).into_iter().flatten() {
             tried.output.clear();
         }
-        Ok(())
     }
 
     fn of(&self, of: Of<'_>, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
@@ -395,7 +408,7 @@ impl Swept for Books {
     fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
         let old = self.old_bodies(of, before, limit);
         for id in &old {
-            self.remove_body(*id)?;
+            self.remove_body(*id);
         }
         Ok(old.len() as u64)
     }

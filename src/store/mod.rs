@@ -19,6 +19,7 @@ pub mod open;
 mod packed;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod quarantine;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod schema;
@@ -38,6 +39,7 @@ use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
+use quarantine::Quarantined;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -124,6 +126,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// What each of these would come to if it were claimed now, alone. Writes nothing.
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
+
+    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message again
+    /// changes nothing.
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
+
+    /// What lies there, the newest first: at most `limit`.
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>>;
 
     /// Makes the fields that sources declare columns by their name, in stores that have columns. Says which of them
     /// cannot be.

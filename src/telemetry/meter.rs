@@ -74,6 +74,7 @@ impl SourceMeter {
     fn new(source: &Source) -> Self {
         let word = |identity: &Identity| match identity {
             Identity::Delivery => Same::Delivery.word().to_owned(),
+            Identity::Message => Same::Message.word().to_owned(),
             Identity::Body => Same::Body.word().to_owned(),
             Identity::Named(fields) => {
                 fields.iter().map(|ix| &*source.fields.get(*ix).name).collect::<Vec<_>>().join("+")

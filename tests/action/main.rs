@@ -129,7 +129,12 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> Environment {
     let vars = vars.iter().copied().chain([("PATH", path.as_str())]);
     let secrets: BTreeSet<String> = secrets.iter().map(|&name| name.to_owned()).collect();
     let variables = Variables::new(vars.map(|(name, value)| (name.to_owned(), value.to_owned())), &secrets);
-    Environment { variables, guard: GuardProgram(GUARD.into()), resolver: Resolver::default() }
+    Environment {
+        variables,
+        guard: GuardProgram(GUARD.into()),
+        servers: hookonce::action::nats::Servers::default(),
+        resolver: Resolver::default(),
+    }
 }
 
 fn run(blocks: Vec<Block>) -> Arc<dyn Action> {

@@ -8,6 +8,7 @@ mod dangers;
 mod identities;
 mod keys;
 mod meaning;
+mod nats;
 mod receivers;
 mod schemes;
 mod secrets;

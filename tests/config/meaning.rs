@@ -89,6 +89,7 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
         ActionPlan::Forward(receivers) => receivers[0].timeout,
         ActionPlan::Run(blocks) => blocks[0].timeout,
         ActionPlan::Sql(statement) => statement.timeout,
+        ActionPlan::Publish(publish) => publish.timeout,
     };
     assert_eq!((timeout("a", "2"), timeout("a", "3"), timeout("b", "1")), (seconds(30), seconds(600), seconds(8)));
     let ActionPlan::Run(blocks) = &config.actions[&("a".into(), "3".into())] else { panic!() };

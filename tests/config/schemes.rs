@@ -127,7 +127,7 @@ error: `verify` has no `scheme`
  --> hookonce.toml:2:10
   |
 2 | verify = { secret = { env = "A" } }
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "bearer" or "none"
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "bearer", "carried" or "none"
 
 1 error in hookonce.toml; nothing was started
 "#,

@@ -17,6 +17,7 @@ use hookonce::store::batch::Batcher;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
+use hookonce::store::quarantine::Quarantined;
 use hookonce::store::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
 };
@@ -179,6 +180,14 @@ impl Store for Flaky {
         self.memory.import(keys)
     }
 
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.memory.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.memory.quarantined(limit)
+    }
+
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
         self.memory.foresee(new)
     }
@@ -277,6 +286,7 @@ fn source(route: Arc<Route>) -> Source {
         name: "source".into(),
         scope: "source".into(),
         path: "/in".into(),
+        stream: None,
         verify: Scheme::None,
         kind: None,
         delivery: None,

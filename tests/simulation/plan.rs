@@ -184,6 +184,7 @@ impl Plan {
             name: "sim".into(),
             scope: "sim".into(),
             path: "/in".into(),
+            stream: None,
             verify,
             kind: None,
             delivery: Some(delivery),

@@ -169,7 +169,9 @@ fn several_statements_are_refused_however_they_hide() {
     refused("select [;], `;`; commit", Dialect::Sqlite, "several statements");
     refused("select /* /* */ 1; commit -- */", Dialect::Sqlite, "several statements");
     for fine in ["select ';'", "select 1;", "select \";\"", "select 1 -- ; x", "select /* ; x */ 1"] {
-        BOTH.iter().for_each(|dialect| drop(sent(fine, *dialect)));
+        for dialect in &BOTH {
+            drop(sent(fine, *dialect));
+        }
     }
     sent("select $$ ; commit; $$", Dialect::Postgres);
 }
@@ -177,7 +179,9 @@ fn several_statements_are_refused_however_they_hide() {
 #[test]
 fn what_never_ends_and_parameters_without_a_name_are_refused() {
     for text in ["select 'a", "select \"a", "select /* a", "select 'a''"] {
-        BOTH.iter().for_each(|dialect| refused(text, *dialect, "never ends"));
+        for dialect in &BOTH {
+            refused(text, *dialect, "never ends");
+        }
     }
     for text in ["select $$ a", "select $a$ $$", "select e'\\'", "select /* /* */"] {
         refused(text, Dialect::Postgres, "never ends");
@@ -191,11 +195,17 @@ fn what_never_ends_and_parameters_without_a_name_are_refused() {
     for text in ["select $1", "select $1, :a"] {
         refused(text, Dialect::Postgres, "no name");
     }
-    BOTH.iter().for_each(|dialect| refused("select 'a\0b'", *dialect, "zero byte"));
+    for dialect in &BOTH {
+        refused("select 'a\0b'", *dialect, "zero byte");
+    }
     let long = format!("select '{}'", "x".repeat(limits::STATEMENT_BYTES_MAX));
     let many = format!("select {}1", ":a, ".repeat(limits::STATEMENT_NAMES_MAX + 1));
-    BOTH.iter().for_each(|dialect| refused(&long, *dialect, "bytes"));
-    BOTH.iter().for_each(|dialect| refused(&many, *dialect, "names"));
+    for dialect in &BOTH {
+        refused(&long, *dialect, "bytes");
+    }
+    for dialect in &BOTH {
+        refused(&many, *dialect, "names");
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
     }
     let receivers = plans(config).into_iter().filter_map(|plan| match plan {
         ActionPlan::Forward(receivers) => Some(receivers.iter()),
-        ActionPlan::Run(_) | ActionPlan::Sql(_) => None,
+        ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_) => None,
     });
     all.extend(receiver::tried(receivers.flatten())?);
     let mut once: Vec<Tried> = Vec::new();

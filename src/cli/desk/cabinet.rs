@@ -5,7 +5,7 @@ use crate::cli::trouble::Trouble;
 use crate::decide::event::{Event, Step};
 use crate::decide::limits;
 use crate::decide::source::Route;
-use crate::http::admin::{FORGET_BATCHES_MAX, NAMESAKES_MAX, shown, supersedes};
+use crate::http::admin::{FORGET_BATCHES_MAX, LIST_MAX, NAMESAKES_MAX, shown, supersedes};
 use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -21,6 +21,10 @@ pub struct Cabinet {
 impl Cabinet {
     pub(super) async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
         Ok(self.store.list(listing).await?.iter().map(shown::event).collect())
+    }
+
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+        Ok(self.store.quarantined(LIST_MAX).await?.iter().map(shown::quarantined).collect())
     }
 
     pub(super) async fn show(&self, name: &str) -> Result<Value, Trouble> {

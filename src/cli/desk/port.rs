@@ -90,6 +90,15 @@ impl Port {
         Ok(events)
     }
 
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+        let mut heard = self.ask(Method::GET, self.url(&["api", "quarantine"])).await?;
+        match (heard.status, heard.body["messages"].take()) {
+            (StatusCode::OK, Value::Array(messages)) => Ok(messages),
+            (StatusCode::OK, _) => Err(self.stranger()),
+            _ => Err(self.trouble(&heard)),
+        }
+    }
+
     /// What runs of this source.
     pub async fn running(&self, source: &str) -> Result<Vec<Value>, Trouble> {
         let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));

@@ -215,6 +215,31 @@ impl Scheme {
         }
     }
 
+    /// The headers that somebody else needs to verify a delivery again, in lower case. A token is nobody else's.
+    pub fn carried(&self) -> Vec<String> {
+        let of = |place: &Option<Place>| match place {
+            Some(Place::Header(name)) => Some(name.clone()),
+            _ => None,
+        };
+        match self {
+            Self::Github(_) => vec![github::SIGNATURE.into(), github::DELIVERY.into(), github::KIND.into()],
+            Self::StandardWebhooks { .. } => standard::headers(),
+            Self::Hmac(hmac) => {
+                [Some(hmac.header.clone()), of(&hmac.timestamp), of(&hmac.id)].into_iter().flatten().collect()
+            }
+            Self::Callers(callers) => {
+                let who = of(&Some(callers.who.at.clone()));
+                callers.of_nobody.carried().into_iter().chain(who).collect()
+            }
+            Self::Bearer(_) | Self::None => Vec::new(),
+        }
+    }
+
+    /// The header in which this scheme's senders name the kind of event, in lower case.
+    pub fn kind_header(&self) -> Option<&'static str> {
+        matches!(self.of_all(), Self::Github(_)).then_some(github::KIND)
+    }
+
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
     pub fn delivery_id(&self) -> Option<DeliveryId> {
         match self {
@@ -250,7 +275,7 @@ impl Scheme {
         }
     }
 
-    /// The header with the signature or the token: never to be kept, shown or passed on.
+    /// The header with the signature or the token: never to be shown, and never to outlive its event.
     pub fn signed_in(&self) -> Option<&str> {
         match self {
             Self::Github(_) => Some("x-hub-signature-256"),

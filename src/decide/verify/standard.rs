@@ -47,6 +47,11 @@ pub(super) fn id_place() -> Place {
     Place::Header(WEBHOOK.id.into())
 }
 
+/// All that a signature needs, under both names.
+pub(super) fn headers() -> Vec<String> {
+    [WEBHOOK, SVIX].iter().flat_map(Headers::all).map(str::to_owned).collect()
+}
+
 /// Is this header part of what is signed? Both names may be asked for, since a delivery that mixes them is refused.
 pub(super) fn signs(header: &str) -> bool {
     [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp].contains(&header)

@@ -6,6 +6,7 @@ use crate::decide::event::{Event, How, State};
 use crate::decide::field::{Place, Value as Field};
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
+use crate::store::quarantine::Quarantined;
 use crate::store::standing::standing;
 use crate::store::{Sighting, Store, StoreError, Stored, Story};
 use crate::telemetry::heard::Heard;
@@ -16,6 +17,19 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
+
+/// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
+pub fn quarantined(message: &Quarantined) -> Value {
+    json!({
+        "source": &*message.source,
+        "message": message.message,
+        "subject": message.subject,
+        "at": message.at,
+        "why": message.why,
+        "bytes": message.bytes,
+        "head": String::from_utf8_lossy(&message.head),
+    })
+}
 
 /// One event.
 pub fn event(event: &Event) -> Value {

@@ -16,6 +16,7 @@ mod forgetting;
 mod groups;
 mod imports;
 mod making;
+mod quarantine;
 mod reading;
 mod registers;
 
@@ -51,6 +52,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
         a_batch_with_two_deliveries_of_one_event_answers_new_and_duplicate
         a_write_that_names_another_revision_is_lost
         times_are_written_by_the_stores_clock
+    }
+    quarantine {
+        a_message_lies_in_quarantine_once_and_the_oldest_make_way
     }
     registers {
         another_value_is_new_and_the_same_value_is_a_duplicate

@@ -16,6 +16,7 @@ mod effect;
 mod hints;
 mod look;
 mod pool;
+mod quarantine;
 mod read;
 mod rows;
 mod swap;
@@ -24,6 +25,7 @@ mod write;
 
 use super::clock::Clock;
 use super::ledger::Of;
+use super::quarantine::Quarantined;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
 use super::{Answer, CannotOpen, Declared, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
@@ -101,7 +103,7 @@ impl Postgres {
         Ok(Pool::new(address, Session::Writes).open().await?.client)
     }
 
-    /// Asks something of one connection that writes nothing, or nothing that anybody relies on.
+    /// Asks something of one connection that writes nothing, or what does no harm if it is written again.
     async fn look<T>(
         &self,
         purpose: Purpose,
@@ -239,6 +241,14 @@ impl Shelf for Postgres {
 
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::remember(link, &recipes).await))
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Write, async move |link: &mut Link| quarantine::lay(link, &message).await))
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| quarantine::newest(link, limit).await))
     }
 
     fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {

@@ -50,6 +50,7 @@ pub(super) enum Kept<'s> {
 }
 
 /// What becomes of one event.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any of them may be so together")]
 #[derive(Debug, Default)]
 pub(super) struct Fate<'s> {
     /// What was there is removed, all of it; what is below comes after that.

@@ -8,8 +8,10 @@ use crate::decide::time::Timestamp;
 use crate::store::cells::{self, StateCells, Value};
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::packed::{self, Packed};
+use crate::store::quarantine::Quarantined;
 use crate::store::shared::Version;
 use crate::store::{Sighting, Stored};
+use bytes::Bytes;
 
 const NULL: u8 = 0;
 const NUMBER: u8 = 1;
@@ -356,6 +358,33 @@ pub(super) fn read_sighting(bytes: &[u8]) -> Option<Sighting> {
         at: Timestamp(cells.number()?),
         delivery_id: cells.maybe(In::text)?.map(Into::into),
         same: Same::parse(cells.text()?),
+    })
+}
+
+pub(super) fn quarantined(one: &Quarantined) -> Vec<u8> {
+    let mut out = Out::default();
+    for text in [&*one.source, &one.message, &one.subject, &one.why] {
+        out.text(text);
+    }
+    out.number(one.at.0);
+    out.number(counter(one.bytes));
+    out.bytes(&one.head);
+    out.0
+}
+
+/// The message in these bytes.
+pub(super) fn read_quarantined(bytes: &[u8]) -> Option<Quarantined> {
+    let mut cells = In(bytes);
+    let mut text = || cells.text().map(str::to_owned);
+    let (source, message, subject, why) = (text()?, text()?, text()?, text()?);
+    Some(Quarantined {
+        source: source.into(),
+        message,
+        subject,
+        at: Timestamp(cells.number()?),
+        why,
+        bytes: cells.number()?,
+        head: Bytes::copy_from_slice(cells.bytes()?),
     })
 }
 

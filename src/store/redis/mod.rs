@@ -24,11 +24,13 @@ mod hints;
 mod link;
 mod names;
 mod people;
+mod quarantine;
 mod read;
 mod write;
 
 use super::clock::Clock;
 use super::ledger::Of;
+use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
 use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
@@ -419,6 +421,14 @@ impl Shelf for Redis {
             words.recipes(&recipes);
             self.core.send(words).await.map(drop)
         })
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        Box::pin(async move { self.core.lay(&message).await })
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Box::pin(self.core.laid(limit))
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {

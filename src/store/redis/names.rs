@@ -144,6 +144,16 @@ impl Names {
         self.one("scopes")
     }
 
+    /// The names of messages in quarantine, the newest last.
+    pub(super) fn quarantine(&self) -> Vec<u8> {
+        self.one("quarantine")
+    }
+
+    /// What they were.
+    pub(super) fn quarantined(&self) -> Vec<u8> {
+        self.one("quarantined")
+    }
+
     /// What is written to see whether everything may be written.
     pub(super) fn probe(&self) -> Vec<u8> {
         self.one("probe")

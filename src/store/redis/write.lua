@@ -32,17 +32,22 @@ end
 
 local kinds = {
   APPEND = 'string', FREE = 'string', ZADD = 'zset', ZREM = 'zset', SADD = 'set', RPUSH = 'list', HSET = 'hash',
-  NOTE = 'hash',
+  NOTE = 'hash', LAY = 'list',
 }
 local checked, wrong = {}, nil
-walk(function() return true end, function(_, first)
-  local kind, name = kinds[ARGV[first]], ARGV[first + 1]
+local function check(kind, name)
   if kind and not checked[name] then
     checked[name] = true
     local there = redis.call('TYPE', name).ok
     if there ~= 'none' and there ~= kind then
       wrong = wrong or name
     end
+  end
+end
+walk(function() return true end, function(_, first)
+  check(kinds[ARGV[first]], ARGV[first + 1])
+  if ARGV[first] == 'LAY' then
+    check('hash', ARGV[first + 2])
   end
 end)
 local turn = tonumber(redis.call('GET', KEYS[3]) or '0')
@@ -72,6 +77,18 @@ function special.NOTE(first)
   redis.call('HSET', name, 'count', string.format('%.0f', n + 1))
   if n < tonumber(ARGV[first + 2]) then
     redis.call('HSET', name, string.format('%.0f', n), ARGV[first + 3])
+  end
+end
+
+-- Lays a message into quarantine, if it does not lie there, and lets the oldest make way.
+function special.LAY(first)
+  local list, hash, message = ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
+  if redis.call('HEXISTS', hash, message) == 0 then
+    redis.call('HSET', hash, message, ARGV[first + 4])
+    redis.call('RPUSH', list, message)
+    while redis.call('LLEN', list) > tonumber(ARGV[first + 5]) do
+      redis.call('HDEL', hash, redis.call('LPOP', list))
+    end
   end
 end
 

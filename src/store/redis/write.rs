@@ -10,6 +10,7 @@ use crate::decide::recipe::Recipe;
 use crate::store::Hint;
 use crate::store::Note;
 use crate::store::ledger::{self, Row};
+use crate::store::quarantine::Quarantined;
 use crate::store::shared::{Cell, Op, Seen, Swap};
 use std::collections::BTreeMap;
 
@@ -232,6 +233,14 @@ impl<'n> Words<'n> {
         self.add(part);
     }
 
+    /// Adds a message that can never become an event.
+    pub(super) fn quarantine(&mut self, one: &Quarantined) {
+        let mut part = Part::default();
+        let (list, hash, most) = (self.names.quarantine(), self.names.quarantined(), number(limits::QUARANTINE_MAX));
+        part.call(command!("LAY", list, hash, &*one.message, coding::quarantined(one), most));
+        self.add(part);
+    }
+
     /// Adds one of every command, so that one that is not allowed fails here and not half-way through a write.
     pub(super) fn probe(&mut self) {
         let mut part = Part::default();
@@ -244,6 +253,8 @@ impl<'n> Words<'n> {
             command!("SADD", &probe, "1"),
             command!("RPUSH", &probe, "1"),
             command!("HSET", &probe, "1", "1"),
+            command!("HDEL", &probe, "1"),
+            command!("LPOP", &probe),
         ] {
             part.call(command!("DEL", &probe));
             part.call(words);

@@ -32,6 +32,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("postgres/0004_imported.up.sql"),
         down: include_str!("postgres/0004_imported.down.sql"),
     },
+    Migration {
+        version: 5,
+        name: "quarantine",
+        up: include_str!("postgres/0005_quarantine.up.sql"),
+        down: include_str!("postgres/0005_quarantine.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

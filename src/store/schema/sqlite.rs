@@ -37,6 +37,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("sqlite/0005_listing.up.sql"),
         down: include_str!("sqlite/0005_listing.down.sql"),
     },
+    Migration {
+        version: 6,
+        name: "quarantine",
+        up: include_str!("sqlite/0006_quarantine.up.sql"),
+        down: include_str!("sqlite/0006_quarantine.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

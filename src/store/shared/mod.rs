@@ -22,7 +22,7 @@ pub use effect::Swapped;
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting,
-    Store, StoreError, Stored, Story,
+    Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -214,6 +214,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
     /// See [`Store::remember`].
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    /// See [`Store::quarantine`].
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
+    /// See [`Store::quarantined`].
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>>;
     /// See [`Store::declare`].
     fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -465,6 +469,14 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.0.remember(recipes)
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.0.quarantine(message)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.0.quarantined(limit)
     }
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {

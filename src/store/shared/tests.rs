@@ -12,6 +12,7 @@ use crate::store::clock::Clock;
 use crate::store::contract::{self, Fresh, making};
 use crate::store::ledger::{Ledger, Of, Swept};
 use crate::store::memory::{Books, Memory};
+use crate::store::quarantine::Quarantined;
 use crate::store::{Advance, Answer, Due, Listing, Look, Note, Store, Stored, Story};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,9 +78,15 @@ impl Board {
             Op::SetPayload(event, payload) => books.set_payload(&event, &payload),
             Op::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
             Op::SetTried(id, tried) => books.set_tried(id, &tried),
-            Op::RemoveBody(row) => books.remove_body(row.event.id),
+            Op::RemoveBody(row) => {
+                books.remove_body(row.event.id);
+                Ok(())
+            }
             Op::Shed(id) => books.shed(id),
-            Op::SetSightings(id, count, seen) => books.set_sightings(id, count, seen),
+            Op::SetSightings(id, count, seen) => {
+                books.set_sightings(id, count, seen);
+                Ok(())
+            }
         };
         written.unwrap_or_else(|never| match never {});
     }
@@ -158,6 +165,12 @@ impl Shelf for Board {
     }
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.memory.remember(recipes)
+    }
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.memory.quarantine(message)
+    }
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.memory.quarantined(limit)
     }
     fn now(&self) -> Timestamp {
         self.memory.now()
@@ -283,7 +296,7 @@ mod moved {
             let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n % 400));
             if n % 3 == 0 {
                 let subject = format!("s{}", n % 5);
-                one = one.change(&subject, &format!("v{n}"), Some(n as i64)).group(&subject);
+                one = one.change(&subject, &format!("v{n}"), i64::try_from(n).ok()).group(&subject);
             }
             store.claim(vec![one.made(store.now())]).await.expect("it claims");
         }
@@ -365,7 +378,7 @@ mod moved {
             if progress.stage == Stage::Copies && progress.done == progress.of {
                 let mut books = to.memory.books();
                 let id = books.old_bodies(Of::Source("source"), START, 1)[0];
-                books.remove_body(id).unwrap_or_else(|never| match never {});
+                books.remove_body(id);
             }
         });
         let differs = copied.await;

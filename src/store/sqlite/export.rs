@@ -8,6 +8,7 @@ use crate::decide::recipe::Recipe;
 use crate::store::cells::{self, Found, columns};
 use crate::store::copy::{Cursor, Entry, Exported, Source, Whole};
 use crate::store::ledger::{Held, Register, Row};
+use crate::store::quarantine::Quarantined;
 use crate::store::{Answer, Store, Stored};
 use rusqlite::{Connection, Params};
 
@@ -28,6 +29,10 @@ impl Source for Sqlite {
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
         Store::recipes(self)
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        Store::quarantined(self, limit)
     }
 }
 

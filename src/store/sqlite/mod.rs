@@ -20,6 +20,7 @@ mod mark;
 mod mend;
 mod notes;
 mod open;
+mod quarantine;
 mod read;
 mod rows;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use open::{Access, Lock, OpenError, Opened, open_file};
 
 use super::clock::Clock;
 use super::ledger;
+use super::quarantine::Quarantined;
 use super::schema::{self, sqlite as migrations};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Note, Page, Recalled,
@@ -329,6 +331,14 @@ impl Store for Sqlite {
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
         let now = self.clock.now();
         self.look(move |db| foresee::foresee(db, new, now))
+    }
+
+    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+        self.ask(1, message.head.len(), move |rows| quarantine::lay(rows.db, &message))
+    }
+
+    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+        self.look(move |db| quarantine::newest(db, limit))
     }
 
     /// Fields of the same name share a column; one that an identity of any source is made of has an index.

@@ -1,0 +1,199 @@
+//! Connections to NATS, one for each server: made when first needed, kept, and made again when they break.
+//!
+//! What is asked for while there is no connection is not queued here: the client would send it whenever there is one
+//! again, long after who asked has gone. So everybody waits for [`Connection::up`] first.
+
+use crate::action::CannotAct;
+use crate::action::plan::nats::{Server, Who};
+use crate::decide::time::Duration;
+use crate::telemetry::{self, Level};
+use async_nats::client::{Request, RequestError, RequestErrorKind};
+use async_nats::connection::State;
+use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OnceCell, watch};
+
+/// To connect: name, TCP, TLS and who we are.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// The longest wait before it is tried again; the first is a sixteenth of it, and it doubles.
+const RECONNECT_LONGEST: Duration = Duration::from_secs(4);
+/// A connection that says nothing for so long is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// Messages that wait to be taken by one subscription. More than one pull ever asks for.
+const SUBSCRIPTION_MAX: usize = 4096;
+
+/// Every connection of this node.
+#[derive(Clone, Default)]
+pub struct Servers(Arc<Mutex<HashMap<Server, Arc<Connection>>>>);
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
+        write!(f, "Servers({count})")
+    }
+}
+
+impl Servers {
+    /// The connection to this server, which others may share. Nothing is connected yet.
+    pub fn to(&self, plan: &Server) -> Result<Arc<Connection>, CannotAct> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(plan) {
+            return Ok(known.clone());
+        }
+        options(plan).map_err(CannotAct)?;
+        addresses(plan).map_err(CannotAct)?;
+        let made = Arc::new(Connection {
+            plan: plan.clone(),
+            news: Arc::new(watch::Sender::new(())),
+            breaks: Arc::new(watch::Sender::new(0)),
+            client: OnceCell::new(),
+            told: AtomicBool::new(false),
+        });
+        all.insert(plan.clone(), made.clone());
+        Ok(made)
+    }
+}
+
+/// One connection.
+pub struct Connection {
+    plan: Server,
+    /// Something happened to it.
+    news: Arc<watch::Sender<()>>,
+    /// How often it broke.
+    breaks: Arc<watch::Sender<u64>>,
+    client: OnceCell<Client>,
+    told: AtomicBool,
+}
+
+impl Connection {
+    /// The server, as it may be shown.
+    pub fn shown(&self) -> &str {
+        &self.plan.shown
+    }
+
+    /// The client, connected; waits for that at most so long. An error is a sentence, and nothing was sent.
+    pub async fn up(&self, within: Duration) -> Result<Client, String> {
+        let until = tokio::time::Instant::now() + within;
+        let client = self.client.get_or_try_init(|| self.connect()).await?;
+        let mut news = self.news.subscribe();
+        while client.connection_state() != State::Connected {
+            if tokio::time::timeout_at(until, news.changed()).await.is_err() {
+                return Err(format!("not connected to {}", self.plan.shown));
+            }
+        }
+        Ok(client.clone())
+    }
+
+    /// Waits until the connection breaks; counted from the call, not from when it is first waited for.
+    pub fn down(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut breaks = self.breaks.subscribe();
+        // The sender may be gone with the node: then nobody waits any more.
+        async move { breaks.changed().await.unwrap_or_default() }
+    }
+
+    /// Is this the first to be told something about the server?
+    pub(super) fn first_to_tell(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    async fn connect(&self) -> Result<Client, String> {
+        let (news, breaks, shown) = (self.news.clone(), self.breaks.clone(), self.plan.shown.clone());
+        let options = options(&self.plan)?
+            .name("hookonce")
+            .retry_on_initial_connect()
+            .connection_timeout(CONNECT_TIME)
+            .ping_interval(PING_EVERY)
+            .subscription_capacity(SUBSCRIPTION_MAX)
+            .reconnect_delay_callback(wait)
+            .event_callback(move |event| {
+                tell(&shown, &event);
+                if event == Event::Disconnected {
+                    breaks.send_modify(|breaks| *breaks += 1);
+                }
+                news.send_replace(());
+                std::future::ready(())
+            });
+        let connecting = options.connect(addresses(&self.plan)?);
+        connecting.await.map_err(|error| format!("cannot connect to {}: {error}", self.plan.shown))
+    }
+}
+
+/// Asks the server a question that nobody has an answer to: when it says so, it has taken all that was sent before.
+pub async fn heard(client: &Client) -> Result<(), RequestError> {
+    match client.send_request(client.new_inbox(), Request::new().timeout(None)).await {
+        Err(error) if error.kind() != RequestErrorKind::NoResponders => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// How long to wait before the next try.
+fn wait(tries: usize) -> Duration {
+    let doubled = 1_u32.checked_shl(u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX)).unwrap_or(u32::MAX);
+    (RECONNECT_LONGEST / 16).saturating_mul(doubled).min(RECONNECT_LONGEST)
+}
+
+fn tell(server: &str, event: &Event) {
+    let level = if matches!(event, Event::Connected | Event::Draining) { Level::Info } else { Level::Warn };
+    telemetry::say(level, "nats", &[("server", server), ("is", &event.to_string())]);
+}
+
+/// Who we are and whom we trust; an error is a sentence without a secret in it.
+fn options(plan: &Server) -> Result<ConnectOptions, String> {
+    let mut options = ConnectOptions::new();
+    options = match &plan.who {
+        Who::Anybody => match user(&plan.url) {
+            Some((user, password)) => options.user_and_password(user, password),
+            None => options,
+        },
+        Who::Creds(text) => options
+            .credentials(text)
+            .map_err(|_| "`creds` is not what a .creds file holds: a JWT and a seed, each between its two lines")?,
+        Who::Nkey(seed) => options.nkey(seed.clone()),
+        Who::Token(token) => options.token(token.clone()),
+        Who::User(user, password) => options.user_and_password(user.clone(), password.clone()),
+    };
+    if let Some(ca) = &plan.ca {
+        options = options.add_root_certificates(ca.clone()).require_tls(true);
+    }
+    if let Some((certificate, key)) = &plan.certificate {
+        options = options.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
+    }
+    Ok(options)
+}
+
+fn addresses(plan: &Server) -> Result<Vec<ServerAddr>, String> {
+    let no_url = |_| format!("`{}` is no URL of a NATS server", plan.shown);
+    plan.url.split(',').map(|url| url.trim().parse().map_err(no_url)).collect()
+}
+
+/// The user and the password in a URL: the client itself does not look there.
+fn user(url: &str) -> Option<(String, String)> {
+    let url = reqwest::Url::parse(url.split(',').next()?.trim()).ok()?;
+    let plain = |text: &str| {
+        let bytes = text.replace('+', "%2B");
+        let pairs = format!("x={bytes}");
+        let found = reqwest::Url::parse(&format!("x:?{pairs}")).ok()?;
+        found.query_pairs().next().map(|(_, value)| value.into_owned())
+    };
+    Some((plain(url.username()).filter(|user| !user.is_empty())?, plain(url.password()?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_up_to_the_longest() {
+        let millis: Vec<_> = [1, 2, 3, 5, 6, 400].map(|tries| wait(tries).as_millis()).into();
+        assert_eq!(millis, [250, 500, 1000, 4000, 4000, 4000]);
+    }
+
+    #[test]
+    fn a_user_in_the_url_counts() {
+        assert_eq!(user("nats://u:p%40+x@h:1"), Some(("u".into(), "p@+x".into())));
+        assert_eq!(user("nats://h:1"), None);
+    }
+}

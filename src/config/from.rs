@@ -1,0 +1,132 @@
+//! `from`: a stream that a source takes its deliveries from.
+
+use super::StoreAddress;
+use super::keys::Part;
+use super::raw::{Node, Span};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::action::plan::nats::Server;
+use crate::decide::envelope::{self, Envelope};
+use crate::decide::field::Place;
+use crate::decide::source::{DeliveryId, Stream};
+use crate::decide::verify::Scheme;
+use std::sync::Arc;
+
+const CONSUMER: &str = "hookonce";
+
+/// A stream, and how its messages are taken.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamPlan {
+    /// Where it is.
+    pub server: Server,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The durable consumer that all nodes share.
+    pub consumer: Arc<str>,
+    /// When a message is acknowledged.
+    pub ack: Ack,
+    /// Whether what is missing is made.
+    pub create: bool,
+    /// What is taken of it; nothing: all.
+    pub subjects: Vec<String>,
+    /// How a message carries its delivery.
+    pub envelope: Envelope,
+}
+
+/// When a message is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ack {
+    /// When its events are stored.
+    Claimed,
+    /// When they are over.
+    Done,
+}
+
+impl StreamPlan {
+    /// As people read it.
+    pub fn words(&self) -> String {
+        format!("stream {} at {}, consumer {}", self.name, self.server.shown, self.consumer)
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        Stream { name: self.name.clone(), consumer: self.consumer.clone() }
+    }
+
+    /// Where an envelope puts the sender's delivery id.
+    pub(super) fn delivery_id(&self, scheme: &Scheme) -> Option<DeliveryId> {
+        let at = Place::Header(envelope::DELIVERY_HEADER.into());
+        let signed = scheme.covers(&at);
+        (self.envelope == Envelope::Patchwork).then_some(DeliveryId { at, signed })
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn from(&mut self, source: &Section<'_>) -> Option<StreamPlan> {
+        let section = source.section("from", Part::From)?;
+        for (key, why) in [
+            ("path", "a stream has no path"),
+            ("respond", "nobody waits for an answer; `from.ack` says when a message is acknowledged"),
+            ("respond_within", "nobody waits for an answer"),
+        ] {
+            // A preset was written for a path.
+            let written = source.node(key).filter(|node| super::once::whence(node.at) == super::Whence::Written);
+            if let Some(node) = written {
+                self.found.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
+            }
+        }
+        if source.flag("api") == Some(true) {
+            self.found
+                .error("a preset for clients of an HTTP API and `from` cannot stand together")
+                .at(source.place("preset"), "nobody waits for an answer");
+        }
+        let server = self.nats_server(&section);
+        if !section.has("stream") {
+            self.found.error("`from` has no `stream`").at(section.at, "").hint("stream = \"GITHUB\"");
+        }
+        let name = self.stream_name(&section, "stream");
+        let consumer = match section.text("consumer") {
+            Some(_) => self.stream_name(&section, "consumer"),
+            None => Some(CONSUMER.into()),
+        };
+        let subjects = section.node("subjects").and_then(Node::list).unwrap_or(&[]);
+        for node in subjects {
+            let text = node.text().unwrap_or_default();
+            if text.split('.').any(str::is_empty) || text.contains(char::is_whitespace) {
+                self.found
+                    .error(format!("`{text}` is no subject"))
+                    .at(node.at, "tokens with dots between them; * is one token, > all that follow");
+            }
+        }
+        Some(StreamPlan {
+            server: server?,
+            name: name?,
+            consumer: consumer?,
+            ack: if section.text("ack") == Some("done") { Ack::Done } else { Ack::Claimed },
+            create: section.flag("create").unwrap_or_default(),
+            subjects: subjects.iter().filter_map(Node::text).map(str::to_owned).collect(),
+            envelope: super::nats::envelope(&section),
+        })
+    }
+
+    fn stream_name(&mut self, section: &Section<'_>, key: &str) -> Option<Arc<str>> {
+        let text = section.text(key)?;
+        let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
+        if text.is_empty() || text.contains(bad) {
+            self.found
+                .error(format!("`{text}` cannot be the name of a {key}"))
+                .at(section.place(key), "no spaces, dots, slashes, * or >");
+            return None;
+        }
+        Some(text.into())
+    }
+
+    /// A message that is acknowledged must be kept by somebody.
+    pub(super) fn outlives(&mut self, stream: &StreamPlan, store: &StoreAddress, at: Span) {
+        if stream.ack == Ack::Claimed && *store == StoreAddress::Memory {
+            self.found
+                .error("a message would be lost with the node: it is acknowledged when it is stored, and the store is memory:")
+                .at(at, "`ack` is \"claimed\"")
+                .hint("ack = \"done\", or a store that lasts");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! NATS: a server and who we are to it, and what is published there.
+
+use super::elsewhere::UNKNOWN_URL;
+use super::fields::Names;
+use super::raw::{Node, Value};
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::action::plan::nats::{Keeper, Publish, Server, Who, is_token};
+use crate::action::plan::{Piece, Template};
+use crate::decide::envelope::{self, Envelope};
+use crate::decide::field::Place;
+use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
+use std::path::PathBuf;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a message carries its delivery.
+pub(super) fn envelope(section: &Section<'_>) -> Envelope {
+    if section.text("envelope") == Some("patchwork") { Envelope::Patchwork } else { Envelope::Raw }
+}
+
+/// What is wrong with this as the URL of a server, or of several.
+fn wrong(urls: &str) -> Option<String> {
+    urls.split(',').find_map(|url| match reqwest::Url::parse(url.trim()) {
+        Ok(url) if !matches!(url.scheme(), "nats" | "tls") => {
+            Some(format!("`{}` is neither nats nor tls", url.scheme()))
+        }
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => Some("it names no host".into()),
+        Ok(_) => None,
+        Err(_) if !url.contains("://") => Some("it must begin with nats:// or tls://".into()),
+        Err(error) => Some(error.to_string()),
+    })
+}
+
+impl Resolver<'_> {
+    pub(super) fn nats_server(&mut self, section: &Section<'_>) -> Option<Server> {
+        let who = self.who(section);
+        let ca = section.node("ca").and_then(|node| self.existing("ca", node));
+        let certificate = self.certificate(section);
+        let Some(node) = section.node("nats") else {
+            self.found
+                .error("nobody says which server")
+                .at(section.at, "`nats` is missing")
+                .hint("nats = \"nats://127.0.0.1:4222\"");
+            return None;
+        };
+        let open = self.open("nats", node)?;
+        let stands_here = open.shown.is_none();
+        if stands_here && open.text.contains('@') {
+            self.found.conceal(node.at);
+            self.found
+                .error("`nats` says who we are, and stands in the file")
+                .at(node.at, "a secret is never written into the config")
+                .hint("put the URL into the environment and write nats = { env = \"NATS_URL\" }, or use `user` and `password`");
+            return None;
+        }
+        if let Some(wrong) = wrong(&open.text).filter(|_| open.text != UNKNOWN_URL) {
+            self.found
+                .error("`nats` is not the URL of a NATS server")
+                .at(open.at, wrong)
+                .hint("nats = \"nats://127.0.0.1:4222\"");
+            return None;
+        }
+        let shown = open.shown.unwrap_or_else(|| open.text.clone());
+        Some(Server { url: open.text, shown, who: who?, ca, certificate })
+    }
+
+    /// Who we are; `None` if that was told to be wrong.
+    fn who(&mut self, section: &Section<'_>) -> Option<Who> {
+        let ways: Vec<_> = ["creds", "nkey", "token", "user"].into_iter().filter(|key| section.has(key)).collect();
+        if let [first, second, ..] = ways.as_slice() {
+            self.found
+                .error(format!("`{first}` and `{second}` both say who we are"))
+                .at(section.key_place(second), "one of them, not both");
+            return None;
+        }
+        if section.has("user") != section.has("password") {
+            self.found
+                .error("`user` and `password` belong together")
+                .at(section.key_place(if section.has("user") { "user" } else { "password" }), "the other is missing");
+            return None;
+        }
+        let Some(way) = ways.first() else { return Some(Who::Anybody) };
+        let mut secret = |key: &str| {
+            let node = section.node(key)?;
+            let bytes = self.secret(key, node)?.expose().to_vec();
+            let text = String::from_utf8(bytes).ok();
+            if text.is_none() {
+                self.found.error(format!("`{key}` is not text")).at(node.at, "it is not UTF-8");
+            }
+            text
+        };
+        let who = match *way {
+            "creds" => secret("creds").map(Who::Creds),
+            "nkey" => secret("nkey").map(|seed| Who::Nkey(seed.trim().to_owned())),
+            "token" => secret("token").map(Who::Token),
+            _ => {
+                let password = secret("password");
+                let user = section.node("user").and_then(|node| self.open("user", node));
+                user.zip(password).map(|(user, password)| Who::User(user.text, password))
+            }
+        };
+        if let Some(Who::Nkey(seed)) = &who
+            && !(seed.len() == 58 && seed.starts_with("SU"))
+        {
+            self.found
+                .error("`nkey` is not the seed of a user")
+                .at(section.place("nkey"), "a seed has 58 letters and digits and begins with SU");
+            return None;
+        }
+        // Where secrets are left out, nobody connects.
+        who.or_else(|| (self.secrets == super::Secrets::Optional).then_some(Who::Anybody))
+    }
+
+    /// The certificate and its key; `None` also where that was told to be wrong.
+    fn certificate(&mut self, section: &Section<'_>) -> Option<(PathBuf, PathBuf)> {
+        let node = section.node("client")?;
+        match &node.value {
+            Value::List(list) if list.len() == 2 => {
+                let files = (self.existing("client", &list[0]), self.existing("client", &list[1]));
+                files.0.zip(files.1)
+            }
+            _ => {
+                self.found
+                    .error("`client` needs two files")
+                    .at(node.at, "the certificate and its key")
+                    .hint("client = [\"client.pem\", \"client.key\"]");
+                None
+            }
+        }
+    }
+
+    fn existing(&mut self, key: &str, node: &Node) -> Option<PathBuf> {
+        let path = self.base.join(node.text()?);
+        if path.is_file() {
+            return Some(path);
+        }
+        self.found.error(format!("`{key}` names no file")).at(node.at, format!("there is no {}", path.display()));
+        None
+    }
+
+    pub(super) fn publish(&mut self, section: &Section<'_>, names: &Names<'_>) -> Option<Publish> {
+        let server = self.nats_server(section);
+        let subject = self.subject(section, names);
+        let kind = kind_header(names);
+        let envelope = envelope(section);
+        if envelope == Envelope::Patchwork {
+            let lacks = [(names.delivery.is_none(), "delivery id"), (kind.is_none(), "kind of event")];
+            for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks && names.scheme.is_some()) {
+                self.found
+                    .error(format!("the envelope needs the {what}, and this sender has none"))
+                    .at(section.place("envelope"), "")
+                    .hint("leave `envelope` out, or say where it is: `delivery`, or a field named `kind` in a header");
+            }
+        }
+        let mut carries = names.scheme.map_or_else(Vec::new, Scheme::carried);
+        let id = names.delivery.and_then(|delivery| match &delivery.at {
+            Place::Header(name) => Some(name.clone()),
+            _ => None,
+        });
+        carries.extend(id.into_iter().chain(kind.clone()));
+        carries.sort();
+        carries.dedup();
+        Some(Publish {
+            server: server?,
+            subject: subject?,
+            timeout: self.positive(section, "timeout").unwrap_or(TIMEOUT),
+            envelope,
+            keeper: if section.flag("core") == Some(true) { Keeper::Nobody } else { Keeper::Stream },
+            kind,
+            carries,
+            horizon: Duration::ZERO,
+        })
+    }
+
+    fn subject(&mut self, section: &Section<'_>, names: &Names<'_>) -> Option<Template> {
+        let Some(node) = section.node("subject") else {
+            self.found.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
+            return None;
+        };
+        let pieces = self.pieces(node, names);
+        let plain = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Field(_) => "x".to_owned(),
+        };
+        let whole: String = pieces.iter().map(plain).collect();
+        if whole.starts_with('$') || !whole.split('.').all(is_token) {
+            self.found
+                .error("`subject` cannot be published to")
+                .at(node.at, "tokens with dots between them: no spaces, no wildcards, no $ at the beginning")
+                .hint("subject = \"github.{kind}\"");
+            return None;
+        }
+        Some(Template(pieces))
+    }
+}
+
+/// The header in which this source's sender names the kind of event.
+fn kind_header(names: &Names<'_>) -> Option<String> {
+    let field = names.fields.ix("kind").and_then(|ix| match &names.fields.get(ix).at {
+        Place::Header(name) => Some(name.clone()),
+        _ => None,
+    });
+    let wrapped = names.stream.filter(|stream| stream.envelope == Envelope::Patchwork);
+    let known = names.kind.map(|kind| kind.header.clone());
+    let of_scheme = || names.scheme.and_then(Scheme::kind_header).map(str::to_owned);
+    known.or_else(of_scheme).or(field).or_else(|| wrapped.map(|_| envelope::KIND_HEADER.to_owned()))
+}

@@ -1,0 +1,147 @@
+//! How a delivery is wrapped into one message for workers that were there before us.
+//!
+//! `patchwork`: a JSON object with `delivery_id`, `event`, `action` and `repo_full_name` (both left out when empty), and
+//! the body itself as `payload`. We put the body in as it came, so that its signature, carried beside it, still fits;
+//! others may have written it anew, and then nothing about it can be verified.
+
+use super::form::{self, Entry};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// How a message carries a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Envelope {
+    /// The body is the message.
+    #[default]
+    Raw,
+    /// The JSON object of Patchwork's workers.
+    Patchwork,
+}
+
+/// A delivery taken out of its envelope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The sender's id of it.
+    pub delivery_id: String,
+    /// The kind of event.
+    pub event: String,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// The header that names a delivery inside Patchwork's envelope, in lower case.
+pub const DELIVERY_HEADER: &str = "x-github-delivery";
+/// The header that names its kind.
+pub const KIND_HEADER: &str = "x-github-event";
+
+#[derive(Serialize, Deserialize)]
+struct Patchwork<'e> {
+    #[serde(default)]
+    delivery_id: String,
+    #[serde(default)]
+    event: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    action: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    repo_full_name: String,
+    #[serde(borrow)]
+    payload: Option<&'e RawValue>,
+}
+
+/// What of a body also stands on its envelope.
+#[derive(Default, Deserialize)]
+struct About {
+    #[serde(default)]
+    action: Value,
+    #[serde(default)]
+    repository: Value,
+}
+
+/// Wraps a body as Patchwork's workers know it. `form`: the body is a form that carries its JSON as `payload`. An error
+/// is a sentence.
+pub fn patchwork(delivery_id: &str, event: &str, body: &[u8], form: bool) -> Result<Vec<u8>, String> {
+    let json = match form.then(|| form::entry(body, "payload")) {
+        None => body.into(),
+        Some(Entry::One(json)) => json,
+        Some(_) => return Err("the form has no `payload` to put into an envelope".into()),
+    };
+    let no_json = |_| "the body is no JSON, and cannot be put into an envelope".to_owned();
+    let payload: &RawValue = serde_json::from_slice(&json).map_err(no_json)?;
+    let about: About = serde_json::from_str(payload.get()).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+    let wrapped = Patchwork {
+        delivery_id: delivery_id.to_owned(),
+        event: event.to_owned(),
+        action: text(&about.action),
+        repo_full_name: text(&about.repository["full_name"]),
+        payload: Some(payload),
+    };
+    serde_json::to_vec(&wrapped).map_err(|error| format!("cannot be put into an envelope: {error}"))
+}
+
+/// Takes a body out of Patchwork's envelope. An error says what is wrong with the envelope.
+pub fn open_patchwork(message: &Bytes) -> Result<Opened, String> {
+    let found: Patchwork<'_> =
+        serde_json::from_slice(message).map_err(|error| format!("the envelope cannot be read: {error}"))?;
+    let payload = found.payload.ok_or("the envelope has no payload")?.get();
+    for (name, value) in [("delivery_id", &found.delivery_id), ("event", &found.event)] {
+        if value.is_empty() {
+            return Err(format!("the envelope has no {name}"));
+        }
+        if value.bytes().any(|byte| !(0x20..0x7f).contains(&byte)) {
+            return Err(format!("the envelope's {name} cannot be a header"));
+        }
+    }
+    if payload == "null" {
+        return Err("the envelope has no payload".into());
+    }
+    Ok(Opened { body: message.slice_ref(payload.as_bytes()), delivery_id: found.delivery_id, event: found.event })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_body_comes_out_byte_for_byte() {
+        let body =
+            br#"{ "action":"opened" ,"repository":{"full_name":" octocat/x "},"n":9007199254740993, "u":"<\u00e4>"}"#;
+        let wrapped = patchwork("d-1", "pull_request", body, false).unwrap();
+        let text = String::from_utf8(wrapped.clone()).unwrap();
+        let expected =
+            r#"{"delivery_id":"d-1","event":"pull_request","action":"opened","repo_full_name":"octocat/x","payload":"#;
+        assert!(text.starts_with(expected), "{text}");
+        let opened = open_patchwork(&wrapped.into()).unwrap();
+        assert_eq!((opened.delivery_id.as_str(), opened.event.as_str()), ("d-1", "pull_request"));
+        assert_eq!(opened.body, &body[..]);
+    }
+
+    #[test]
+    fn what_is_empty_is_left_out_and_a_form_gives_its_payload() {
+        let text =
+            |body: &str, form| String::from_utf8(patchwork("d", "push", body.as_bytes(), form).unwrap()).unwrap();
+        assert_eq!(text("{}", false), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
+        assert_eq!(text("payload=%7B%7D", true), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
+        assert!(patchwork("d", "push", b"no json", false).is_err());
+        assert!(patchwork("d", "push", b"other=1", true).is_err());
+    }
+
+    fn check(message: &str, expected: &str) {
+        let why = open_patchwork(&Bytes::from(message.to_owned())).unwrap_err();
+        assert!(why.contains(expected), "{message}: {why}");
+    }
+
+    #[test]
+    fn a_malformed_envelope_says_what_is_wrong_with_it() {
+        check("", "cannot be read");
+        check("[]", "cannot be read");
+        check(r#"{"delivery_id":"d","event":"push"}"#, "no payload");
+        check(r#"{"delivery_id":"d","event":"push","payload":null}"#, "no payload");
+        check(r#"{"delivery_id":"","event":"push","payload":{}}"#, "no delivery_id");
+        check(r#"{"event":"push","payload":{}}"#, "no delivery_id");
+        check(r#"{"delivery_id":"d","payload":{}}"#, "no event");
+        check("{\"delivery_id\":\"a\\nb\",\"event\":\"push\",\"payload\":{}}", "cannot be a header");
+    }
+}

@@ -1,0 +1,320 @@
+//! A stream as a source: its messages are taken, walk the same walk as any delivery, and are acknowledged.
+//!
+//! ```text
+//! pull ─▶ message ─letter─▶ Delivery ─▶ Gateway::take ─┬▶ claimed, duplicate, stale, ignored ─▶ ack, or wait for its end
+//!   ▲ bounded                │ can never be read       ├▶ refused ──▶ quarantine ─▶ term
+//!   └── one for each hand    └▶ quarantine ─▶ term     └▶ unavailable ─────────────▶ nak, later
+//! ```
+//!
+//! All nodes share one durable consumer, and the stream hands each message to one of them. A message that is not
+//! answered comes again: that it does no harm is the claim's doing. While an answer takes long, the stream is told that
+//! it is in progress. Nothing is ever dropped: what cannot be taken lies in quarantine before the stream hears of it.
+
+mod letter;
+mod place;
+
+use crate::action::nats::{Connection, Servers, heard};
+use crate::config::{Ack, Config, StreamPlan};
+use crate::decide::delivery::Delivery;
+use crate::decide::event::State;
+use crate::decide::id::EventId;
+use crate::decide::limits;
+use crate::decide::source::Source;
+use crate::decide::time::Duration;
+use crate::dispatcher::Dispatcher;
+use crate::gateway::Gateway;
+use crate::http::body::BodiesInFlight;
+use crate::store::Store;
+use crate::store::quarantine::{Quarantined, head};
+use crate::telemetry::{self, Level};
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{AckKind, Message};
+use futures_util::StreamExt as _;
+use letter::Letter;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long the stream holds a pull for which it has nothing.
+const PULL_TIME: Duration = Duration::from_secs(5);
+/// How long a connection is waited for before that is said.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// The wait before a stream that could not be taken from is tried again; it doubles.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The longest.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// How long what was already sent to us is looked for when the node stops.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How long the server may take to hear the last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How often a message that waits for its event looks whether the node stops.
+const END_LOOK: Duration = Duration::from_millis(500);
+
+/// What is needed to take messages.
+#[derive(Clone)]
+pub struct Hall {
+    /// Connections, shared with the actions.
+    pub servers: Servers,
+    /// What becomes of a delivery.
+    pub gateway: Gateway,
+    /// Who knows how events end.
+    pub dispatcher: Dispatcher,
+    /// Where events are, and what never became one.
+    pub store: Arc<dyn Store>,
+    /// How much may be under way.
+    pub flight: Arc<BodiesInFlight>,
+    /// The node is about to stop.
+    pub draining: CancellationToken,
+}
+
+/// Begins to take from every stream of the config. Each task ends when the node drains and what it has in hand is
+/// answered. An error is a sentence.
+pub fn start(config: &Config, hall: &Hall) -> Result<Vec<JoinHandle<()>>, String> {
+    let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
+    let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
+        let server = hall.servers.to(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
+        let taker = Taker {
+            source: source.clone(),
+            plan: plan.clone(),
+            server,
+            hall: hall.clone(),
+            hands: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
+            quarantined: AtomicU64::new(0),
+        };
+        Ok(tokio::spawn(Arc::new(taker).run()))
+    };
+    streams.map(one).collect()
+}
+
+/// Takes the messages of one stream.
+struct Taker {
+    source: Arc<Source>,
+    plan: StreamPlan,
+    server: Arc<Connection>,
+    hall: Hall,
+    /// One for each message that is taken at once.
+    hands: Arc<Semaphore>,
+    quarantined: AtomicU64,
+}
+
+/// What the stream is told about a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It is ours now.
+    Taken,
+    /// It will never be taken, and lies where a person can see it.
+    Never,
+    /// Not now.
+    Later,
+}
+
+impl Taker {
+    async fn run(self: Arc<Self>) {
+        let tasks = TaskTracker::new();
+        let (mut wait, mut said) = (AGAIN, String::new());
+        while !self.hall.draining.is_cancelled() {
+            let Err(why) = self.take(&tasks).await else { break };
+            // The same trouble is told once, until it is over.
+            if why == said {
+                wait = (wait * 2).min(AGAIN_MAX);
+            } else {
+                self.say(Level::Warn, "stream", &[("why", &why)]);
+                (wait, said) = (AGAIN, why);
+            }
+            self.hall.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
+        }
+        tasks.close();
+        tasks.wait().await;
+        // The last answers are on their way: who ends now may take them along.
+        if let Ok(client) = self.server.up(Duration::ZERO).await {
+            timeout(LAST_ANSWERS, heard(&client)).await.ok();
+        }
+    }
+
+    fn say(&self, level: Level, word: &str, details: &[(&str, &str)]) {
+        let stream: [(&str, &str); 2] = [("source", &self.source.name), ("stream", &self.plan.name)];
+        telemetry::say(level, word, &[&stream, details].concat());
+    }
+
+    /// Takes messages until the node drains; an error says why it could not go on.
+    async fn take(self: &Arc<Self>, tasks: &TaskTracker) -> Result<(), String> {
+        let draining = &self.hall.draining;
+        let Some(client) = draining.run_until_cancelled(self.server.up(CONNECT_TIME)).await else { return Ok(()) };
+        let client = client?;
+        let Some(consumer) = draining.run_until_cancelled(place::consumer(&client, &self.plan)).await else {
+            return Ok(());
+        };
+        let consumer = consumer?;
+        for why in place::doubts(&consumer) {
+            self.say(Level::Warn, "stream", &[("why", &why)]);
+        }
+        self.say(Level::Info, "taking", &[("consumer", &self.plan.consumer)]);
+        // Whatever one pull brings has room among the bodies of this node.
+        let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
+        while let Some(Ok(first)) = draining.run_until_cancelled(self.hands.clone().acquire_owned()).await {
+            let others = std::iter::from_fn(|| self.hands.clone().try_acquire_owned().ok());
+            let free = std::iter::once(first).chain(others).take(most).collect();
+            self.pull(&consumer, free, tasks).await?;
+        }
+        Ok(())
+    }
+
+    /// One pull: a message for each free hand, or as many as come in its time.
+    async fn pull(
+        self: &Arc<Self>,
+        consumer: &PullConsumer,
+        mut free: Vec<OwnedSemaphorePermit>,
+        tasks: &TaskTracker,
+    ) -> Result<(), String> {
+        let broken = self.server.down();
+        tokio::pin!(broken);
+        let pull = consumer.batch().max_messages(free.len()).expires(PULL_TIME).messages();
+        let mut messages = pull.await.map_err(|error| format!("cannot be taken from: {error}"))?;
+        let patience = consumer.cached_info().config.ack_wait / 3;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = messages.next() => next,
+                () = self.hall.draining.cancelled() => break,
+                () = &mut broken => return Err("the connection broke".into()),
+            };
+            match (next, free.pop()) {
+                (Some(Ok(message)), Some(hand)) => {
+                    tasks.spawn(self.clone().answer(message, patience, hand));
+                }
+                (Some(Err(error)), _) => return Err(format!("cannot be taken from: {error}")),
+                (None, _) | (_, None) => return Ok(()),
+            }
+        }
+        // What is already on its way to us is for another node, at once.
+        while let Ok(Some(Ok(message))) = timeout(LAST_LOOK, messages.next()).await {
+            self.tell(&message, AckKind::Nak(None)).await;
+        }
+        Ok(())
+    }
+
+    /// Sees one message through, and tells the stream what came of it.
+    async fn answer(self: Arc<Self>, message: Message, patience: Duration, hand: OwnedSemaphorePermit) {
+        let mut fate = Box::pin(self.fate(&message));
+        let fate = loop {
+            tokio::select! {
+                fate = &mut fate => break fate,
+                () = tokio::time::sleep(patience) => self.tell(&message, AckKind::Progress).await,
+            }
+        };
+        let told = match fate {
+            Fate::Taken => AckKind::Ack,
+            Fate::Never => AckKind::Term,
+            Fate::Later if self.hall.draining.is_cancelled() => AckKind::Nak(None),
+            Fate::Later => AckKind::Nak(Some(later(message.info().map_or(1, |info| info.delivered)))),
+        };
+        self.tell(&message, told).await;
+        drop(hand);
+    }
+
+    /// What is lost on the way comes again with the message.
+    async fn tell(&self, message: &Message, what: AckKind) {
+        if let Err(error) = message.ack_with(what).await {
+            self.say(Level::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
+        }
+    }
+
+    async fn fate(&self, message: &Message) -> Fate {
+        let letter = match Letter::open(message, self.plan.envelope, self.source.body_max) {
+            Ok(letter) => letter,
+            Err(why) => return self.lay_aside(message, &why).await,
+        };
+        let Ok(body) = self.hall.flight.hold(&letter.body) else { return Fate::Later };
+        let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
+        let delivery = Delivery { path, query: "", headers: &letter.headers, body: &body, at };
+        let (reply, events) = self.hall.gateway.take(&self.source, &delivery).await;
+        drop(body);
+        match (reply.status, reply.word) {
+            (500.., _) => Fate::Later,
+            (_, "refused") => self.lay_aside(message, &reason(&reply.body)).await,
+            _ if self.plan.ack == Ack::Claimed => Fate::Taken,
+            _ => self.end_of(&events).await,
+        }
+    }
+
+    /// Waits until these are over. One that is dead is done with too: it lies in the store, and a person is its way on.
+    async fn end_of(&self, events: &[EventId]) -> Fate {
+        let mut fate = Fate::Taken;
+        for id in events {
+            loop {
+                match self.hall.dispatcher.ended(*id, END_LOOK).await.map(|event| event.map(|event| event.state)) {
+                    Ok(Some(State::Dead { .. })) => {
+                        fate = Fate::Never;
+                        break;
+                    }
+                    Ok(Some(State::Done { .. }) | None) => break,
+                    // What waits may do so for long, and another node may be the one that goes on.
+                    Ok(Some(State::Waiting { .. })) if self.hall.draining.is_cancelled() => return Fate::Later,
+                    Ok(Some(State::Waiting { .. } | State::Running { .. })) => {}
+                    Err(_) => return Fate::Later,
+                }
+            }
+        }
+        fate
+    }
+
+    /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
+    async fn lay_aside(&self, message: &Message, why: &str) -> Fate {
+        let name = letter::name(message);
+        let one = Quarantined {
+            source: self.source.name.clone(),
+            message: name.clone(),
+            subject: message.subject.to_string(),
+            at: self.hall.gateway.now(),
+            why: why.to_owned(),
+            bytes: message.payload.len() as u64,
+            head: head(&message.payload),
+        };
+        if let Err(error) = self.hall.store.quarantine(one).await {
+            self.say(Level::Error, "store", &[("why", &error.to_string())]);
+            return Fate::Later;
+        }
+        let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+        self.say(Level::Warn, "quarantined", &[("message", &name), ("why", why), ("count", &count)]);
+        Fate::Never
+    }
+}
+
+/// Why a delivery was refused, from its answer.
+fn reason(answer: &[u8]) -> String {
+    let said: Value = serde_json::from_slice(answer).unwrap_or_default();
+    let words = ["reason", "field", "detail"].map(|member| said[member].as_str().unwrap_or_default());
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+/// How long a message waits that has been delivered so often.
+fn later(delivered: i64) -> Duration {
+    let times = u32::try_from(delivered.saturating_sub(1).max(0)).unwrap_or(u32::MAX);
+    let doubled = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX));
+    doubled.min(limits::MESSAGE_AGAIN_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_could_not_be_taken_waits_longer_each_time() {
+        let seconds: Vec<_> = [0, 1, 2, 3, 7, 100, i64::MAX].map(|n| later(n).as_secs()).into();
+        assert_eq!(seconds, [1, 1, 2, 4, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_its_own_words() {
+        assert_eq!(
+            reason(br#"{"status":"refused","reason":"missing_field","field":"delivery"}"#),
+            "missing_field: delivery"
+        );
+        assert_eq!(reason(br#"{"status":"refused","reason":"bad_signature"}"#), "bad_signature");
+    }
+}

@@ -1,0 +1,57 @@
+//! Messages that can never become an event, in a table of their own.
+
+use super::pool::{Failed, Link, ask};
+use super::rows::{counter, text};
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use crate::store::quarantine::Quarantined;
+use bytes::Bytes;
+use tokio_postgres::Row;
+
+type Result<T> = std::result::Result<T, Failed>;
+
+const LAY: &str = "insert into quarantine (message, source, subject, at, why, bytes, head) \
+                   values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
+/// Numbers have gaps here, so it is rows that are counted.
+const MAKE_WAY: &str = "delete from quarantine where n <= (select n from quarantine order by n desc offset $1 limit 1)";
+const NEWEST: &str = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit $1";
+
+/// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
+/// rows in any order.
+pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
+    let asks = [
+        ask!("begin"),
+        ask!("lock table quarantine in share row exclusive mode"),
+        ask!(
+            LAY,
+            text(&one.message),
+            text(&one.source),
+            text(&one.subject),
+            one.at.0,
+            text(&one.why),
+            counter(one.bytes),
+            &one.head[..],
+        ),
+        ask!(MAKE_WAY, counter(limits::QUARANTINE_MAX as u64)),
+        ask!("commit"),
+    ];
+    link.ask(&asks).await.map(drop)
+}
+
+/// The newest of them.
+pub(super) async fn newest(link: &mut Link, limit: usize) -> Result<Vec<Quarantined>> {
+    let rows = link.ask(&[ask!(NEWEST, counter(limit as u64))]).await?.remove(0);
+    rows.iter().map(quarantined).collect()
+}
+
+fn quarantined(row: &Row) -> Result<Quarantined> {
+    Ok(Quarantined {
+        source: row.try_get::<_, &str>(0)?.into(),
+        message: row.try_get(1)?,
+        subject: row.try_get(2)?,
+        at: Timestamp(row.try_get(3)?),
+        why: row.try_get(4)?,
+        bytes: row.try_get::<_, i64>(5)?.unsigned_abs(),
+        head: Bytes::copy_from_slice(row.try_get(6)?),
+    })
+}

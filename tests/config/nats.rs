@@ -1,0 +1,134 @@
+//! NATS in the config: what is taken, and the words for what is not.
+
+use super::route;
+use hookonce::action::plan::ActionPlan;
+use hookonce::config::{Ack, Config, parse};
+use hookonce::decide::source::Identity;
+use std::path::Path;
+
+fn read(text: &str) -> Result<Config, String> {
+    let env = |name: &str| {
+        Some(match name {
+            "NATS_URL" => "nats://hook:once@h:4222".to_owned(),
+            "SEED" => "SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY".to_owned(),
+            name => format!("a secret for {name}"),
+        })
+    };
+    parse(text, "hookonce.toml", Path::new("/"), &env).map_err(|problems| problems.to_string())
+}
+
+/// A stream with these keys, verified like this, in this store.
+fn stream(store: &str, keys: &str, verify: &str) -> String {
+    format!(
+        "{store}\n[source.s]\nfrom = {{ nats = \"nats://h:4222\", stream = \"GITHUB\"{keys} }}\nverify = {verify}\n[[source.s.route]]\n"
+    )
+}
+
+const CARRIED: &str = r#"{ scheme = "carried", of = "github", secret = { env = "S" } }"#;
+
+fn check(text: &str, expected: &str) {
+    let said = read(text).map(drop).expect_err("it is refused");
+    assert!(said.contains(expected), "{text}\n{said}");
+    assert!(!said.contains("s3cret"), "{said}");
+}
+
+#[test]
+fn a_stream_is_known_by_its_message_beside_the_carried_id() {
+    let config = read(&stream("", "", CARRIED)).unwrap();
+    let source = &config.sources[0];
+    assert_eq!(source.once.per, [Identity::Delivery, Identity::Message]);
+    let plan = &config.streams["s"];
+    assert_eq!((&*plan.name, &*plan.consumer, plan.ack), ("GITHUB", "hookonce", Ack::Claimed));
+    let config = read(&stream("", "", "\"none\"")).unwrap();
+    assert_eq!(config.sources[0].once.per, [Identity::Message]);
+    let config =
+        read(&stream("store = \"memory:\"", ", ack = \"done\", envelope = \"patchwork\"", "\"none\"")).unwrap();
+    assert_eq!(config.sources[0].once.per, [Identity::Delivery, Identity::Message]);
+}
+
+#[test]
+fn what_a_stream_cannot_be_is_told() {
+    check(&stream("store = \"memory:\"", "", CARRIED), "hint: ack = \"done\", or a store that lasts");
+    check(
+        &stream("", "", r#"{ scheme = "github", secret = { env = "S" } }"#),
+        "scheme = \"carried\" with `of` verifies",
+    );
+    check(&stream("", "", r#"{ scheme = "carried", secret = { env = "S" } }"#), "`of` is missing");
+    check(&stream("", ", token = \"s3cret\"", CARRIED), "`token` stands in the file");
+    check(&stream("", ", consumer = \"a.b\"", CARRIED), "`a.b` cannot be the name of a consumer");
+    check(&stream("", ", subjects = [\"a..b\"]", CARRIED), "`a..b` is no subject");
+    check(&stream("", ", ca = \"nowhere.pem\"", CARRIED), "there is no /nowhere.pem");
+    check(
+        &stream("", "", CARRIED).replace("from =", "path = \"/x\"\nfrom ="),
+        "`path` and `from` cannot stand together",
+    );
+    check(
+        &stream("", "", CARRIED).replace("from =", "respond = \"done\"\nfrom ="),
+        "`respond` and `from` cannot stand",
+    );
+    check(
+        &stream("", "", CARRIED).replace("nats://h:4222", "nats://u:s3cret@h"),
+        "says who we are, and stands in the file",
+    );
+    check(&stream("", "", CARRIED).replace("nats://h:4222", "http://h"), "`http` is neither nats nor tls");
+    check(&stream("", "", CARRIED).replace(", stream = \"GITHUB\"", ""), "`from` has no `stream`");
+    let path = "[source.s]\nverify = { scheme = \"carried\", of = \"github\", secret = { env = \"S\" } }\n";
+    check(path, "scheme `carried` is for messages of a stream");
+}
+
+#[test]
+fn what_cannot_be_published_is_told() {
+    let publish = |keys: &str| route(&format!("publish = {{ {keys} }}"));
+    let url = "nats = \"nats://h\"";
+    check(&publish(url), "`publish` has no `subject`");
+    check(&publish("subject = \"a\""), "`nats` is missing");
+    check(&publish(&format!("{url}, subject = \"a.{{nothing}}\"")), "`{nothing}` is not a declared field");
+    for subject in ["", "a..b", "a.*", "a.>", "a b", "$SYS.x"] {
+        check(&publish(&format!("{url}, subject = \"{subject}\"")), "`subject` cannot be published to");
+    }
+    check(&publish(&format!("{url}, subject = \"a\", user = \"u\"")), "`user` and `password` belong together");
+    let both = format!("{url}, subject = \"a\", token = {{ env = \"T\" }}, creds = {{ env = \"C\" }}");
+    check(&publish(&both), "both say who we are");
+    check(&publish(&format!("{url}, subject = \"a\", nkey = {{ env = \"T\" }}")), "not the seed of a user");
+    check(
+        &format!("{}\nforward = {{ url = \"http://h\" }}", publish(&format!("{url}, subject = \"a\""))),
+        "one action",
+    );
+}
+
+#[test]
+fn a_plan_never_shows_who_we_are_and_knows_how_long_a_stream_must_remember() {
+    let text = route("publish = { nats = { env = \"NATS_URL\" }, subject = \"a.b\", nkey = { env = \"SEED\" } }");
+    let config = read(&text).unwrap();
+    let Some(ActionPlan::Publish(plan)) = config.actions.values().next() else { panic!("{config:?}") };
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("hook:once") && !shown.contains("SUAM"), "{shown}");
+    // Four that fail and five doubts, each up to 35 s, with waits that double from 10 s.
+    assert_eq!(plan.horizon.as_secs() / 60, 47, "{:?}", plan.horizon);
+}
+
+#[test]
+fn a_preset_for_clients_of_an_api_takes_no_stream() {
+    let preset = r#"preset = "idempotency-key""#;
+    let text = stream("", "", r#""none""#).replace("[source.s]", &format!("[source.s]\n{preset}"));
+    check(&text, "a preset for clients of an HTTP API and `from` cannot stand together");
+}
+
+#[test]
+fn what_publish_carries_of_the_sender_is_passed_on_and_goes_with_the_event() {
+    let text = r#"
+[source.s]
+verify = { scheme = "github", secret = { env = "S" } }
+fields = { caller = "header.x-client-id" }
+[[source.s.route]]
+publish = { nats = "nats://h:4222", subject = "github" }
+"#;
+    let config = read(text).unwrap();
+    let passes = &config.sources[0].routes[0].passes;
+    assert_eq!(passes, &["x-github-delivery", "x-github-event", "x-hub-signature-256"]);
+    let folder = tempfile::tempdir().unwrap();
+    let callers = format!("{{ dir = \"{}\" }} }}\nkey_id = \"caller\"", folder.path().display());
+    let config = read(&text.replace("{ env = \"S\" } }", &callers)).unwrap();
+    let passes = &config.sources[0].routes[0].passes;
+    assert!(passes.contains(&"x-client-id".to_owned()), "who sent it is verified again too: {passes:?}");
+}

@@ -1,0 +1,72 @@
+//! A wire between a node and its server that can lose what the server says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The wire.
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    /// Lose the next acknowledgement of a stream, and the connection with it.
+    lose: Arc<AtomicBool>,
+    losses: Arc<AtomicUsize>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Proxy {
+    /// To the server on this port.
+    pub(crate) async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("nats://{}", listener.local_addr().unwrap());
+        let (lose, losses) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (order, count) = (lose.clone(), losses.clone());
+        let serving = tokio::spawn(async move {
+            let mut wires = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                wires.spawn(wire(stream, port, order.clone(), count.clone()));
+            }
+        });
+        Self { url, lose, losses, serving }
+    }
+
+    /// Loses the next acknowledgement.
+    pub(crate) fn lose_next(&self) {
+        self.lose.store(true, Ordering::SeqCst);
+    }
+
+    /// How many were lost.
+    pub(crate) fn lost(&self) -> usize {
+        self.losses.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn wire(node: TcpStream, port: u16, order: Arc<AtomicBool>, count: Arc<AtomicUsize>) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let ((mut from_node, mut to_node), (mut from_server, mut to_server)) = (node.into_split(), server.into_split());
+    let up = async { tokio::io::copy(&mut from_node, &mut to_server).await.map(drop).unwrap_or_default() };
+    let down = async {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(read) = from_server.read(&mut bytes).await {
+            let said = &bytes[..read];
+            let acknowledges = said.windows(10).any(|part| part == b"{\"stream\":");
+            if read == 0 || (acknowledges && order.swap(false, Ordering::SeqCst)) {
+                count.fetch_add(usize::from(read > 0), Ordering::SeqCst);
+                return;
+            }
+            if to_node.write_all(said).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = up => {}
+        () = down => {}
+    }
+}

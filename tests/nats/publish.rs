@@ -1,0 +1,196 @@
+//! `publish`: what reaches a stream, how often, and what is said when it does not.
+
+use super::house::{House, until};
+use super::proxy::Proxy;
+use super::server::{Nats, until_async};
+use super::{IN, LONG, Sent, edge, push};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_again() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let house = House::new(&edge(&nats.url(), "", ""));
+    let sent = push("d-1", 1);
+    let answer = house.deliver(IN, &sent).await;
+    assert_eq!((answer.status, answer.word().as_str()), (202, "accepted"));
+    assert_eq!(house.deliver(IN, &sent).await.word(), "duplicate");
+    house.quiet().await;
+    assert_eq!(house.count("done"), 1);
+    let messages = nats.messages("GITHUB").await;
+    assert_eq!(messages.len(), 1);
+    let message = &messages[0];
+    assert_eq!(message.subject, "github.push");
+    assert_eq!(message.body, sent.body);
+    assert_eq!(message.header("Nats-Msg-Id"), Some(&*answer.event()));
+    assert_eq!(message.header("X-Github-Delivery"), Some("d-1"));
+    assert_eq!(message.header("Hookonce-Delivery"), Some("d-1"));
+    assert_eq!(message.header("X-Github-Event"), Some("push"));
+    assert_eq!(message.header("Hookonce-Kind"), Some("push"));
+    assert_eq!(message.header("Content-Type"), Some("application/json"));
+    let signature = sent.headers.iter().find(|(name, _)| name == "x-hub-signature-256").unwrap();
+    assert_eq!(message.header("X-Hub-Signature-256"), Some(&*signature.1));
+    let kept = house.sql("select headers from payloads").concat();
+    assert!(kept.contains("x-github-event") && !kept.contains("sha256="), "it is over, the signature is gone: {kept}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_is_a_message_of_its_own() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let house = House::new(&edge(&nats.url(), "", ""));
+    let event = house.deliver(IN, &push("d-1", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until_async("the second message", async || nats.count("GITHUB").await == 2).await;
+    let ids: Vec<_> =
+        nats.messages("GITHUB").await.iter().map(|m| m.header("Nats-Msg-Id").unwrap().to_owned()).collect();
+    assert_eq!(ids, [event.clone(), format!("{event}.2")]);
+    let again = &nats.messages("GITHUB").await[1];
+    assert_eq!((again.header("X-Github-Event"), again.header("X-Hub-Signature-256")), (Some("push"), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_still_knows_the_kind_of_event_that_no_field_names() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let config = edge(&nats.url(), r#", envelope = "patchwork""#, "").replace("github.{kind}", "github.all");
+    let house = House::new(&config.replace(r#"fields = { kind = "header.x-github-event" }"#, ""));
+    let event = house.deliver(IN, &push("d-1", 1)).await.event();
+    house.quiet().await;
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until_async("the second message", async || nats.count("GITHUB").await == 2).await;
+    let messages = nats.messages("GITHUB").await;
+    assert_eq!(messages[0].body, messages[1].body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_envelope_is_the_one_that_patchworks_workers_know() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let house = House::new(&edge(&nats.url(), r#", envelope = "patchwork""#, ""));
+    house.deliver(IN, &push("d-1", 7)).await;
+    house.quiet().await;
+    let body = String::from_utf8(nats.messages("GITHUB").await[0].body.clone()).unwrap();
+    assert_eq!(
+        body,
+        r#"{"delivery_id":"d-1","event":"push","action":"pushed","repo_full_name":"octocat/x","payload":{"n":7,"action":"pushed","repository":{"full_name":"octocat/x"}}}"#
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pub_ack_lost_is_in_doubt_and_tried_again_as_the_same_message() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let proxy = Proxy::to(nats.port()).await;
+    let house = House::new(&edge(&proxy.url, r#", timeout = "1s""#, r#"retry = { first = "50ms" }"#));
+    house.deliver(IN, &push("warm", 0)).await;
+    house.quiet().await;
+    let rounds = 5;
+    for n in 1..=rounds {
+        proxy.lose_next();
+        house.deliver(IN, &push(&format!("d-{n}"), n)).await;
+        house.quiet().await;
+        assert_eq!(proxy.lost() as u64, n, "an acknowledgement was lost");
+    }
+    for said in ["not acknowledged within 1s", "published before"] {
+        until(said, || house.log().contains(said)).await;
+    }
+    assert_eq!(house.count("done") as u64, rounds + 1);
+    let messages = nats.count("GITHUB").await;
+    println!("PubAck lost: N = {rounds}, messages beyond one each: {}", messages - (rounds + 1));
+    assert_eq!(messages, rounds + 1);
+    assert_eq!(house.sql("select max(doubts) from events"), ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_stream_it_fails_with_the_command_that_makes_one_and_goes_on_when_it_is_there() {
+    let nats = Nats::start();
+    let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 50, first = "100ms", longest = "200ms" }"#));
+    house.deliver(IN, &push("d-1", 1)).await;
+    until("the reason to be told", || house.log().contains("no stream takes `github.push`")).await;
+    until("it to be told", || house.log().contains("nats stream add GITHUB --subjects 'github.*'")).await;
+    nats.stream("GITHUB", LONG).await;
+    house.quiet().await;
+    assert_eq!((house.count("done"), nats.count("GITHUB").await), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn core_nats_is_refused_unless_it_is_asked_for_in_so_many_words() {
+    let nats = Nats::with("");
+    let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 2, first = "50ms" }"#));
+    house.deliver(IN, &push("d-1", 1)).await;
+    house.quiet().await;
+    assert_eq!(house.count("dead"), 1);
+    until("it to be told", || house.log().contains("no stream takes")).await;
+
+    let house = House::new(&edge(&nats.url(), ", core = true", ""));
+    let listening = nats.listen("github.push");
+    let sending = async {
+        until("it to be said", || house.log().contains("at most once")).await;
+        // Who listens is there before anything is sent: the server has answered its flush.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        house.deliver(IN, &push("d-2", 2)).await;
+        house.quiet().await;
+    };
+    let (heard, ()) = tokio::join!(listening, sending);
+    assert_eq!(heard, [push("d-2", 2).body]);
+    assert_eq!(house.count("done"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_shorter_than_the_retries_is_said_at_the_start_with_the_command() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", Duration::from_mins(2)).await;
+    let house = House::new(&edge(&nats.url(), "", ""));
+    until("the window to be told", || house.log().contains("remembers ids for 2m")).await;
+    until("it to be told", || house.log().contains("nats stream edit GITHUB --dupe-window")).await;
+    until("the sync to be told", || house.log().contains("sync_interval: always")).await;
+
+    let house = House::new(&edge(&nats.url(), "", r#"retry = { attempts = 1, first = "1s" }"#));
+    until("the sync to be told", || house.log().contains("sync_interval: always")).await;
+    let (log, horizon) = (house.log(), "remembers ids");
+    // One attempt, and two more in doubt, each with a lease of 30 s and 5 s to answer.
+    assert!(!log.contains(horizon), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_is_no_token_is_rejected_in_words() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    let house = House::new(&edge(&nats.url(), "", ""));
+    for (n, kind) in ["a.b", "*", "a b", ">"].iter().enumerate() {
+        house.deliver(IN, &Sent::github(kind, &format!("d-{n}"), "{}").with("x-github-event", kind)).await;
+    }
+    house.quiet().await;
+    assert_eq!((house.count("dead"), nats.count("GITHUB").await), (4, 0));
+    until("it to be told", || house.log().contains("the field `kind` is not one token of a subject")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_larger_than_the_server_takes_is_rejected() {
+    let nats = Nats::with("max_payload: 4096\njetstream { store_dir: \"data\" }");
+    nats.stream("GITHUB", LONG).await;
+    let house = House::new(&edge(&nats.url(), "", ""));
+    house.deliver(IN, &Sent::github("push", "d-1", &format!(r#"{{"x":"{}"}}"#, "x".repeat(5000)))).await;
+    house.quiet().await;
+    assert_eq!(house.count("dead"), 1);
+    until("it to be told", || house.log().contains("larger than the server takes")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_is_waited_for() {
+    let mut nats = Nats::absent("jetstream { store_dir: \"data\" }");
+    let house = House::new(&edge(
+        &nats.url(),
+        r#", timeout = "1s""#,
+        r#"retry = { attempts = 100, first = "100ms", longest = "200ms" }"#,
+    ));
+    assert_eq!(house.deliver(IN, &push("d-1", 1)).await.status, 202);
+    until("the reason to be told", || house.log().contains("not connected to nats://")).await;
+    assert!(nats.up());
+    nats.stream("GITHUB", LONG).await;
+    house.quiet().await;
+    assert_eq!((house.count("done"), nats.count("GITHUB").await), (1, 1));
+    assert_eq!(house.sql("select max(doubts) from events"), ["0"], "nothing was sent before there was a connection");
+}
