@@ -179,7 +179,9 @@ mod on {
             if waiting.is_empty() {
                 tokio::time::sleep(GATHER).await;
             }
-            waiting.into_iter().for_each(|done| done.send(()).unwrap_or_default());
+            for done in waiting {
+                done.send(()).unwrap_or_default();
+            }
         }
     }
 
