@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// The page draws no more often.
-const LOOKS: Duration = Duration::from_secs(1);
+const LOOKS: Duration = Duration::from_secs(2);
 /// How long it waits before it follows again, when more happened than could be told.
 const WAIT: Duration = Duration::from_millis(500);
 
@@ -19,7 +19,7 @@ impl Page {
     pub fn open(admin: SocketAddr) -> Self {
         let follows = tokio::spawn(async move {
             loop {
-                ask(admin, "/api/live?output=0").await;
+                ask(admin, "/api/live?output=0&few=1").await;
                 tokio::time::sleep(WAIT).await;
             }
         });

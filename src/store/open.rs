@@ -91,6 +91,10 @@ pub async fn open(address: &str) -> Result<Arc<dyn Store>, CannotOpen> {
 }
 
 /// Opens the store at this address for this use.
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
+    expect(unused_variables, reason = "memory is the same for every use")
+)]
 pub async fn open_for(address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
     match address {
         Address::Memory => Ok(Arc::new(Memory::new(Clock::wall(Timestamp::default())))),

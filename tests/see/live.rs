@@ -124,3 +124,24 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
     assert_eq!(house.ask("GET", "/api/live").await.status, 503);
     drop(all);
 }
+
+#[tokio::test]
+async fn who_wants_few_is_told_that_there_was_more_and_hears_on() {
+    let house = House::new(&numbers(""));
+    let mut reader = Reader::open(&house, "?output=0&few=1", &[]).await;
+    let sent = number("d1", 1, "no");
+    let all = futures_util::future::join_all((0..400).map(|_| house.deliver(IN, &sent))).await;
+    assert!(all.iter().all(|answer| answer.status == 200));
+    let mut told = 0;
+    while reader.next().await.expect("the stream goes on").0 != "more" {
+        told += 1;
+    }
+    assert!((1..=80).contains(&told), "{told} of 400 were told in about a second");
+    let last = house.deliver(IN, &number("d2", 2, "a")).await.event();
+    loop {
+        let (_, document, _) = reader.next().await.expect("the stream goes on");
+        if document["event"] == json!(last) {
+            break;
+        }
+    }
+}

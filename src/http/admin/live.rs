@@ -19,11 +19,16 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::{Receiver, channel, error::RecvError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long a reader waits before it comes back.
 const RETRY: Duration = Duration::from_secs(2);
+/// Messages in a second for who wants few.
+const FEW: u32 = 40;
+/// That second.
+const PACE: Duration = Duration::from_secs(1);
 /// Events of a source that are known to be its own, so that their output is.
 const KNOWN_MAX: usize = 4096;
 
@@ -31,6 +36,7 @@ const KNOWN_MAX: usize = 4096;
 pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked: Asked) -> Result<Response, Response> {
     let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
     let output = asked.word("output", &["0", "1"])? != Some("0");
+    let few = asked.word("few", &["1"])?.map(|_| Pace::default());
     asked.end()?;
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
         return Err(busy("too many look on already"));
@@ -47,7 +53,7 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
     let draining = desk.health.draining.clone();
     let came_back = headers.contains_key("last-event-id");
     let next = if came_back { Next::Missed } else { Next::Hello };
-    let ears = Ears { desk, news, chunks, heard, draining, wanted, next, _place: place };
+    let ears = Ears { desk, news, chunks, heard, draining, wanted, next, pace: few, _place: place };
     Ok(Sse::new(follow(ears)).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -103,7 +109,31 @@ struct Ears {
     draining: CancellationToken,
     wanted: Wanted,
     next: Next,
+    pace: Option<Pace>,
     _place: OwnedSemaphorePermit,
+}
+
+/// How much was told in this second, to who wants only so much of it. Whoever looks at numbers that are read once a
+/// second anyway does not cost a busy node a message for each delivery.
+#[derive(Default)]
+struct Pace {
+    since: Option<Instant>,
+    told: u32,
+}
+
+impl Pace {
+    /// Counts one that is told.
+    fn tell(&mut self) {
+        if self.since.is_none_or(|since| since.elapsed() >= PACE) {
+            (self.since, self.told) = (Some(Instant::now()), 0);
+        }
+        self.told += 1;
+    }
+
+    /// Until when nothing more is told.
+    fn rest(&self) -> Option<Instant> {
+        self.since.filter(|since| self.told >= FEW && since.elapsed() < PACE).map(|since| since + PACE)
+    }
 }
 
 fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
@@ -124,6 +154,9 @@ fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
 impl Ears {
     /// The next that is wanted; `None`: the node stops.
     async fn hear(&mut self) -> Option<sse::Event> {
+        if let Some(until) = self.pace.as_ref().and_then(Pace::rest) {
+            return self.rest(until).await;
+        }
         loop {
             let missed = tokio::select! {
                 () = self.draining.cancelled() => return None,
@@ -156,7 +189,22 @@ impl Ears {
         }
     }
 
-    fn say(&self, kind: &str, data: &Value) -> sse::Event {
+    /// Listens to nobody until then: what nobody hears is not even put into words.
+    async fn rest(&mut self, until: Instant) -> Option<sse::Event> {
+        (self.news, self.heard) = (channel(1).1, channel(1).1);
+        tokio::select! {
+            () = self.draining.cancelled() => return None,
+            () = tokio::time::sleep_until(until) => {}
+        }
+        (self.news, self.heard) = (self.desk.dispatcher.news(), self.desk.dispatcher.meter().listen());
+        self.pace = Some(Pace::default());
+        Some(self.say("more", &json!({})))
+    }
+
+    fn say(&mut self, kind: &str, data: &Value) -> sse::Event {
+        if let Some(pace) = &mut self.pace {
+            pace.tell();
+        }
         shown::said(kind, data).id(self.desk.store.now().0.to_string())
     }
 }

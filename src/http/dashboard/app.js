@@ -136,7 +136,7 @@ function retitle() {
 }
 
 /** How many dead letters there are: shown wherever one is. */
-const recount = atMost(2000, async () => {
+const recount = atMost(5000, async () => {
   try {
     const { events: by } = await api.overview("1h");
     deadLetters = by.dead;
@@ -155,6 +155,7 @@ function listen() {
     if (state === "dead" || life > 1) recount();
   });
   live.on("again", recount);
+  live.on("more", recount);
   live.open();
   recount();
 }

@@ -16,7 +16,7 @@ export class Live {
     this.broke = false;
   }
 
-  /** Listens; ends with the signal. Kinds: what the stream sends, and "status", "again". */
+  /** Listens; ends with the signal. Kinds: what the stream sends ("more": not all was told), and "status", "again". */
   on(kind, ear, signal) {
     if (!this.ears.has(kind)) this.ears.set(kind, new Set());
     this.ears.get(kind).add(ear);
@@ -96,7 +96,7 @@ export class Live {
 }
 
 /** The stream of the whole page; output of commands comes on an event's own page. */
-export const live = new Live("/api/live?output=0", ["state", "delivery"]);
+export const live = new Live("/api/live?output=0&few=1", ["state", "delivery", "more"]);
 
 /** Calls at most once in this time, and once more at its end if it was called meanwhile. */
 export function atMost(every, then, signal) {

@@ -55,5 +55,6 @@ export async function away({ page, signal, asked, go }) {
     if (verdict === "refused" || verdict === "ignored") refresh();
   }, signal);
   live.on("again", refresh, signal);
+  live.on("more", refresh, signal);
   await load();
 }

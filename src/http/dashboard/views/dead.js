@@ -83,5 +83,6 @@ export async function dead({ page, signal, asked, go, recount }) {
     if (shown || event.state === "dead") refresh();
   }, signal);
   live.on("again", refresh, signal);
+  live.on("more", refresh, signal);
   await load();
 }

@@ -52,6 +52,7 @@ export async function event({ page, signal, parts: [name], entitle, go, recount 
     refresh();
   }, signal);
   live.on("again", refresh, signal);
+  live.on("more", refresh, signal);
 }
 
 function several(page, events) {

@@ -2,7 +2,7 @@
 
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
-import { live } from "../live.js";
+import { live, atMost } from "../live.js";
 import { many, STATES } from "../words.js";
 import { now } from "../time.js";
 import { HEAD, row, table, renew } from "./rows.js";
@@ -54,13 +54,15 @@ export async function events({ page, signal, asked, go }) {
   const all = wanted(asked);
   const { node, body } = table(HEAD);
   const news = h("button", { class: "new-rows", type: "button", hidden: true });
-  const more = h("div", { class: "more" });
-  const card = h("div", { class: "card" }, news, node, more);
+  const foot = h("div", { class: "more" });
+  const card = h("div", { class: "card" }, news, node, foot);
   fill(page, h("div", { class: "head" }, h("h1", {}, "Events")), filters, card);
   if (asked.has("focus")) filters.querySelector("[data-search]").focus();
 
-  const list = new List({ body, news, more, node, card, all, signal, asked });
+  const list = new List({ body, news, more: foot, node, all, signal });
   live.on("state", (event) => list.hear(event), signal);
+  const more = atMost(2000, () => list.reading() || list.load().catch(() => {}), signal);
+  live.on("more", more, signal);
   live.on("again", () => list.load().catch(() => {}), signal);
   await list.load();
 }
@@ -130,9 +132,13 @@ class List {
     // An old event that moves is not new; its place is further down.
     if (!fits(event, this.all) || (newest && event.event < newest)) return;
     this.fresh.set(event.event, event);
-    const reading = scrollY > 60 || this.body.contains(document.activeElement);
-    if (reading) this.announce();
+    if (this.reading()) this.announce();
     else this.showFresh();
+  }
+
+  /** Somebody is at a row: nothing may move. */
+  reading() {
+    return scrollY > 60 || this.body.contains(document.activeElement);
   }
 
   announce() {

@@ -31,7 +31,7 @@ export async function overview({ page, signal, asked, go }) {
     if (drawn.isEmpty && !state.sources.length) state.sources = (await api.sources(signal)).sources;
     drawn.draw(seen);
   };
-  const refresh = atMost(1000, async () => {
+  const refresh = atMost(2000, async () => {
     try {
       await show(await api.overview(span, signal));
     } catch { /* the frame says that it is reconnecting */ }
@@ -45,6 +45,7 @@ export async function overview({ page, signal, asked, go }) {
     refresh();
   }, signal);
   live.on("again", refresh, signal);
+  live.on("more", refresh, signal);
   const timer = setInterval(refresh, 15_000);
   signal.addEventListener("abort", () => clearInterval(timer));
   await show(first);
