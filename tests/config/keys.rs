@@ -45,7 +45,7 @@ error: unknown key `colour` in a route of source `s`
 6 | colour = "red"
   | ^^^^^^
   |
-hint: keys here: name, when, group, retry, in_doubt, redelivery, rearm_after, lease, at_once, env, run, forward, publish
+hint: keys here: name, when, group, retry, in_doubt, redelivery, rearm_after, lease, at_once, env, run, forward, publish, sql
 
 1 error in hookonce.toml; nothing was started
 "#,
@@ -76,21 +76,7 @@ hint: write [source.NAME] with `verify` and a route, or begin with `hookonce ini
 }
 
 #[test]
-fn what_is_not_in_this_version_is_not_called_a_typo() {
-    check(
-        &route(r#"sql = "select 1""#),
-        r#"
-error: `sql` is not in this version yet
- --> hookonce.toml:6:1
-  |
-6 | sql = "select 1"
-  | ^^^
-  |
-hint: what it will do: runs a statement in the store's transaction
-
-1 error in hookonce.toml; nothing was started
-"#,
-    );
+fn a_password_in_the_stores_url_is_refused() {
     check(
         r#"store = "postgres://u:s3cret@localhost/x"
 [source.s]
