@@ -126,7 +126,8 @@ fn every_example_is_run() {
     for entry in std::fs::read_dir(examples()).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if entry.path().is_dir() {
+        // Two configs and a server of its own: tests/nats runs that one.
+        if entry.path().is_dir() && name != "nats-workers" {
             assert!(ours.contains(&format!("run(\"{name}\")")), "{name} is not run");
             for file in ["hookonce.toml", "send.sh", "README.md"] {
                 assert!(entry.path().join(file).is_file(), "{name} has no {file}");
