@@ -2,49 +2,11 @@
 //! written for people and editors all go by this table.
 
 mod nats;
+mod part;
+
+pub use part::Part;
 
 use super::raw::Value;
-
-/// A part of the config that has keys of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Outside of every table.
-    Top,
-    /// `[admin]`
-    Admin,
-    /// An entry of `admin.tokens`.
-    Token,
-    /// `[source.NAME]`
-    Source,
-    /// `from = { … }`
-    From,
-    /// `verify = { … }`
-    Verify,
-    /// `kind = { … }`, in a preset.
-    Kind,
-    /// `fields.NAME = { … }`
-    Field,
-    /// `[source.NAME.once]`
-    Once,
-    /// `change = { … }`
-    Change,
-    /// `[[source.NAME.route]]`
-    Route,
-    /// `run = { … }`
-    Block,
-    /// `forward = { … }`
-    Forward,
-    /// `sign = { … }`
-    Sign,
-    /// `sql = { … }`
-    Sql,
-    /// `publish = { … }`
-    Publish,
-    /// `retry = { … }`
-    Retry,
-    /// `{ env = "…" }` or `{ file = "…" }`
-    Elsewhere,
-}
 
 /// What a key takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

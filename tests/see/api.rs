@@ -192,7 +192,7 @@ async fn the_overview_counts_what_came_and_what_became_of_it_and_remembers_event
         let at = told["series"]["at"].as_array().unwrap();
         assert!(at.len() <= 120 && at.len() >= 60);
         for (name, points) in told["series"].as_object().unwrap() {
-            let points = points.as_array().unwrap();
+            let Some(points) = points.as_array() else { continue }; // `same` has a series for each identity
             assert_eq!(points.len(), at.len(), "{name}");
             let wanted = match name.as_str() {
                 "at" => continue,

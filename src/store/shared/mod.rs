@@ -12,11 +12,13 @@
 //!
 //! What only looks, such as a repeat of something done, writes nothing and is answered from what was read.
 
+mod cell;
 pub mod draft;
 mod effect;
 #[cfg(test)]
 mod tests;
 
+pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, Version};
 pub use effect::Swapped;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
@@ -38,80 +40,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
 
-/// One thing a store holds, by its name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Cell {
-    /// Who holds this key.
-    Key(Key),
-    /// Whether this key was imported.
-    Imported(Key),
-    /// What this subject was last changed to.
-    Register(Key),
-    /// Who holds this group's slot, and who is parked behind it.
-    Slot(Key),
-    /// An event's row.
-    Event(EventId),
-}
-
-/// Made anew by every write to a cell, so that nobody takes what was written again for what was read.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Version(pub u64);
-
-/// What a cell holds.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Found {
-    /// Nothing.
-    Nothing,
-    /// A key's holder.
-    Key(Held),
-    /// The key was imported.
-    Imported,
-    /// A register.
-    Register(Register, Version),
-    /// A slot.
-    Slot(Slot, Version),
-    /// An event.
-    Event(Box<Row>, Version),
-}
-
-/// A group's slot and the head of its queue.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Slot {
-    /// Who holds it.
-    pub holder: EventId,
-    /// The first that are parked behind it, in the order of their turns.
-    pub parked: Vec<(Turn, EventId)>,
-    /// Whether there are more.
-    pub more: bool,
-}
-
 /// Batches in flight: while one waits for its commit, another is drafted.
 const BATCHES_AT_ONCE: usize = 4;
-
-/// How many of a group's parked events are read with its slot.
-pub const PARKED_READ: usize = 8;
-
-/// What a cell must still be when something is written because of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
-    /// Empty.
-    Absent,
-    /// A key of this event.
-    Holder(EventId),
-    /// A register, slot or event of this version.
-    Version(Version),
-}
-
-impl Seen {
-    /// What stands for this.
-    pub fn of(found: &Found) -> Self {
-        match found {
-            Found::Nothing | Found::Imported => Self::Absent,
-            Found::Key(held) => Self::Holder(held.event),
-            Found::Register(_, version) | Found::Slot(_, version) | Found::Event(_, version) => Self::Version(*version),
-        }
-    }
-}
 
 /// One write, all of it or nothing, if every cell is still as it was seen.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,42 @@
+//! The parts of a config that have keys of their own.
+
+/// A part of the config that has keys of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Outside of every table.
+    Top,
+    /// `[admin]`
+    Admin,
+    /// An entry of `admin.tokens`.
+    Token,
+    /// `[source.NAME]`
+    Source,
+    /// `from = { … }`
+    From,
+    /// `verify = { … }`
+    Verify,
+    /// `kind = { … }`, in a preset.
+    Kind,
+    /// `fields.NAME = { … }`
+    Field,
+    /// `[source.NAME.once]`
+    Once,
+    /// `change = { … }`
+    Change,
+    /// `[[source.NAME.route]]`
+    Route,
+    /// `run = { … }`
+    Block,
+    /// `forward = { … }`
+    Forward,
+    /// `sign = { … }`
+    Sign,
+    /// `sql = { … }`
+    Sql,
+    /// `publish = { … }`
+    Publish,
+    /// `retry = { … }`
+    Retry,
+    /// `{ env = "…" }` or `{ file = "…" }`
+    Elsewhere,
+}
