@@ -12,12 +12,13 @@ use crate::decide::problem;
 use crate::decide::refusal::Refusal;
 use crate::decide::source::{InDoubt, Makes, Respond, Source, Speaks};
 use crate::decide::time::{Duration, Timestamp};
+use crate::decide::trace::{self, Context};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
 use crate::store::{Advance, Note, Recalled, Sighting, Store, StoreError};
 use crate::telemetry::heard::{self, Heard};
 use crate::telemetry::meter::Meter;
-use crate::telemetry::trace::{self, Context, Span};
+use crate::telemetry::trace::Span;
 use crate::telemetry::{self, Level};
 use std::sync::Arc;
 
@@ -68,7 +69,7 @@ impl Gateway {
 
     /// The same, with the events it made or repeats.
     pub async fn take(&self, source: &Source, delivery: &Delivery<'_>) -> (Reply, Vec<EventId>) {
-        let mut span = Span::begin("receive", delivery.text(trace::HEADER).and_then(Context::parse));
+        let mut span = Span::begin("receive", delivery.text(trace::PARENT).and_then(Context::parse));
         span.tell("source", &source.name);
         let meter = self.batch.meter();
         let reply = match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {

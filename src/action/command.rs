@@ -44,7 +44,7 @@ impl Run {
     /// A step runs only if the one before succeeded.
     async fn block(&self, number: usize, block: &Block, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
-        let trace = trace::context(&attempt);
+        let trace = trace::headers(&attempt);
         for (i, line) in block.steps.iter().enumerate() {
             let place = Place { block: number, step: i + 1, line };
             let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {

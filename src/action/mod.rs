@@ -35,6 +35,7 @@ use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Event, Outcome};
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
+use crate::decide::trace::Context;
 use plan::ActionPlan;
 use resolve::Resolver;
 use std::fmt;
@@ -83,6 +84,8 @@ pub struct Attempt<'a> {
     pub output: &'a Output,
     /// When it began, by the store's clock.
     pub at: Timestamp,
+    /// Its span, where it is traced: what it calls is within that.
+    pub span: Option<Context>,
 }
 
 /// The blocks that have succeeded, for a dispatcher that writes each of them down while the next one runs.

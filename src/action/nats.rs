@@ -17,7 +17,7 @@ mod server;
 pub use server::{Connection, Servers, heard};
 
 use super::plan::nats::{Keeper, Publish};
-use super::{Acting, Action, Attempt, CannotAct, spoken};
+use super::{Acting, Action, Attempt, CannotAct, spoken, trace};
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, Envelope};
 use crate::decide::event::{Event, Outcome};
@@ -81,7 +81,7 @@ impl Publisher {
             Ok(client) => client,
             Err(why) => return Outcome::Failed { why, retry_after: None, receipt: None },
         };
-        let headers = self.headers(event, payload);
+        let headers = self.headers(&attempt);
         let sending = async {
             match self.plan.keeper {
                 Keeper::Stream => self.to_stream(&client, &subject, headers, body, event).await,
@@ -119,7 +119,8 @@ impl Publisher {
     }
 
     /// Whose message it is, and what a consumer needs to verify the delivery again.
-    fn headers(&self, event: &Event, payload: &Payload) -> HeaderMap {
+    fn headers(&self, attempt: &Attempt<'_>) -> HeaderMap {
+        let Attempt { event, payload, .. } = *attempt;
         let own = [
             ("Nats-Msg-Id", event.idempotency_key()),
             ("Hookonce-Event", event.id.to_string()),
@@ -127,7 +128,7 @@ impl Publisher {
             ("Hookonce-Delivery", event.delivery_id.as_deref().unwrap_or_default().to_owned()),
             ("Hookonce-Kind", self.kind(payload).to_owned()),
         ];
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let own = own.into_iter().chain(trace::headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
         let carried = names.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
         let mut headers = HeaderMap::new();

@@ -5,7 +5,6 @@
 //! shell, a name of a variable, an option, or more than one segment of a path.
 
 use super::plan::{Block, CommandLine, Dir, EnvEntry, Piece, Template, Unfilled};
-use super::trace::Context;
 use crate::decide::event::Event;
 use crate::decide::field::{Fields, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +79,7 @@ pub(super) fn prepare(
     line: &CommandLine,
     event: &Event,
     own: &Variables,
-    trace: &Context,
+    trace: &[(&str, String)],
 ) -> Result<Step, Unfit> {
     let step = Step {
         argv: match line {
@@ -120,10 +119,14 @@ fn folder(dir: &Dir, fields: &Fields) -> Result<String, Unfit> {
     dir.into_os_string().into_string().map_err(|_| Unfit::Folder)
 }
 
-fn environment(entries: &[EnvEntry], event: &Event, own: &Variables, trace: &Context) -> BTreeMap<String, String> {
+fn environment(
+    entries: &[EnvEntry],
+    event: &Event,
+    own: &Variables,
+    trace: &[(&str, String)],
+) -> BTreeMap<String, String> {
     let mut env: BTreeMap<_, _> = own.usual().map(|(name, value)| (name.clone(), value.clone())).collect();
-    env.insert("TRACEPARENT".into(), trace.parent.clone());
-    env.extend(trace.state.clone().map(|state| ("TRACESTATE".into(), state)));
+    env.extend(trace.iter().map(|(name, value)| (name.to_ascii_uppercase(), value.clone())));
     for entry in entries {
         match entry {
             EnvEntry::Pass(name) => env.extend(own.0.get(name).map(|value| (name.clone(), value.clone()))),

@@ -1,22 +1,19 @@
 //! What an attempt tells whoever it calls about the trace it is part of.
 
 use super::Attempt;
-use crate::decide::trace::{PARENT, STATE, Trace};
+use crate::decide::trace::{self, Context, PARENT, STATE};
 
-/// Where an attempt stands in a trace.
-pub(super) struct Context {
-    /// `traceparent`, with a span of the attempt's own.
-    pub(super) parent: String,
-    /// `tracestate`, if there is one.
-    pub(super) state: Option<String>,
-}
-
-/// Of the sender's trace, or of a new one.
-pub(super) fn context(attempt: &Attempt<'_>) -> Context {
+/// The headers with an attempt's place in its trace: its own span, else a new one of the sender's trace or of its event's.
+pub(super) fn headers(attempt: &Attempt<'_>) -> Vec<(&'static str, String)> {
     let payload = attempt.payload;
-    let theirs = payload.header(PARENT).and_then(|parent| Trace::parse(parent, payload.header(STATE)));
-    let trace = theirs.unwrap_or_else(|| Trace::of(attempt.event.id));
-    let mut span = [0; 8];
-    aws_lc_rs::rand::fill(&mut span).expect("the system has random bytes");
-    Context { parent: trace.parent(u64::from_be_bytes(span)), state: trace.state().map(str::to_owned) }
+    let sender = Context::of(&payload.headers);
+    let own = attempt.span.unwrap_or_else(|| {
+        let mut span = [0; 8];
+        aws_lc_rs::rand::fill(&mut span).expect("the system has random bytes");
+        let span = u64::from_be_bytes(span);
+        sender.map_or_else(|| Context::begins_with(attempt.event.id, span), |sender| sender.child(span))
+    });
+    let state = sender.and(payload.header(STATE)).and_then(trace::state);
+    let state = state.map(|state| (STATE, state.to_owned()));
+    [(PARENT, own.to_string())].into_iter().chain(state).collect()
 }

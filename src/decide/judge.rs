@@ -16,7 +16,7 @@ use super::message;
 use super::refusal::Refusal;
 use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
 use super::time::Timestamp;
-use super::trace::{self, Trace};
+use super::trace::{self, Context};
 use super::verify::{Credential, Verified};
 use std::sync::Arc;
 
@@ -349,9 +349,11 @@ impl Made<'_> {
         };
         let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);
         let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
-        let state = states.unwrap_or_default().join(",");
-        let Some(found) = Trace::parse(parent, Some(&state)) else { return Vec::new() };
-        let state = found.state().map(|state| (trace::STATE.to_owned(), state.to_owned()));
+        let states = states.unwrap_or_default().join(",");
+        if Context::parse(parent).is_none() {
+            return Vec::new();
+        }
+        let state = trace::state(&states).map(|state| (trace::STATE.to_owned(), state.to_owned()));
         [(trace::PARENT.to_owned(), parent.to_owned())].into_iter().chain(state).collect()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::id::EventId;
 use super::limits::TRACESTATE_BYTES_MAX;
-use std::fmt::Write as _;
+use std::fmt;
 
 /// The header with the trace and its last span.
 pub const PARENT: &str = "traceparent";
@@ -15,63 +15,81 @@ pub const STATE: &str = "tracestate";
 /// What may be recorded, and that the id is random: the flags we know. Others are not passed on.
 const KNOWN_FLAGS: u8 = 0b11;
 /// Of a trace that begins here. Recorded: a receiver that records what it is sent goes on doing so.
-const NEW_FLAGS: u8 = 0b01;
+const RECORDED: u8 = 0b01;
 
-/// A trace.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trace {
-    id: [u8; 16],
+/// Where in which trace something stands: a `traceparent`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// The trace.
+    pub trace: u128,
+    /// The span in it.
+    pub span: u64,
     flags: u8,
-    state: Option<String>,
 }
 
-impl Trace {
-    /// The trace that these headers name; `None` if they do not say so as they should.
-    pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
-        let (version, rest) = parent.split_once('-')?;
-        let (version, rest) = (bytes::<1>(version)?[0], rest.as_bytes());
-        // A later version may say more behind another dash.
-        let whole = rest.len() == 52 || (version > 0 && rest.get(52) == Some(&b'-'));
-        if version == 0xff || !whole || rest[32] != b'-' || rest[49] != b'-' {
+impl Context {
+    /// What a `traceparent` says; `None` if it does not say so as it should.
+    pub fn parse(parent: &str) -> Option<Self> {
+        let mut parts = parent.split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = number(version, 2)?;
+        // Only a later version may say more behind another dash.
+        if version == 0xff || (version == 0 && parts.next().is_some()) {
             return None;
         }
-        let text = |range: std::ops::Range<usize>| std::str::from_utf8(&rest[range]).ok();
-        let (id, span) = (bytes::<16>(text(0..32)?)?, bytes::<8>(text(33..49)?)?);
-        let flags = bytes::<1>(text(50..52)?)?[0];
-        if id == [0; 16] || span == [0; 8] {
-            return None;
-        }
-        let state = state.filter(|state| is_state(state)).map(str::to_owned);
-        Some(Self { id, flags: flags & KNOWN_FLAGS, state })
+        let (trace, span) = (number(trace, 32)?, u64::try_from(number(span, 16)?).ok()?);
+        let flags = u8::try_from(number(flags, 2)?).ok()? & KNOWN_FLAGS;
+        (trace != 0 && span != 0).then_some(Self { trace, span, flags })
     }
 
-    /// The trace that begins with this event.
-    pub fn of(event: EventId) -> Self {
-        Self { id: event.0, flags: NEW_FLAGS, state: None }
+    /// What these headers say, names in lower case.
+    pub fn of(headers: &[(String, String)]) -> Option<Self> {
+        headers.iter().find(|(name, _)| name == PARENT).and_then(|(_, parent)| Self::parse(parent))
     }
 
-    /// `traceparent` for this span, which must not be zero.
-    pub fn parent(&self, span: u64) -> String {
-        let mut text = String::from("00-");
-        for byte in self.id {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        let _ = write!(text, "-{:016x}-{:02x}", span.max(1), self.flags);
-        text
+    /// This span, which begins a trace.
+    pub fn begins(trace: u128, span: u64) -> Self {
+        Self { trace: trace.max(1), span: span.max(1), flags: RECORDED }
     }
 
-    /// `tracestate`, as it came.
-    pub fn state(&self) -> Option<&str> {
-        self.state.as_deref()
+    /// This span, which begins the trace of an event: all attempts at it are one trace.
+    pub fn begins_with(event: EventId, span: u64) -> Self {
+        Self::begins(u128::from_be_bytes(event.0), span)
+    }
+
+    /// A span within this one.
+    #[must_use]
+    pub fn child(self, span: u64) -> Self {
+        Self { span: span.max(1), ..self }
+    }
+
+    /// Whether the sender records it.
+    pub fn is_recorded(self) -> bool {
+        self.flags & RECORDED != 0
+    }
+
+    /// Puts it into these headers, in place of another.
+    pub fn put(self, headers: &mut Vec<(String, String)>) {
+        headers.retain(|(name, _)| name != PARENT);
+        headers.push((PARENT.into(), self.to_string()));
     }
 }
 
-/// Lower-case hex of exactly so many bytes.
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let lower = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let mut found = [0; N];
-    (lower && text.len() == 2 * N && hex::decode_to_slice(text, &mut found).is_ok()).then_some(found)
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
+    }
+}
+
+/// Lower-case hex of exactly so many digits.
+fn number(text: &str, digits: usize) -> Option<u128> {
+    let hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if hex { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+/// What vendors add, if it may be passed on.
+pub fn state(text: &str) -> Option<&str> {
+    is_state(text).then_some(text)
 }
 
 /// Visible ASCII, not empty, not too long. What it says is for vendors to read.
@@ -87,7 +105,8 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn check(parent: &str, expected: Option<&str>) {
-        assert_eq!(Trace::parse(parent, None).map(|trace| trace.parent(0xabcd)).as_deref(), expected, "{parent}");
+        let child = Context::parse(parent).map(|context| context.child(0xabcd).to_string());
+        assert_eq!(child.as_deref(), expected, "{parent}");
     }
 
     #[test]
@@ -124,8 +143,7 @@ mod tests {
 
     #[test]
     fn a_state_goes_along_if_it_can_be_read() {
-        let state = |text: &str| Trace::parse(PARENT, Some(text)).and_then(|trace| trace.state);
-        assert_eq!(state("congo=t61rcWkgMzE,rojo=00f0").as_deref(), Some("congo=t61rcWkgMzE,rojo=00f0"));
+        assert_eq!(state("congo=t61rcWkgMzE,rojo=00f0"), Some("congo=t61rcWkgMzE,rojo=00f0"));
         for bad in ["", "  ", "a=\u{1}", &"a".repeat(TRACESTATE_BYTES_MAX + 1)] {
             assert_eq!(state(bad), None, "{bad:?}");
         }
@@ -133,8 +151,17 @@ mod tests {
 
     #[test]
     fn all_attempts_at_one_event_are_one_trace() {
-        let trace = Trace::of(EventId([7; 16]));
-        assert_eq!(trace.parent(1), "00-07070707070707070707070707070707-0000000000000001-01");
-        assert_eq!(trace.parent(0), trace.parent(1));
+        let first = Context::begins_with(EventId([7; 16]), 1);
+        assert_eq!(first.to_string(), "00-07070707070707070707070707070707-0000000000000001-01");
+        assert_eq!(Context::begins_with(EventId([7; 16]), 0), first, "no span is zero");
+    }
+
+    #[test]
+    fn a_context_takes_the_place_of_another() {
+        let mut headers = vec![(super::PARENT.to_owned(), "old".to_owned()), ("a".into(), "b".into())];
+        let context = Context::parse(PARENT).expect("it is one");
+        context.put(&mut headers);
+        assert_eq!(headers, [("a".to_owned(), "b".to_owned()), (super::PARENT.to_owned(), PARENT.to_owned())]);
+        assert_eq!(Context::of(&headers), Some(context));
     }
 }

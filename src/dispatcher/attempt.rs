@@ -14,9 +14,10 @@ use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
+use crate::decide::trace::Context;
 use crate::store::{Advance, Effected, StoreError, Stored};
 use crate::telemetry::meter::Asked;
-use crate::telemetry::trace::{Context, Span};
+use crate::telemetry::trace::Span;
 use crate::telemetry::{self, Level};
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Dispatcher {
                 None => return self.finish(&event, Step::HandBack).await,
             },
         };
-        let Stored::Whole(mut payload) = payload else {
+        let Stored::Whole(payload) = payload else {
             return self.finish(&event, Step::Damage).await;
         };
         if event.seal() != event.digest {
@@ -63,13 +64,14 @@ impl Dispatcher {
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
             return self.finish(&event, Step::HandBack).await;
         }
-        let mut span = self.span(&event, &mut payload);
+        let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
         let output = Output::new(event.id, self.0.output.clone());
         let blocks = BlocksDone::new(event.blocks);
-        let Some((event, outcome)) = self.act_leased(lane, event, &payload, lease, &blocks, &output).await else {
-            return;
-        };
+        let (at, context) = (started_at, span.context());
+        let (payload, blocks) = (&payload, &blocks);
+        let attempt = Attempt { event: &event, payload, lease, blocks, output: &output, at, span: context };
+        let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
         let outcome = answer::heard(outcome, lane.source.respond);
         span.tell("outcome", outcome.word());
         if !outcome.why().is_empty() {
@@ -92,7 +94,7 @@ impl Dispatcher {
         };
         let effect = match &step {
             Step::Settle { outcome: Outcome::Delivered(_), .. } => {
-                lane.action.as_ref().and_then(|action| action.effect(&event, &payload))
+                lane.action.as_ref().and_then(|action| action.effect(&event, payload))
             }
             _ => None,
         };
@@ -103,11 +105,10 @@ impl Dispatcher {
         }
     }
 
-    /// The attempt as a part of its trace; what it hands on belongs to it.
-    fn span(&self, event: &Event, payload: &mut Payload) -> Span {
+    /// The attempt as a part of its trace.
+    fn span(&self, event: &Event, payload: &Payload) -> Span {
         let mut span = Span::begin("attempt", Context::of(&payload.headers));
-        if let Some(context) = span.context() {
-            context.put(&mut payload.headers);
+        if span.context().is_some() {
             span.tell("event", &event.id.to_string());
             span.tell("source", &event.source);
             span.tell("route", &event.route);
@@ -138,19 +139,10 @@ impl Dispatcher {
     }
 
     /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
-    async fn act_leased(
-        &self,
-        lane: &Lane,
-        mut event: Event,
-        payload: &Payload,
-        lease: &Lease,
-        blocks: &BlocksDone,
-        output: &Output,
-    ) -> Option<(Event, Outcome)> {
-        let action = lane.action.as_ref()?;
-        let begun = event.clone();
-        let at = self.0.store.now();
-        let mut act = action.act(Attempt { event: &begun, payload, lease, blocks, output, at });
+    async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
+        let mut act = lane.action.as_ref()?.act(attempt);
+        let Attempt { lease, blocks, .. } = attempt;
+        let mut event = attempt.event.clone();
         loop {
             tokio::select! {
                 outcome = &mut act => return Some((event, outcome)),

@@ -3,57 +3,6 @@
 //! Spans are sent in batches as OTLP/JSON over HTTP, by a task of their own. What does not fit is dropped and counted:
 //! a collector that is slow or gone delays nobody. Without the feature `otel` a span is nothing.
 
-use std::fmt;
-
-/// Where in which trace we are: W3C `traceparent`, version 00.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Context {
-    trace: u128,
-    span: u64,
-    flags: u8,
-}
-
-/// The header that carries it.
-pub const HEADER: &str = "traceparent";
-
-impl Context {
-    /// Reads it; `None` if it is none.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex = |text: &str, len: usize| {
-            text.len() == len && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-        };
-        let whole = hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2) && version != "ff";
-        if !whole || (version == "00" && parts.next().is_some()) {
-            return None;
-        }
-        let context = Self {
-            trace: u128::from_str_radix(trace, 16).ok()?,
-            span: u64::from_str_radix(span, 16).ok()?,
-            flags: u8::from_str_radix(flags, 16).ok()?,
-        };
-        (context.trace != 0 && context.span != 0).then_some(context)
-    }
-
-    /// Of these headers, names in lower case.
-    pub fn of(headers: &[(String, String)]) -> Option<Self> {
-        headers.iter().find(|(name, _)| name == HEADER).and_then(|(_, value)| Self::parse(value))
-    }
-
-    /// Puts it into these headers, in place of another.
-    pub fn put(self, headers: &mut Vec<(String, String)>) {
-        headers.retain(|(name, _)| name != HEADER);
-        headers.push((HEADER.into(), self.to_string()));
-    }
-}
-
-impl fmt::Display for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
-    }
-}
-
 #[cfg(not(feature = "otel"))]
 pub use off::{Span, dropped};
 #[cfg(feature = "otel")]
@@ -62,7 +11,7 @@ pub use on::{Span, dropped, flush, start};
 /// Without the feature nothing is traced.
 #[cfg(not(feature = "otel"))]
 mod off {
-    use super::Context;
+    use crate::decide::trace::Context;
 
     /// Nothing.
     #[derive(Debug)]
@@ -94,9 +43,9 @@ mod off {
 
 #[cfg(feature = "otel")]
 mod on {
-    use super::Context;
     use crate::decide::limits;
     use crate::decide::time::Duration;
+    use crate::decide::trace::Context;
     use serde_json::{Value, json};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -212,14 +161,14 @@ mod on {
     impl Span {
         /// Begins one, within this one if there is one. A sender that says it is not sampled is obeyed.
         pub fn begin(name: &'static str, parent: Option<Context>) -> Self {
-            if EXPORTER.get().is_none() || parent.is_some_and(|parent| parent.flags & 1 == 0) {
+            if EXPORTER.get().is_none() || parent.is_some_and(|parent| !parent.is_recorded()) {
                 return Self(None);
             }
             let mut random = [0; 24];
             aws_lc_rs::rand::fill(&mut random).expect("the system has random bytes");
             let trace = u128::from_be_bytes(random[..16].try_into().expect("sixteen bytes"));
-            let span = u64::from_be_bytes(random[16..].try_into().expect("eight bytes")).max(1);
-            let context = Context { trace: parent.map_or(trace.max(1), |parent| parent.trace), span, flags: 1 };
+            let span = u64::from_be_bytes(random[16..].try_into().expect("eight bytes"));
+            let context = parent.map_or_else(|| Context::begins(trace, span), |parent| parent.child(span));
             let (start, attributes, parent) = (nanos(), Vec::new(), parent.map(|parent| parent.span));
             Self(Some(Box::new(Open { name, context, parent, start, attributes, failed: None })))
         }
@@ -268,38 +217,5 @@ mod on {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_is_written_as_it_was_read_and_what_is_none_is_none() {
-        let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert_eq!(Context::parse(text).map(|context| context.to_string()).as_deref(), Some(text));
-        let newer = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-else";
-        assert_eq!(Context::parse(newer), Context::parse(text));
-        for wrong in [
-            "",
-            "00",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
-            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
-        ] {
-            assert_eq!(Context::parse(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_context_takes_the_place_of_another() {
-        let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let mut headers = vec![(HEADER.to_owned(), "old".to_owned()), ("a".into(), "b".into())];
-        Context::parse(text).unwrap().put(&mut headers);
-        assert_eq!(headers, [("a".to_owned(), "b".to_owned()), (HEADER.to_owned(), text.to_owned())]);
     }
 }

@@ -68,7 +68,9 @@ impl Bench {
 
     async fn act(&self, action: &dyn Action) -> Outcome {
         let (event, payload, lease) = (&self.event, &self.payload, &self.lease);
-        action.act(Attempt { event, payload, lease, blocks: &self.blocks, output: &self.output, at: self.at }).await
+        action
+            .act(Attempt { event, payload, lease, blocks: &self.blocks, output: &self.output, at: self.at, span: None })
+            .await
     }
 
     /// One block of one shell step, in the bench's own folder.

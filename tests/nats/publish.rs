@@ -11,7 +11,8 @@ async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), "", ""));
-    let sent = push("d-1", 1);
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let sent = push("d-1", 1).with("traceparent", &format!("00-{trace}-b7ad6b7169203331-01"));
     let answer = house.deliver(IN, &sent).await;
     assert_eq!((answer.status, answer.word().as_str()), (202, "accepted"));
     assert_eq!(house.deliver(IN, &sent).await.word(), "duplicate");
@@ -28,6 +29,8 @@ async fn a_delivery_is_published_once_with_all_that_a_worker_needs_to_verify_it_
     assert_eq!(message.header("X-Github-Event"), Some("push"));
     assert_eq!(message.header("Hookonce-Kind"), Some("push"));
     assert_eq!(message.header("Content-Type"), Some("application/json"));
+    let parent = message.header("traceparent").unwrap();
+    assert!(parent.starts_with(&format!("00-{trace}-")) && !parent.contains("b7ad6b7169203331"), "{parent}");
     let signature = sent.headers.iter().find(|(name, _)| name == "x-hub-signature-256").unwrap();
     assert_eq!(message.header("X-Hub-Signature-256"), Some(&*signature.1));
     let kept = house.sql("select headers from payloads").concat();

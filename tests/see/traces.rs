@@ -53,7 +53,7 @@ fn told<'s>(span: &'s Value, name: &str) -> &'s str {
 #[tokio::test]
 async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     let (url, spans) = collector().await;
-    let mut house = House::empty(&numbers(""));
+    let mut house = House::empty(&numbers("").replace("echo out of", "echo within $TRACEPARENT; echo out of"));
     let mut serve = house.command(&["serve"]);
     serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
     house.try_start_by(serve).unwrap();
@@ -63,6 +63,7 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     house.deliver(IN, &number("d2", 13, "a")).await;
     house.deliver(IN, &number("d3", 1, "a").with("traceparent", &format!("00-{}-{parent}-00", "1".repeat(32)))).await;
     house.quiet().await;
+    let shown = house.ask("GET", &format!("/api/events/{event}")).await.json().to_string();
     house.stop();
     let start = std::time::Instant::now();
     while spans.lock().unwrap().iter().filter(|span| span["name"] == "attempt").count() < 2 {
@@ -81,6 +82,8 @@ async fn a_delivery_is_one_trace_from_its_sender_to_its_command() {
     }
     let attempt = of(trace, "attempt");
     assert_eq!((told(&attempt, "event"), told(&attempt, "outcome")), (&*event, "delivered"));
+    let handed_on = format!("within 00-{trace}-{}-01", attempt["spanId"].as_str().unwrap());
+    assert!(shown.contains(&handed_on), "a command's parent is the attempt that the collector has: {shown}");
     let nanos = |span: &Value, name: &str| span[name].as_str().unwrap().parse::<u128>().unwrap();
     assert!(nanos(&receive, "startTimeUnixNano") <= nanos(&attempt, "endTimeUnixNano"));
     let failed = all.iter().find(|span| span["name"] == "attempt" && span["traceId"] != *trace).unwrap();

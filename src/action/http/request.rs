@@ -5,7 +5,6 @@ use super::super::resolve::{Resolver, Watched};
 use super::super::{Attempt, trace};
 use crate::decide::event::Event;
 use crate::decide::time::Duration;
-use crate::decide::trace::{PARENT, STATE};
 use crate::decide::verify::Scheme;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, redirect};
@@ -91,14 +90,12 @@ pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'
 /// The headers that hookonce itself writes.
 fn own(signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
     let Attempt { event, payload, at, .. } = attempt;
-    let trace = trace::context(attempt);
     let mut own = vec![
         ("idempotency-key".to_owned(), event.idempotency_key()),
         ("hookonce-event".to_owned(), event.id.to_string()),
         ("hookonce-attempt".to_owned(), event.attempt.to_string()),
-        (PARENT.to_owned(), trace.parent),
     ];
-    own.extend(trace.state.map(|state| (STATE.to_owned(), state)));
+    own.extend(trace::headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
     own.extend(signs.into_iter().flat_map(|scheme| scheme.sign(&message_id(event), *at, &payload.body)));
     own
 }
