@@ -13,6 +13,8 @@
 mod letter;
 mod place;
 
+pub use place::look;
+
 use crate::action::nats::{Connection, Servers, heard};
 use crate::config::{Ack, Config, StreamPlan};
 use crate::decide::delivery::Delivery;

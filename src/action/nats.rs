@@ -14,6 +14,7 @@
 mod look;
 mod server;
 
+pub use look::doubts;
 pub use server::{Connection, Servers, heard};
 
 use super::plan::nats::{Keeper, Publish};
@@ -130,15 +131,31 @@ impl Publisher {
         ];
         let own = own.into_iter().chain(trace::headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
-        let carried = names.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
+        let signed = self.signed_again(attempt);
+        let is_new = |name: &str| signed.iter().any(|(new, _)| new == name);
+        let kept = names.filter(|name| !is_new(name));
+        let kept = kept.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
+        let signed = signed.iter().map(|(name, value)| (titled(name), value.clone()));
         let mut headers = HeaderMap::new();
-        for (name, value) in own.chain(carried).filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in own.chain(kept).chain(signed).filter(|(_, value)| !value.is_empty()) {
             // What cannot stand in a header does not: the body has it too.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
                 headers.append(name, value);
             }
         }
         headers
+    }
+
+    /// The sender's signature is gone once its event has ended. For a replay these bytes, which were verified, are signed
+    /// as the sender would: else a consumer that verifies could not believe them.
+    fn signed_again(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+        let Attempt { event, payload, at, .. } = *attempt;
+        let Some(scheme) = &self.plan.signs else { return Vec::new() };
+        if scheme.signed_in().is_none_or(|header| payload.header(header).is_some()) {
+            return Vec::new();
+        }
+        let signed = scheme.sign(event.delivery_id.as_deref().unwrap_or_default(), at, &payload.body);
+        signed.into_iter().filter(|(name, _)| self.plan.carries.contains(name)).collect()
     }
 
     async fn to_stream(

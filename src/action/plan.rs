@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a route does.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub enum ActionPlan {
     /// Runs these blocks, independent of each other.
     Run(Vec<Block>),

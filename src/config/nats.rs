@@ -170,6 +170,8 @@ impl Resolver<'_> {
             keeper: if section.flag("core") == Some(true) { Keeper::Nobody } else { Keeper::Stream },
             kind,
             carries,
+            // Whose secret it was is not known afterwards where every caller has one.
+            signs: names.scheme.filter(|scheme| !matches!(scheme, Scheme::Callers(_))).cloned(),
             horizon: Duration::ZERO,
         })
     }

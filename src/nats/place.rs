@@ -14,30 +14,65 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 /// How long a stream that is made here remembers ids: longer than a publisher of ours goes on by default.
 const WINDOW: Duration = Duration::from_hours(2);
 
-/// The consumer that all nodes share. An error is a sentence with what to do.
+/// What of a plan is not there.
+enum Missing {
+    /// The stream, and with it the consumer.
+    Stream(String),
+    /// The consumer.
+    Consumer(Box<Stream>, String),
+    /// It cannot be made either.
+    Other(String),
+}
+
+/// The consumer that all nodes share, made where the config says so. An error is a sentence with what to do.
 pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<PullConsumer, String> {
     let context = jetstream::new(client.clone());
-    let stream = find_or_make_stream(&context, plan).await?;
+    let missing = match find(&context, plan).await {
+        Ok(found) => return Ok(found),
+        Err(missing) => missing,
+    };
+    let stream = match missing {
+        Missing::Stream(_) if plan.create && !plan.subjects.is_empty() => make(&context, plan).await?,
+        Missing::Consumer(stream, _) if plan.create => *stream,
+        Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why) => return Err(why),
+    };
+    let consumer = stream.create_consumer(made(plan)).await;
+    consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))
+}
+
+/// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
+pub async fn look(client: &Client, plan: &StreamPlan) -> Result<String, String> {
+    match find(&jetstream::new(client.clone()), plan).await {
+        Ok(consumer) => Ok(doubts(&consumer).join("; ")),
+        Err(Missing::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
+            Ok("not there yet; stream and consumer are made when a node starts".into())
+        }
+        Err(Missing::Consumer(..)) if plan.create => Ok("no consumer yet; it is made when a node starts".into()),
+        Err(Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why)) => Err(why),
+    }
+}
+
+async fn find(context: &Context, plan: &StreamPlan) -> Result<PullConsumer, Missing> {
+    let stream = find_stream(context, plan).await?;
     let (name, owner) = (&plan.consumer, &plan.name);
+    let unseen = |error: String| Missing::Other(format!("the consumer {name} cannot be seen: {error}"));
     let info = match stream.consumer_info(&**name).await {
         Ok(info) => info,
-        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound && plan.create => {
-            return stream.create_consumer(made(plan)).await.map_err(|error| format!("cannot make {name}: {error}"));
-        }
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => {
-            return Err(format!(
+            let why = format!(
                 "the stream {owner} has no consumer {name}; make it, or write create = true: nats consumer add {owner} \
                  {name} --pull --ack explicit --deliver all --max-deliver=-1 --defaults"
-            ));
+            );
+            return Err(Missing::Consumer(Box::new(stream), why));
         }
-        Err(error) => return Err(format!("the consumer {name} cannot be seen: {error}")),
+        Err(error) => return Err(unseen(error.to_string())),
     };
     if info.config.deliver_subject.is_some() || info.config.ack_policy != AckPolicy::Explicit {
-        return Err(format!(
+        return Err(Missing::Other(format!(
             "the consumer {name} of {owner} is not one to pull from with explicit acks; name another, or make it anew"
-        ));
+        )));
     }
-    stream.get_consumer(name).await.map_err(|error| format!("the consumer {name} cannot be seen: {error}"))
+    stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))
 }
 
 /// What about a consumer makes a promise smaller, a sentence each.
@@ -56,30 +91,32 @@ pub(super) fn doubts(consumer: &PullConsumer) -> Vec<String> {
     doubts
 }
 
-async fn find_or_make_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, String> {
+async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, Missing> {
     let name = &plan.name;
     let error = match context.get_stream(&**name).await {
         Ok(stream) => return Ok(stream),
         Err(error) => error,
     };
-    match error.kind() {
+    Err(match error.kind() {
         GetStreamErrorKind::JetStream(no) if no.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND => {
-            if plan.create && !plan.subjects.is_empty() {
-                let stream = context.create_stream(made_stream(plan)).await;
-                stream.map_err(|error| format!("cannot make the stream {name}: {error}"))?;
-                let made = context.get_stream(&**name).await;
-                return made.map_err(|error| format!("the stream {name} cannot be seen: {error}"));
-            }
             let subjects = if plan.subjects.is_empty() { "SUBJECT".to_owned() } else { plan.subjects.join(",") };
             let hint = if plan.create { "write its `subjects`" } else { "write create = true with its `subjects`" };
-            Err(format!(
+            Missing::Stream(format!(
                 "there is no stream {name}; make it, or {hint}: nats stream add {name} --subjects '{subjects}' --storage \
                  file --dupe-window 2h --defaults"
             ))
         }
-        GetStreamErrorKind::JetStream(no) => Err(format!("the stream {name} cannot be seen: {no}")),
-        _ => Err(format!("the server does not answer for streams; does it run with JetStream? {error}")),
-    }
+        GetStreamErrorKind::JetStream(no) => Missing::Other(format!("the stream {name} cannot be seen: {no}")),
+        _ => Missing::Other(format!("the server does not answer for streams; does it run with JetStream? {error}")),
+    })
+}
+
+async fn make(context: &Context, plan: &StreamPlan) -> Result<Stream, String> {
+    let name = &plan.name;
+    let stream = context.create_stream(made_stream(plan)).await;
+    stream.map_err(|error| format!("cannot make the stream {name}: {error}"))?;
+    let made = context.get_stream(&**name).await;
+    made.map_err(|error| format!("the stream {name} cannot be seen: {error}"))
 }
 
 fn made_stream(plan: &StreamPlan) -> stream::Config {

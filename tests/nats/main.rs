@@ -5,6 +5,7 @@
 mod example;
 #[path = "../house/mod.rs"]
 mod house;
+mod live;
 #[cfg(feature = "postgres")]
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
@@ -14,6 +15,8 @@ mod publish;
 #[cfg(feature = "redis")]
 #[path = "../house/redis.rs"]
 mod redis;
+#[cfg(feature = "postgres")]
+mod row;
 mod seed;
 mod server;
 mod trouble;

@@ -1,9 +1,12 @@
 //! `publish`: what reaches a stream, how often, and what is said when it does not.
 
-use super::house::{House, until};
+use super::house::{House, SECRET, until};
 use super::proxy::Proxy;
 use super::server::{Nats, until_async};
-use super::{IN, LONG, Sent, edge, push};
+use super::{IN, LONG, Sent, edge, push, worker};
+use hookonce::decide::field::Place;
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Encoding, Hash, Hmac, Scheme, Secrets, parse_over};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,13 +47,60 @@ async fn a_replay_is_a_message_of_its_own() {
     let house = House::new(&edge(&nats.url(), "", ""));
     let event = house.deliver(IN, &push("d-1", 1)).await.event();
     house.quiet().await;
+    assert!(
+        !house.sql("select headers from payloads").concat().contains("sha256="),
+        "the signature went with its event"
+    );
     assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
     until_async("the second message", async || nats.count("GITHUB").await == 2).await;
-    let ids: Vec<_> =
-        nats.messages("GITHUB").await.iter().map(|m| m.header("Nats-Msg-Id").unwrap().to_owned()).collect();
+    let messages = nats.messages("GITHUB").await;
+    let ids: Vec<_> = messages.iter().map(|message| message.header("Nats-Msg-Id").unwrap()).collect();
     assert_eq!(ids, [event.clone(), format!("{event}.2")]);
-    let again = &nats.messages("GITHUB").await[1];
-    assert_eq!((again.header("X-Github-Event"), again.header("X-Hub-Signature-256")), (Some("push"), None));
+    for name in ["X-Github-Event", "X-Github-Delivery", "X-Hub-Signature-256", "Content-Type"] {
+        assert!(messages[0].header(name).is_some(), "{name}");
+        assert_eq!(messages[0].header(name), messages[1].header(name), "{name}");
+        assert_eq!(messages[1].headers.iter().filter(|(n, _)| n == name).count(), 1, "{name}");
+    }
+}
+
+/// A delivery died at the edge for want of a stream. Once there is one, it is replayed, and a worker believes it.
+async fn replayed(scheme: &str, keys: &str, sent: &Sent) {
+    let nats = Nats::start();
+    let verify = |begin: &str| format!("{begin} = \"{scheme}\", secret = {{ env = \"SECRET\" }}{keys} }}");
+    let github = r#"{ scheme = "github", secret = { env = "SECRET" } }"#;
+    let carried = r#"{ scheme = "carried", of = "github", secret = { env = "SECRET" } }"#;
+    let config = edge(&nats.url(), "", "retry = { attempts = 1 }").replace("github.{kind}", "github.all");
+    let config = config.replace(github, &verify("{ scheme"));
+    let house = House::new(&config.replace("fields = { kind = \"header.x-github-event\" }", ""));
+    let event = house.deliver(IN, sent).await.event();
+    until("it to be dead", || house.count("dead") == 1).await;
+    nats.stream("GITHUB", LONG).await;
+    nats.consumer("GITHUB", Duration::from_secs(30)).await;
+    let acts = r#"run = { steps = ["echo \"$HOOKONCE_FIELD_N\" >> lines"] }"#;
+    let worker = House::new(&worker(&nats.url(), "", acts).replace(carried, &verify("{ scheme = \"carried\", of")));
+    assert_eq!(house.ask("POST", &format!("/api/events/{event}/replay")).await.status, 200);
+    until("the worker's line", || worker.lines("lines") == ["1"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_died_at_the_edge_is_replayed_and_believed_by_a_worker() {
+    let sent = push("d-1", 1);
+    replayed("github", "", &sent).await;
+    let hmac = Scheme::Hmac(Box::new(Hmac {
+        secrets: Secrets::new(vec![SECRET.as_bytes().to_vec()]),
+        header: "x-signature".into(),
+        prefix: String::new(),
+        hash: Hash::Sha256,
+        encoding: Encoding::Hex,
+        over: parse_over("{timestamp}.{body}").unwrap(),
+        timestamp: Some(Place::Header("x-time".into())),
+        id: None,
+        tolerance: Duration::from_secs(300),
+    }));
+    let keys = r#", header = "x-signature", timestamp = "header.x-time", over = "{timestamp}.{body}""#;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
+    let headers = hmac.sign("", Timestamp(i64::try_from(now).unwrap()), &sent.body);
+    replayed("hmac", keys, &Sent { headers, ..sent }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

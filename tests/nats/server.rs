@@ -125,6 +125,12 @@ impl Nats {
         make(options.connect(self.url()).await.unwrap(), "GITHUB", super::LONG).await;
     }
 
+    /// Makes it with this content of a `.creds` file.
+    pub(crate) async fn with_creds(&self, creds: &str) {
+        let options = async_nats::ConnectOptions::new().credentials(creds).unwrap();
+        make(options.connect(self.url()).await.unwrap(), "GITHUB", super::LONG).await;
+    }
+
     /// Makes it over TLS.
     pub(crate) async fn over_tls(&self, ca: &str) {
         let options = async_nats::ConnectOptions::new().add_root_certificates(ca.into()).require_tls(true);
@@ -191,7 +197,12 @@ impl Nats {
 
     /// A consumer that was made by hand.
     pub(crate) async fn consumer(&self, stream: &str, ack_wait: Duration) {
-        let config = pull::Config { durable_name: Some("hookonce".into()), ack_wait, ..Default::default() };
+        self.named_consumer(stream, "hookonce", ack_wait).await;
+    }
+
+    /// The same under another name.
+    pub(crate) async fn named_consumer(&self, stream: &str, name: &str, ack_wait: Duration) {
+        let config = pull::Config { durable_name: Some(name.into()), ack_wait, ..Default::default() };
         let context = self.jetstream().await;
         context.get_stream(stream).await.unwrap().create_consumer(config).await.unwrap();
     }

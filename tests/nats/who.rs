@@ -3,6 +3,10 @@
 use super::house::{House, until};
 use super::server::Nats;
 use super::{IN, edge, push};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use nkeys::KeyPair;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
@@ -41,6 +45,45 @@ async fn a_token_a_user_and_an_nkey_are_shown_to_the_server_and_to_nobody_else()
     let nats = Nats::with(&format!("{JETSTREAM}authorization {{ token: s3cret }}"));
     nats.with_token("s3cret").await;
     check(&nats, &format!(", token = {file}"), "s3cret").await;
+}
+
+/// A token of NATS's own kind: these claims, signed by this pair.
+fn jwt(by: &KeyPair, about: &KeyPair, claims: &Value) -> String {
+    let claims = json!({ "iss": by.public_key(), "sub": about.public_key(), "name": "test", "nats": claims });
+    let [head, claims] =
+        [json!({ "typ": "JWT", "alg": "ed25519-nkey" }), claims].map(|part| BASE64.encode(part.to_string()));
+    let signature = by.sign(format!("{head}.{claims}").as_bytes()).unwrap();
+    format!("{head}.{claims}.{}", BASE64.encode(signature))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creds_file_is_shown_to_a_server_that_trusts_its_operator() {
+    let [operator, system, account] = [KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account()];
+    let user = KeyPair::new_user();
+    let unlimited = |storage: i64| {
+        json!({ "type": "account", "version": 2, "limits": {
+            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+            "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,
+        }})
+    };
+    let of_operator = jwt(&operator, &operator, &json!({ "type": "operator", "version": 2 }));
+    let config = format!(
+        "{JETSTREAM}operator: {of_operator}\nsystem_account: {sys}\nresolver: MEMORY\nresolver_preload: {{\n{sys}: {}\n{}: {}\n}}",
+        jwt(&operator, &system, &unlimited(0)),
+        account.public_key(),
+        jwt(&operator, &account, &unlimited(-1)),
+        sys = system.public_key(),
+    );
+    let nats = Nats::with(&config);
+    let of_user = jwt(&account, &user, &json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 }));
+    let seed = user.seed().unwrap();
+    let creds = format!(
+        "-----BEGIN NATS USER JWT-----\n{of_user}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    );
+    nats.with_creds(&creds).await;
+    let log = check(&nats, ", creds = { file = \"secret\" }", &creds).await;
+    assert!(!log.contains(&seed) && !log.contains(&of_user), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,24 +18,53 @@ use std::sync::Arc;
 /// How often a connection that is not there is looked for.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// What about a stream makes a promise smaller.
+pub struct Doubt {
+    /// An error: nothing can be published. Else it is worth knowing.
+    pub level: Level,
+    /// What it is.
+    pub why: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Doubt {
+    fn new(level: Level, why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { level, why: why.into(), hint: hint.into() }
+    }
+}
+
 pub(super) async fn look(plan: Arc<Publish>, server: Arc<Connection>) {
     let client = loop {
         match server.up(LOOK).await {
             Ok(client) => break client,
             Err(why) => {
-                say(Level::Warn, &server, &plan, &why, "it is tried again; events wait meanwhile");
+                let hint = "it is tried again; events wait meanwhile";
+                say(&server, &plan, &Doubt::new(Level::Warn, why, hint));
                 // An error may come at once: a file that cannot be read.
                 tokio::time::sleep(LOOK).await;
             }
         }
     };
+    for doubt in doubts(&client, &plan).await {
+        say(&server, &plan, &doubt);
+    }
+    if plan.keeper == Keeper::Stream && server.first_to_tell() {
+        let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every 2m, \
+                   and a power failure may take what it acknowledged since";
+        say(&server, &plan, &Doubt::new(Level::Warn, why, "jetstream { sync_interval: always } in its config"));
+    }
+}
+
+/// What is to be said of where this plan publishes.
+pub async fn doubts(client: &Client, plan: &Publish) -> Vec<Doubt> {
     if plan.keeper == Keeper::Nobody {
         let why = "core = true: who does not listen right now never gets it; at most once";
-        return say(Level::Warn, &server, &plan, why, &plan.command());
+        return vec![Doubt::new(Level::Warn, why, plan.command())];
     }
-    match stream(&client, &plan.subjects()).await {
-        Ok(config) => about(&plan, &server, &config),
-        Err(why) => say(Level::Error, &server, &plan, &why, &plan.command()),
+    match stream(client, &plan.subjects()).await {
+        Ok(config) => about(plan, &config),
+        Err(why) => vec![Doubt::new(Level::Error, why, plan.command())],
     }
 }
 
@@ -49,8 +78,9 @@ async fn stream(client: &Client, subjects: &str) -> Result<Config, String> {
     Ok(found.cached_info().config.clone())
 }
 
-fn about(plan: &Publish, server: &Connection, stream: &Config) {
+fn about(plan: &Publish, stream: &Config) -> Vec<Doubt> {
     let name = &stream.name;
+    let mut doubts = Vec::new();
     if stream.duplicate_window < plan.horizon {
         let why = format!(
             "the stream {name} remembers ids for {}, and the last attempt may come {} after the first: what was lost in \
@@ -59,32 +89,25 @@ fn about(plan: &Publish, server: &Connection, stream: &Config) {
             spoken(plan.horizon)
         );
         let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.horizon));
-        say(Level::Warn, server, plan, &why, &hint);
+        doubts.push(Doubt::new(Level::Warn, why, hint));
     }
     if stream.no_ack {
         let why = format!("the stream {name} acknowledges nothing, so every attempt ends in doubt");
-        say(Level::Error, server, plan, &why, "make it anew without --no-ack");
+        doubts.push(Doubt::new(Level::Error, why, "make it anew without --no-ack"));
     }
     if stream.storage == StorageType::Memory {
         let why = format!("the stream {name} is kept in memory: a server that restarts has lost it");
-        say(Level::Warn, server, plan, &why, "make it anew with --storage file");
+        doubts.push(Doubt::new(Level::Warn, why, "make it anew with --storage file"));
     }
     if stream.persist_mode == Some(PersistenceMode::Async) {
         let why = format!("the stream {name} acknowledges before it writes");
-        say(Level::Warn, server, plan, &why, "make it anew with the default persist mode");
+        doubts.push(Doubt::new(Level::Warn, why, "make it anew with the default persist mode"));
     }
-    if server.first_to_tell() {
-        let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every 2m, \
-                   and a power failure may take what it acknowledged since";
-        say(Level::Warn, server, plan, why, "jetstream { sync_interval: always } in its config");
-    }
+    doubts
 }
 
-fn say(level: Level, server: &Connection, plan: &Publish, why: &str, hint: &str) {
+fn say(server: &Connection, plan: &Publish, doubt: &Doubt) {
     let subject = plan.subject.to_string();
-    telemetry::say(
-        level,
-        "publish",
-        &[("server", server.shown()), ("subject", &subject), ("why", why), ("hint", hint)],
-    );
+    let said = [("server", server.shown()), ("subject", &subject), ("why", &doubt.why), ("hint", &doubt.hint)];
+    telemetry::say(doubt.level, "publish", &said);
 }

@@ -50,6 +50,7 @@ impl Servers {
             news: Arc::new(watch::Sender::new(())),
             breaks: Arc::new(watch::Sender::new(0)),
             client: OnceCell::new(),
+            trouble: Arc::default(),
             told: AtomicBool::new(false),
         });
         all.insert(plan.clone(), made.clone());
@@ -65,6 +66,8 @@ pub struct Connection {
     /// How often it broke.
     breaks: Arc<watch::Sender<u64>>,
     client: OnceCell<Client>,
+    /// Why it is not there, if the server or the network said.
+    trouble: Arc<Mutex<Option<String>>>,
     told: AtomicBool,
 }
 
@@ -81,7 +84,9 @@ impl Connection {
         let mut news = self.news.subscribe();
         while client.connection_state() != State::Connected {
             if tokio::time::timeout_at(until, news.changed()).await.is_err() {
-                return Err(format!("not connected to {}", self.plan.shown));
+                let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let why = trouble.map(|why| format!(": {why}")).unwrap_or_default();
+                return Err(format!("not connected to {}{why}", self.plan.shown));
             }
         }
         Ok(client.clone())
@@ -101,6 +106,7 @@ impl Connection {
 
     async fn connect(&self) -> Result<Client, String> {
         let (news, breaks, shown) = (self.news.clone(), self.breaks.clone(), self.plan.shown.clone());
+        let trouble = self.trouble.clone();
         let options = options(&self.plan)?
             .name("hookonce")
             .retry_on_initial_connect()
@@ -110,8 +116,13 @@ impl Connection {
             .reconnect_delay_callback(wait)
             .event_callback(move |event| {
                 tell(&shown, &event);
-                if event == Event::Disconnected {
-                    breaks.send_modify(|breaks| *breaks += 1);
+                match &event {
+                    Event::Disconnected => breaks.send_modify(|breaks| *breaks += 1),
+                    Event::Connected => *trouble.lock().unwrap_or_else(PoisonError::into_inner) = None,
+                    Event::ServerError(_) | Event::ClientError(_) => {
+                        *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(event.to_string());
+                    }
+                    _ => {}
                 }
                 news.send_replace(());
                 std::future::ready(())
@@ -148,8 +159,9 @@ fn options(plan: &Server) -> Result<ConnectOptions, String> {
             Some((user, password)) => options.user_and_password(user, password),
             None => options,
         },
+        // The client wants the end of the last line, which a value from elsewhere has lost.
         Who::Creds(text) => options
-            .credentials(text)
+            .credentials(&format!("{text}\n"))
             .map_err(|_| "`creds` is not what a .creds file holds: a JWT and a seed, each between its two lines")?,
         Who::Nkey(seed) => options.nkey(seed.clone()),
         Who::Token(token) => options.token(token.clone()),

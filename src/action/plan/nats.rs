@@ -4,6 +4,7 @@ use super::{Piece, Template, Unfilled};
 use crate::decide::envelope::Envelope;
 use crate::decide::field::Fields;
 use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl fmt::Debug for Server {
 }
 
 /// What is published.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Publish {
     /// To whom.
     pub server: Server,
@@ -61,6 +62,8 @@ pub struct Publish {
     pub kind: Option<String>,
     /// The sender's headers that go along, in lower case.
     pub carries: Vec<String>,
+    /// How it is signed again when the sender's signature has gone with the end of its event.
+    pub signs: Option<Scheme>,
     /// How long after the first attempt the last one may be: a stream must know an id for so long.
     pub horizon: Duration,
 }
@@ -140,6 +143,7 @@ mod tests {
             keeper: Keeper::Stream,
             kind: None,
             carries: Vec::new(),
+            signs: None,
             horizon: Duration::from_secs(90),
         }
     }

@@ -1,6 +1,8 @@
 //! `hookonce check --live`: does what the config names exist, and can it be used? Each thing is tried, none is changed:
-//! no schema is brought up to date, no command is started, and receivers are only connected to.
+//! no schema is brought up to date, no stream made, no command started, and receivers are only connected to.
 
+#[cfg(feature = "nats")]
+mod nats;
 mod receiver;
 
 use super::{Form, Verdict, describe, found, problems_told, warned};
@@ -93,6 +95,8 @@ fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
         ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_) => None,
     });
     all.extend(receiver::tried(receivers.flatten())?);
+    #[cfg(feature = "nats")]
+    all.extend(nats::tried(config)?);
     let mut once: Vec<Tried> = Vec::new();
     for tried in all {
         if !once.contains(&tried) {
