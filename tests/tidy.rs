@@ -187,3 +187,25 @@ fn the_documents_name_only_files_that_are_there() {
         }
     }
 }
+
+#[test]
+fn every_promise_names_tests_that_are_there() {
+    let text = std::fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let is_test = |word: &&str| {
+        word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word.matches('_').count() > 2
+    };
+    let named: Vec<_> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(named.len() > 40, "{named:?}");
+    let tests: Vec<_> =
+        rust_files(&root().join("tests")).iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    for name in named {
+        let begins = format!("fn {name}(");
+        assert!(tests.iter().any(|text| text.contains(&begins)), "no test is called {name}");
+    }
+    // Every line of a table that promises something has its test.
+    let promises = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("shown by |"));
+    for line in promises {
+        let shown = line.trim_end_matches('|').rsplit('|').next().unwrap();
+        assert!(shown.split('`').skip(1).step_by(2).any(|word| is_test(&word)), "no test shows: {line}");
+    }
+}

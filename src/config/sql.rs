@@ -55,6 +55,12 @@ impl Resolver<'_> {
         };
         self.names_of(&statement, node, names);
         self.lease_is_longer(route, timeout);
+        if route.text("in_doubt") == Some("hold") {
+            self.found
+                .error("`sql` and `in_doubt` cannot stand together")
+                .at(route.place("in_doubt"), "a statement and the end of its event are one commit: there is no doubt")
+                .hint("leave `in_doubt` out: what a node was at when it died was not done, and is done again");
+        }
         Some(Arc::new(statement))
     }
 

@@ -23,8 +23,9 @@ from   = {{ nats = "{url}", stream = "GITHUB", consumer = "index" }}
 verify = {{ scheme = "carried", of = "github", secret = {{ env = "SECRET" }} }}
 fields = {{ n = "body.n", kind = "header.x-github-event" }}
 [[source.index.route]]
-name = "write"
-sql  = "insert into pushes (delivery, event, n, kind) values (:delivery, :event_id, :n, :kind)"
+name  = "write"
+lease = "3s"
+sql   = {{ statement = "insert into pushes values (:delivery, :event_id, :n, :kind)", timeout = "2s" }}
 
 [source.bot]
 from   = {{ nats = "{url}", stream = "GITHUB", consumer = "bot" }}

@@ -57,6 +57,11 @@ fn times_that_do_not_fit_and_two_actions_are_errors() {
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "2m" }"#, &["`timeout` is too long"]);
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "0s" }"#, &["`timeout` is zero"]);
     wrong(SQLITE, "lease = \"5s\"\nsql = \"select 1\"", &["`lease` is not longer than the statement may take"]);
+    wrong(
+        SQLITE,
+        "in_doubt = \"hold\"\nsql = \"select 1\"",
+        &["`sql` and `in_doubt` cannot stand together", "one commit"],
+    );
     wrong(SQLITE, "sql = \"select 1\"\nrun = { steps = [\"true\"] }", &["one action", "`run` and `sql`"]);
     wrong(SQLITE, "sql = 3", &["expected a string, or a table"]);
 }
