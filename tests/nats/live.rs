@@ -21,7 +21,7 @@ async fn what_is_published_to_is_looked_at() {
     let edge = edge(&nats.url(), "", "");
     check(&edge, false, &format!("wrong  publish   {at}no stream takes `github.*`"));
     check(&edge, false, "; nats stream add GITHUB --subjects 'github.*'");
-    nats.stream("GITHUB", Duration::from_secs(60)).await;
+    nats.stream("GITHUB", Duration::from_mins(1)).await;
     check(&edge, true, &format!("ok     publish   {at}the stream GITHUB remembers ids for 1m, and the last"));
     nats.jetstream().await.delete_stream("GITHUB").await.unwrap();
     nats.stream("GITHUB", LONG).await;

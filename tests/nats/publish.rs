@@ -95,7 +95,7 @@ async fn what_died_at_the_edge_is_replayed_and_believed_by_a_worker() {
         over: parse_over("{timestamp}.{body}").unwrap(),
         timestamp: Some(Place::Header("x-time".into())),
         id: None,
-        tolerance: Duration::from_secs(300),
+        tolerance: Duration::from_mins(5),
     }));
     let keys = r#", header = "x-signature", timestamp = "header.x-time", over = "{timestamp}.{body}""#;
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
