@@ -165,13 +165,19 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_config_in_the_readme_is_right() {
-    let blocks = blocks("README.md", "toml");
-    assert!(!blocks.is_empty());
-    for block in blocks {
-        let env = |name: &str| Some(format!("a secret for {name}"));
-        let config = hookonce::config::parse(&block, "README.md", &root(), &env);
-        config.unwrap_or_else(|problems| panic!("{problems}"));
+fn the_configs_in_the_documents_are_right() {
+    let env = |name: &str| match name {
+        "NATS_URL" => Some("nats://127.0.0.1:4222".to_owned()),
+        "DATABASE_URL" => Some("postgres://127.0.0.1/hooks".to_owned()),
+        _ => Some(format!("a secret for {name}")),
+    };
+    for document in ["README.md", "docs/nats.md"] {
+        let blocks = blocks(document, "toml");
+        assert!(!blocks.is_empty(), "{document}");
+        for block in blocks {
+            let config = hookonce::config::parse(&block, document, &root(), &env);
+            config.unwrap_or_else(|problems| panic!("{problems}"));
+        }
     }
 }
 
