@@ -228,7 +228,7 @@ impl Dispatcher {
     /// Writes what this attempt came to.
     async fn settle(&self, lane: &Lane, event: &Event, end: End) {
         if let Some(change) = end.change(event, &lane.route) {
-            self.insist(event, change).await;
+            self.insist(event, change, None).await;
         }
     }
 
@@ -236,25 +236,8 @@ impl Dispatcher {
     /// attempt came to.
     async fn settle_with(&self, lane: &Lane, event: &Event, end: End, effect: Bound) {
         let Some(change) = end.change(event, &lane.route) else { return };
-        for tries in 0_u64.. {
-            match self.write_with(change.clone(), effect.clone()).await {
-                Ok(Effected::Came(Advance::Written { .. })) | Err(StoreError::Broken(_)) => return,
-                Ok(Effected::Came(Advance::Lost)) => return self.lost(event),
-                Ok(Effected::Refused(outcome)) => {
-                    return self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
-                }
-                // Where the commit did not come through, the event stands as it did: neither is written.
-                Err(StoreError::Unsure(_)) => match self.stands(event).await {
-                    Some(stands) if stands.revision == event.revision => {}
-                    _ => return,
-                },
-                Err(error @ StoreError::Down(_)) => {
-                    if tries == 0 {
-                        rest(&error);
-                    }
-                }
-            }
-            tokio::time::sleep(ASK_AGAIN).await;
+        if let Some(outcome) = self.insist(event, change, Some(effect)).await {
+            self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
         }
     }
 
@@ -263,19 +246,29 @@ impl Dispatcher {
         let lane = self.lane(&event.source, &event.route);
         let change = lane.and_then(|lane| event.change(step, &lane.route, self.0.store.now()).ok());
         if let Some(change) = change {
-            self.insist(event, change).await;
+            self.insist(event, change, None).await;
         }
     }
 
-    /// Writes the end of this attempt, until the store has taken it or somebody else was first.
-    async fn insist(&self, event: &Event, change: Change) {
+    /// Writes the end of this attempt, until the store has taken it or somebody else was first. What a statement that
+    /// was to run in the same transaction came to, if it refused.
+    async fn insist(&self, event: &Event, change: Change, effect: Option<Bound>) -> Option<Outcome> {
         for tries in 0_u64.. {
-            match self.write(change.clone()).await {
-                Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => return,
-                Ok(Advance::Lost) => return self.lost(event),
+            let came = match &effect {
+                Some(effect) => self.write_with(change.clone(), effect.clone()).await,
+                None => self.write(change.clone()).await.map(Effected::Came),
+            };
+            match came {
+                Ok(Effected::Came(Advance::Written { .. })) | Err(StoreError::Broken(_)) => return None,
+                Ok(Effected::Came(Advance::Lost)) => {
+                    self.lost(event);
+                    return None;
+                }
+                Ok(Effected::Refused(outcome)) => return Some(outcome),
+                // Where the commit did not come through, the event stands as it did, and nothing is written.
                 Err(StoreError::Unsure(_)) => match self.stands(event).await {
                     Some(stands) if stands.revision == event.revision => {}
-                    _ => return,
+                    _ => return None,
                 },
                 Err(error @ StoreError::Down(_)) => {
                     if tries == 0 {
@@ -285,6 +278,7 @@ impl Dispatcher {
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
+        None
     }
 }
 
