@@ -10,7 +10,7 @@ const SAYS: &str = "echo $HOOKONCE_EVENT $HOOKONCE_ATTEMPT >> runs";
 #[tokio::test]
 async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
     let step = format!("{SAYS}; test -e go || sleep 60");
-    let route = format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"], timeout = \"200ms\" }}");
+    let route = format!("in_doubt = \"hold\"\nrun = {{ steps = [\"{step}\"], timeout = \"2s\" }}");
     // Who waits for the end may repeat at once: neither id nor time stands between a repeat and a re-arm.
     let house = House::new(&numbers("respond = \"done\"\nonce = { per = [\"delivery\", \"body\"] }", &route));
     let first = house.deliver(IN, &number("a", 1)).await;
@@ -33,7 +33,7 @@ async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
 #[tokio::test]
 async fn under_retry_a_command_that_times_out_is_tried_three_times() {
     let route = format!(
-        "retry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; sleep 60\"], timeout = \"100ms\" }}"
+        "retry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; sleep 60\"], timeout = \"2s\" }}"
     );
     let house = House::new(&numbers("", &route));
     let id = house.deliver(IN, &number("a", 1)).await.event();
