@@ -21,10 +21,14 @@
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! let once = hookonce::Once::new(hookonce::store::open("memory:").await?);
+//! let once = hookonce::Once::new(hookonce::store::open("memory:").await?).optional();
 //! let server = tonic::transport::Server::builder().layer(once); // .add_service(…)
 //! # drop(server); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
 //! ```
+//!
+//! Every call of gRPC is a `POST`, also one that only reads: without [`Once::optional`] those need a key too, the checks of
+//! a load balancer among them. A request is read whole before it is recognised, and an answer before it is given, up to
+//! their limits: calls that stream both ways belong on a server of their own.
 //!
 //! The first request under a key is claimed in the store before the service is called. A repeat that comes while it
 //! runs waits for it; one that comes later gets the first answer again, with `Idempotent-Replayed: true`. What failed is

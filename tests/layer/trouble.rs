@@ -4,7 +4,7 @@ use super::flaky::{Flaky, Mood};
 use super::{PATIENCE, STORES, Service, behind};
 use hookonce::{Once, seconds};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept() {
@@ -24,7 +24,7 @@ async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept(
         }
         for status in [200, 204, 303, 400, 404, 409] {
             service.will_answer(&[status]);
-            let key = format!("kept {status}");
+            let key = format!("kept-{status}");
             client.post(&key, "b").await;
             let again = client.post(&key, "b").await;
             assert_eq!((again.status, again.replayed()), (status, true), "{kind:?}");
@@ -47,16 +47,19 @@ async fn a_repeat_waits_for_so_long_and_then_hears_that_it_still_runs() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
-        let once = Once::new(place.store.clone()).wait(Duration::from_millis(50)).lease(Duration::from_millis(300));
-        let client = behind(&service, once.clone()).await;
-        let elsewhere = behind(&service, Once::new(place.store.clone()).wait(Duration::from_millis(50))).await;
-        let first = tokio::spawn({
-            let client = client.clone();
-            async move { client.post("k", "b").await }
-        });
+        let (wait, lease) = (Duration::from_millis(50), seconds(2));
+        let client = behind(&service, Once::new(place.store.clone()).wait(wait).lease(lease)).await;
+        let elsewhere = behind(&service, Once::new(place.store.clone()).wait(wait)).await;
+        let (begun, first) = (
+            Instant::now(),
+            tokio::spawn({
+                let client = client.clone();
+                async move { client.post("k", "b").await }
+            }),
+        );
         service.entered(1).await;
         // Longer than the lease: it is renewed, so nobody takes it over.
-        for _ in 0..10 {
+        while begun.elapsed() < lease * 2 {
             for client in [&client, &elsewhere] {
                 let said = client.post("k", "b").await;
                 assert_eq!((said.status, &*said.problem()), (409, "running"), "{kind:?}");
