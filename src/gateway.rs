@@ -215,13 +215,15 @@ impl Gateway {
             return None;
         }
         let Recalled { event, same, receipt, now } = self.store.recall(new).await.ok()??;
+        self.meter().duplicate(&source.name, &same);
         self.see(&event, &same, new, now).await;
-        let reply = if claim::reused(source, &event, new) {
-            problem::reused(&event)
+        let (reply, verdict) = if claim::reused(source, &event, new) {
+            (problem::reused(&event), heard::Verdict::Refused)
         } else {
-            answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now)
+            let reply = answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now);
+            (reply, heard::Verdict::Duplicate)
         };
-        Some(Came::new(Some(event.id), reply, heard::Verdict::Duplicate).by(&same))
+        Some(Came::new(Some(event.id), reply, verdict).by(&same))
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.
@@ -277,7 +279,7 @@ impl Gateway {
         let reply = match source.respond {
             Respond::Accepted => answer::accepted(event.id),
             Respond::WhenDone { within } => match self.wait(event, within).await {
-                Ok((event, receipt)) => answer::ended(&event, receipt.as_ref()),
+                Ok((event, receipt)) => answer::ended(source.speaks, &event, receipt.as_ref()),
                 Err(error) => return failed(source, &error),
             },
         };

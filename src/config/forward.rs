@@ -294,8 +294,8 @@ impl Resolver<'_> {
             "it is about one connection, and means nothing on the next"
         } else if ours {
             "hookonce writes it itself"
-        } else if name == "content-type" {
-            "the body goes on as it came, and so does its type"
+        } else if matches!(&*name, "content-type" | "content-encoding") {
+            "the body goes on as it came, and so does what says how to read it"
         } else if signs && SIGNED_HEADERS.contains(&&*name) {
             "it is part of the signature that `sign` makes"
         } else {

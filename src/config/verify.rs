@@ -10,6 +10,7 @@ use super::section::Section;
 use crate::decide::field::{FieldSet, Place};
 use crate::decide::time::Duration;
 use crate::decide::verify::{self, Callers, Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -244,13 +245,16 @@ impl Resolver<'_> {
 
     fn shared_with_nobody(&mut self, name: &str, node: &Node) -> Vec<Vec<u8>> {
         let secrets = self.secrets("secret", node).unwrap_or_default();
-        for secret in &secrets {
-            if let Some((_, other)) = self.secrets_seen.iter().find(|(seen, _)| seen == secret) {
-                self.found
-                    .warning(format!("sources `{other}` and `{name}` have the same secret"))
-                    .at(node.at, "what is signed for one is believed by the other")
-                    .hint("give each sender a secret of its own");
-            }
+        let others: BTreeSet<_> = secrets
+            .iter()
+            .filter_map(|secret| self.secrets_seen.iter().find(|(seen, _)| seen == secret))
+            .map(|(_, other)| other.clone())
+            .collect();
+        for other in others {
+            self.found
+                .warning(format!("sources `{other}` and `{name}` have the same secret"))
+                .at(node.at, "what is signed for one is believed by the other")
+                .hint("give each sender a secret of its own");
         }
         self.secrets_seen.extend(secrets.iter().map(|secret| (secret.clone(), name.to_owned())));
         secrets.iter().map(|secret| secret.expose().to_vec()).collect()

@@ -109,12 +109,13 @@ pub fn accepted(event: EventId) -> Reply {
 }
 
 /// It was to be answered when done, and is over.
-pub fn ended(event: &Event, receipt: Option<&Receipt>) -> Reply {
+pub fn ended(speaks: Speaks, event: &Event, receipt: Option<&Receipt>) -> Reply {
     match (&event.state, receipt) {
         (State::Done { how: How::Acted, .. }, Some(receipt)) => Reply::kept("done", event, receipt),
         (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) => {
             Reply::kept("dead", event, receipt)
         }
+        (State::Dead { cause, .. }, _) if speaks == Speaks::Api => problem::unanswered(event, *cause),
         (State::Dead { cause, .. }, _) => {
             let status = if *cause == Cause::InDoubt { 504 } else { 502 };
             Reply::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())]).of(event.id)
@@ -191,8 +192,12 @@ pub fn again(
         (State::Done { how: How::Acted, .. }, Some(receipt)) if kept => {
             replayed(source, Reply::kept("duplicate", event, receipt))
         }
-        (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(event, receipt),
-        (State::Dead { .. }, _) if kept && source.once.keep_failures => replayed(source, self::ended(event, receipt)),
+        (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(source.speaks, event, receipt),
+        (State::Dead { .. }, _) if kept && source.once.keep_failures => {
+            replayed(source, self::ended(source.speaks, event, receipt))
+        }
+        // A client of an API takes 200 for success, whatever the body says.
+        (State::Dead { cause, .. }, _) if source.speaks == Speaks::Api => problem::unanswered(event, *cause),
         _ => duplicate(event, same),
     }
 }

@@ -8,11 +8,16 @@ use std::sync::Arc;
 
 /// The key in this header, without its quotes.
 pub(super) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, Refusal> {
-    let value = match delivery.header(name) {
-        Header::Missing => return Err(Refusal::KeyMissing),
-        Header::Several => return Err(Refusal::KeyMalformed("it is there more than once")),
-        Header::One(value) => value.trim_ascii(),
-    };
+    match delivery.header(name) {
+        Header::Missing => Err(Refusal::KeyMissing),
+        Header::Several => Err(Refusal::KeyMalformed("it is there more than once")),
+        Header::One(value) => read(value),
+    }
+}
+
+/// The key that such a header's value stands for.
+pub fn read(value: &[u8]) -> Result<Arc<str>, Refusal> {
+    let value = value.trim_ascii();
     if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
         return Err(Refusal::KeyMalformed("it is not visible ASCII"));
     }
@@ -65,7 +70,7 @@ mod tests {
     use crate::decide::time::Timestamp;
     use bytes::Bytes;
 
-    fn read(values: &[&str]) -> Result<Arc<str>, Refusal> {
+    fn from(values: &[&str]) -> Result<Arc<str>, Refusal> {
         let headers: Vec<_> =
             values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
         let body = Bytes::new();
@@ -74,7 +79,7 @@ mod tests {
     }
 
     fn check(value: &str, expected: Result<&str, Refusal>) {
-        assert_eq!(read(&[value]), expected.map(Into::into), "{value}");
+        assert_eq!(from(&[value]), expected.map(Into::into), "{value}");
     }
 
     #[test]
@@ -100,19 +105,19 @@ mod tests {
             (&"x".repeat(256), "longer"),
             (&format!("\"{}\"", "x".repeat(256)), "longer"),
         ] {
-            let Err(Refusal::KeyMalformed(said)) = read(&[value]) else { panic!("{value}: {:?}", read(&[value])) };
+            let Err(Refusal::KeyMalformed(said)) = from(&[value]) else { panic!("{value}: {:?}", from(&[value])) };
             assert!(said.contains(why), "{value}: {said}");
         }
         check("", Err(Refusal::KeyMissing));
         check("\"\"", Err(Refusal::KeyMissing));
-        assert_eq!(read(&[]), Err(Refusal::KeyMissing));
-        assert_eq!(read(&["a", "a"]), Err(Refusal::KeyMalformed("it is there more than once")));
+        assert_eq!(from(&[]), Err(Refusal::KeyMissing));
+        assert_eq!(from(&["a", "a"]), Err(Refusal::KeyMalformed("it is there more than once")));
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_a_key_within_its_limits_or_told_why(text in "[\\x00-\\xff]{0,300}") {
-            if let Ok(key) = read(&[&text]) {
+            if let Ok(key) = from(&[&text]) {
                 proptest::prop_assert!(!key.is_empty() && key.len() <= limits::IDEMPOTENCY_KEY_BYTES_MAX);
             }
         }

@@ -319,7 +319,8 @@ impl Made<'_> {
     /// The body, with the headers that are needed to read it, that fields were read from, and that the route passes on.
     fn payload(&self) -> Payload {
         let used = |name: &str| {
-            name == "content-type" || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
+            matches!(name, "content-type" | "content-encoding")
+                || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
         };
         let delivery = self.verified.delivery();
         let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };

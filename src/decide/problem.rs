@@ -2,7 +2,7 @@
 //! our page about it, which every node has at hand.
 
 use super::answer::{RETRY_AFTER, Reply, status_of};
-use super::event::Event;
+use super::event::{Cause, Event};
 use super::id::EventId;
 use super::refusal::Refusal;
 use serde_json::json;
@@ -43,6 +43,35 @@ pub fn outstanding(event: &Event) -> Reply {
 pub fn reused(event: &Event) -> Reply {
     let detail = "another request was sent with this key; a new request needs a new one";
     problem(422, "refused", "key-reused", "Idempotency-Key is already used", Some(detail), Some(event.id))
+}
+
+/// The service behind gave no answer, and the event is dead.
+pub fn unanswered(event: &Event, cause: Cause) -> Reply {
+    let (status, detail) = match cause {
+        Cause::InDoubt => (504, "nobody knows whether it was done, and it is not tried again by itself"),
+        Cause::Failed | Cause::Rejected => (502, "nothing was done; the same request with the same key is tried again"),
+        Cause::Damaged | Cause::Cancelled => (502, "it was given up, and is not tried again by itself"),
+    };
+    problem(status, "dead", "not-answered", "The service behind did not answer", Some(detail), Some(event.id))
+}
+
+/// What was turned away before it could be judged, told as a problem.
+pub fn turned_away(reply: Reply) -> Reply {
+    let (anchor, title) = match reply.status {
+        405 => ("method", "This method is not taken here"),
+        408 => ("too-slow", "The body came too slowly"),
+        413 => ("too-large", "The body is too large"),
+        503 => return with_headers(unavailable(), reply),
+        _ => ("malformed", "The request cannot be read"),
+    };
+    with_headers(problem(reply.status, "refused", anchor, title, None, None), reply)
+}
+
+/// What the other reply says of its connection, and of methods.
+fn with_headers(mut problem: Reply, other: Reply) -> Reply {
+    let said = |name: &str| matches!(name, "content-type" | "retry-after");
+    problem.headers.extend(other.headers.into_iter().filter(|(name, _)| !said(name)));
+    problem
 }
 
 /// The store is down, too much is under way, or the node is about to stop.
@@ -97,14 +126,15 @@ mod tests {
             Refusal::BadOrder("x".into()),
             Refusal::KindMismatch,
         ];
-        let replies = refusals.iter().map(refused).chain([unavailable()]);
+        let away = [400, 405, 408, 413, 503].map(|status| turned_away(super::super::answer::turned_away(status, "x")));
+        let replies = refusals.iter().map(refused).chain([unavailable()]).chain(away);
         for reply in replies {
             let body: serde_json::Value = serde_json::from_slice(&reply.body).expect("a problem is JSON");
             let anchor = body["type"].as_str().and_then(|to| to.strip_prefix("/docs/problems.md#")).unwrap_or_default();
             assert!(anchors().iter().any(|heading| heading == anchor), "{body}");
             assert_eq!(body["status"], reply.status);
         }
-        for anchor in ["key-in-use", "key-reused"] {
+        for anchor in ["key-in-use", "key-reused", "not-answered"] {
             assert!(anchors().iter().any(|heading| heading == anchor), "{anchor}");
         }
     }

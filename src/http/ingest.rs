@@ -6,7 +6,7 @@ use crate::decide::answer::{self, Reply};
 use crate::decide::delivery::Delivery;
 use crate::decide::id::EventId;
 use crate::decide::problem;
-use crate::decide::source::{Source, Sources};
+use crate::decide::source::{Source, Sources, Speaks};
 use crate::decide::time::Duration;
 use crate::gateway::Gateway;
 use crate::store::Store;
@@ -79,7 +79,7 @@ impl Ingest {
             return reply;
         }
         if self.health.draining.is_cancelled() {
-            return closing(answer::unavailable());
+            return as_it_speaks(source, closing(answer::unavailable()));
         }
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
@@ -96,7 +96,12 @@ impl Ingest {
         let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
         let (status, path) = (reply.status, path.map(str::to_owned));
         self.gateway.meter().turned_away(Heard { path, status, reason, ..heard });
-        if reply.headers.iter().any(|(name, _)| name == "connection") { reply } else { closing(reply) }
+        let closed = reply.headers.iter().any(|(name, _)| name == "connection");
+        let reply = if closed { reply } else { closing(reply) };
+        match source {
+            Some(source) => as_it_speaks(source, reply),
+            None => reply,
+        }
     }
 
     async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> Reply {
@@ -111,6 +116,14 @@ impl Ingest {
             at: self.gateway.now(),
         };
         self.gateway.receive(source, &delivery).await
+    }
+}
+
+/// The same, as the source's senders expect it.
+fn as_it_speaks(source: &Source, reply: Reply) -> Reply {
+    match source.speaks {
+        Speaks::Webhook => reply,
+        Speaks::Api => problem::turned_away(reply),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::body::OnceBody;
 use super::held::Ended;
 use crate::decide::event::{Event, Receipt};
+use crate::decide::receipt::kept_headers;
 use crate::decide::refusal::Refusal;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
@@ -21,23 +22,6 @@ const TRAILER: &str = ":trailer:";
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 /// Where each `type` of problem is explained.
 const PROBLEMS: &str = "https://docs.rs/hookonce/latest/hookonce/layer/index.html#";
-
-/// What of an answer's headers is kept and given again. Cookies, dates and whatever else is meant for one moment or one
-/// connection is not; [`super::Once::keep_header`] adds others.
-pub(super) const KEPT_HEADERS: [&str; 12] = [
-    "content-type",
-    "content-encoding",
-    "content-language",
-    "content-disposition",
-    "location",
-    "etag",
-    "retry-after",
-    "x-request-id",
-    "x-correlation-id",
-    "grpc-status",
-    "grpc-message",
-    "grpc-encoding",
-];
 
 /// How whoever asks is to be spoken to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -236,16 +220,16 @@ pub(super) fn receipt(
     also: &[HeaderName],
     whole: Option<(&Bytes, Option<&HeaderMap>)>,
 ) -> Receipt {
-    let text = |name: &HeaderName, value: &HeaderValue| Some((name.to_string(), value.to_str().ok()?.to_owned()));
-    let kept = |name: &HeaderName| KEPT_HEADERS.contains(&name.as_str()) || also.contains(name);
-    let mut all: Vec<_> =
-        headers.iter().filter(|(name, _)| kept(name)).filter_map(|(name, value)| text(name, value)).collect();
-    let trailers = whole.and_then(|(_, trailers)| trailers).into_iter().flatten();
-    all.extend(
-        trailers.filter_map(|(name, value)| text(name, value)).map(|(name, value)| (format!("{TRAILER}{name}"), value)),
-    );
+    let mut all = kept_headers(raw(headers), |name| also.iter().any(|also| also == name));
+    // Trailers are a part of the answer: all of them.
+    let trailers = whole.and_then(|(_, trailers)| trailers).map(|trailers| kept_headers(raw(trailers), |_| true));
+    all.extend(trailers.into_iter().flatten().map(|(name, value)| (format!("{TRAILER}{name}"), value)));
     let body = whole.map(|(body, _)| body.to_vec()).unwrap_or_default();
     Receipt { status: status.as_u16(), headers: all, body, cut: whole.is_none() }
+}
+
+fn raw(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
 /// gRPC answers 200 and says in its trailers (or, without a body, in its headers) what came of it. These codes are what

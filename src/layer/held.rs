@@ -77,17 +77,20 @@ impl Held {
             let mut done = None;
             let renewed = {
                 let mut renewal = pin!(attempt.renew());
-                // The work goes on while the store is asked, and may end before it answers.
+                // The work goes on while the store is asked, and may end before it answers. A store that does not
+                // answer at all is not waited for longer than the lease lasts.
                 loop {
                     tokio::select! {
-                        renewed = &mut renewal => break renewed,
+                        renewed = &mut renewal => break Some(renewed),
+                        _ = attempt.lease.ended() => break None,
                         ended = &mut work, if done.is_none() => done = Some(ended),
                     }
                 }
             };
             match renewed {
-                Renewal::Renewed(event) => attempt.event = *event,
-                Renewal::Lost => return None,
+                Some(Renewal::Renewed(event)) => attempt.event = *event,
+                Some(Renewal::Lost) => return None,
+                None => return done,
             }
             if done.is_some() {
                 return done;

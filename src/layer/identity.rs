@@ -6,6 +6,7 @@ use crate::decide::claim::{IdentityKey, Same};
 use crate::decide::delivery::Delivery;
 use crate::decide::field::{Field, FieldIx, FieldSet, Fields, Found, Place};
 use crate::decide::id::{Digest, Key};
+use crate::decide::idempotency;
 use crate::decide::key::{self, Part};
 use crate::decide::limits;
 use crate::decide::refusal::Refusal;
@@ -126,7 +127,7 @@ impl Identities {
         body: &Bytes,
         at: Timestamp,
     ) -> Result<Recognised, Refusal> {
-        let headers = self.headers(&request.headers);
+        let headers = self.headers(&request.headers)?;
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
         let delivery = Delivery { path, query, headers: &headers, body, at };
         let found = self.fields.read(&Scheme::None.verify(&delivery)?)?;
@@ -149,13 +150,13 @@ impl Identities {
     }
 
     /// Only what somebody points at, and the type of a body that somebody points into.
-    fn headers(&self, headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    fn headers(&self, headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
         let used = |name: &HeaderName| {
             (self.reads_body && name == http::header::CONTENT_TYPE)
                 || self.fields.iter().any(|field| matches!(&field.at, Place::Header(at) if at == name.as_str()))
         };
         let used = headers.iter().filter(|(name, _)| used(name));
-        used.map(|(name, value)| (name.to_string(), plain(name, value.as_bytes()).to_vec())).collect()
+        used.map(|(name, value)| Ok((name.to_string(), plain(name, value.as_bytes())?))).collect()
     }
 
     /// Who asks, as a digest: one caller never gets another's answer, and no credential reaches the store.
@@ -266,14 +267,15 @@ impl Seen<'_> {
     }
 }
 
-/// The string inside the quotes of the IETF's header; anything else as it is.
-fn plain<'v>(name: &HeaderName, value: &'v [u8]) -> &'v [u8] {
-    let inside = value.trim_ascii().strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
-    match inside {
-        Some(inside) if name.as_str() == IDEMPOTENCY_KEY && !inside.contains(&b'"') && !inside.contains(&b'\\') => {
-            inside
-        }
-        _ => value,
+/// What the IETF's header stands for; any other as it is.
+fn plain(name: &HeaderName, value: &[u8]) -> Result<Vec<u8>, Refusal> {
+    if name.as_str() != IDEMPOTENCY_KEY {
+        return Ok(value.to_vec());
+    }
+    match idempotency::read(value) {
+        Ok(key) => Ok(key.as_bytes().to_vec()),
+        Err(Refusal::KeyMissing) => Ok(Vec::new()),
+        Err(refusal) => Err(refusal),
     }
 }
 

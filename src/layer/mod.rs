@@ -16,6 +16,20 @@
 //! # drop(app); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
 //! ```
 //!
+//! With tonic it stands around all services, and the key is the metadata of that name; with hyper alone,
+//! [`Layer::layer`] wraps any service:
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let once = hookonce::Once::new(hookonce::store::open("memory:").await?).optional();
+//! let server = tonic::transport::Server::builder().layer(once); // .add_service(…)
+//! # drop(server); Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
+//! ```
+//!
+//! Every call of gRPC is a `POST`, also one that only reads: without [`Once::optional`] those need a key too, the checks of
+//! a load balancer among them. A request is read whole before it is recognised, and an answer before it is given, up to
+//! their limits: calls that stream both ways belong on a server of their own.
+//!
 //! The first request under a key is claimed in the store before the service is called. A repeat that comes while it
 //! runs waits for it; one that comes later gets the first answer again, with `Idempotent-Replayed: true`. What failed is
 //! not kept, and a repeat runs again. After a crash the next request runs, once the [lease](Once::lease) of the process
@@ -35,7 +49,8 @@
 //! Every answer that belongs to an event names it in `Hookonce-Event`. The service finds its [`Attempt`] among the
 //! request's extensions. A client that hangs up ends nothing: the service goes on, and its answer is kept.
 //!
-//! Of a request the store gets keys, the fields they are made of and a digest of the body; of what a caller
+//! Where callers authenticate, say so ([`Once::by`]): else whoever sends the same request under the same key gets its
+//! answer. Of a request the store gets keys, the fields they are made of and a digest of the body; of what a caller
 //! authenticates with, nothing but a digest.
 //!
 //! # Problems
@@ -46,7 +61,8 @@
 //! Status 400. The request lacks what makes two requests the same. Send it, such as `Idempotency-Key: "8e03978e"`: a value of
 //! its own for each thing to be done, and the same value when it is sent again.
 //! ## malformed
-//! Status 400. The body broke off, is not the JSON that the key is made of, or a header occurs twice.
+//! Status 400. The body broke off, is not the JSON that the key is made of, a header occurs twice, or `Idempotency-Key` is
+//! not what the IETF's draft says: a string in quotes, or a bare one without spaces and commas, up to 255 characters.
 //! ## too-large
 //! Status 413. The body is larger than [`Once::body_max`].
 //! ## other-body
@@ -89,6 +105,11 @@ use identity::Identities;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tower_layer::Layer;
+
+/// The shortest lease: it must last until it has been renewed.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+/// The longest time to keep anything, as in a config.
+const KEEP_MAX: Duration = days(36_500);
 
 /// Acts once per key: a tower [`Layer`] for services, [`Once::run`] for everything else. Cheap to clone; clones share
 /// their store. See the [module](self) for what it answers when.
@@ -200,7 +221,9 @@ impl Once {
     }
 
     /// What makes two requests the same; several times: a request is a repeat if *any one* of them was seen. Without
-    /// it, [`header`]`("idempotency-key")`. Method, path and query are part of every key.
+    /// it, [`header`]`("idempotency-key")`. Method, path and query are part of every key: the path as the layer sees it,
+    /// which inside a router nested by axum is the part behind the prefix. To tell `/v1/act` from `/v2/act` there, lay it
+    /// around the outer router, or give each its [`Once::scope`].
     ///
     /// What is named here is stored and shown to people, unless it is a header that holds a secret.
     #[must_use]
@@ -221,28 +244,30 @@ impl Once {
     }
 
     /// How long a key is remembered, counted from its event's end: a day unless set. Then the same key acts again.
+    /// At most a hundred years, which is what `Duration::MAX` means.
     #[must_use]
     pub fn keep(self, length: Duration) -> Self {
-        self.with(|set| set.keep = length)
+        self.with(|set| set.keep = length.min(KEEP_MAX))
     }
 
     /// How long answers are kept: as long as keys unless set. After that a repeat still does nothing, and hears so.
     #[must_use]
     pub fn keep_body(self, length: Duration) -> Self {
-        self.with(|set| set.keep_body = Some(length))
+        self.with(|set| set.keep_body = Some(length.min(KEEP_MAX)))
     }
 
     /// The time in which one process alone may act: 30 seconds unless set, renewed while the service runs. After a
-    /// crash the key is held for this long at most; a service that could not renew it is ended with it.
+    /// crash the key is held for this long at most; a service that could not renew it is ended with it. At least 100
+    /// milliseconds, at most a day.
     #[must_use]
     pub fn lease(self, length: Duration) -> Self {
-        self.with(|set| set.lease = length)
+        self.with(|set| set.lease = length.clamp(LEASE_MIN, days(1)))
     }
 
-    /// How long a repeat waits for the first answer: 10 seconds unless set.
+    /// How long a repeat waits for the first answer: 10 seconds unless set, at most a day.
     #[must_use]
     pub fn wait(self, length: Duration) -> Self {
-        self.with(|set| set.wait = length)
+        self.with(|set| set.wait = length.min(days(1)))
     }
 
     /// The longest body that is read: 25 MiB unless set.

@@ -65,6 +65,7 @@ async fn a_receiver_that_asks_for_time_gets_it() {
     for (headers, seconds) in [
         ("Retry-After: 7\r\n".to_owned(), Some(7)),
         ("Retry-After: 0\r\n".to_owned(), Some(0)),
+        ("Retry-After: 99999999999999999999999\r\n".to_owned(), Some(u64::MAX)),
         (format!("{date}Retry-After: Sat, 07 Feb 2026 15:22:10 GMT\r\n"), Some(90)),
         (format!("{date}Retry-After: Sat, 07 Feb 2026 15:00:00 GMT\r\n"), Some(0)),
         ("Retry-After: Sat, 07 Feb 2026 15:22:10 GMT\r\n".to_owned(), None),
@@ -236,8 +237,14 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn a_lease_that_is_over_ends_the_waiting() {
     let fixture = Fixture::serve(vec![vec![Do::Hang]]).await;
-    let bench = Bench { lease: Lease::until(boottime() + Duration::from_millis(300)), ..Bench::body("{}") };
-    let outcome = bench.act(&*forward(&fixture.url())).await;
+    let bench = Bench { lease: Lease::until(boottime() + PATIENCE), ..Bench::body("{}") };
+    let action = to(Receiver::new(fixture.url().as_str().into(), PATIENCE));
+    let (outcome, ()) = tokio::join!(bench.act(&*action), async {
+        while fixture.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        bench.lease.extend(boottime());
+    });
     assert_eq!((outcome.word(), outcome.why()), ("unknown", "the lease ended before the receiver answered"));
 
     let bench = Bench::body("{}");

@@ -161,8 +161,10 @@ async fn prior() -> (String, Arc<Mutex<Vec<(http::Version, Bytes)>>>, Arc<Atomic
                 async move {
                     let version = request.version();
                     let body = request.into_body().collect().await.unwrap().to_bytes();
+                    let resets = body == "reset";
                     noted.lock().unwrap().push((version, body));
-                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(Bytes::from("two"))))
+                    // The stream of a service that fails is reset; its connection goes on.
+                    if resets { Err("told to") } else { Ok(http::Response::new(Full::new(Bytes::from("two")))) }
                 }
             });
             let io = hyper_util::rt::TokioIo::new(stream);
@@ -185,6 +187,16 @@ async fn with_prior_knowledge_http_2_is_spoken_without_tls_over_one_connection()
     let seen = seen.lock().unwrap();
     assert!(seen.iter().all(|(version, got)| *version == http::Version::HTTP_2 && *got == body));
     assert_eq!((seen.len(), connections.load(Ordering::SeqCst)), (9, 1));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_after_the_request_was_read_is_in_doubt_and_not_sent_again() {
+    let (url, seen, connections) = prior().await;
+    let action = to(Receiver { http2: Http2::Prior, ..Receiver::new((&*url).into(), TIMEOUT) });
+    let outcome = Bench::body("reset").act(&*action).await;
+    assert_eq!((outcome.word(), seen.lock().unwrap().len()), ("unknown", 1), "{outcome:?}");
+    assert_eq!(Bench::body("{}").act(&*action).await.word(), "delivered");
+    assert_eq!((seen.lock().unwrap().len(), connections.load(Ordering::SeqCst)), (2, 1));
 }
 
 #[tokio::test]

@@ -153,3 +153,67 @@ async fn while_the_store_is_away_a_client_hears_a_problem_and_nothing_is_done() 
     assert_eq!(house.deliver(IN, &request("alice", Some("k"), "{}")).await.status, 200);
     assert_eq!(backend.calls().len(), 1);
 }
+
+#[tokio::test]
+async fn what_never_comes_so_far_as_to_be_judged_is_told_as_a_problem_too() {
+    let backend = Backend::answers(200, "{}").await;
+    let house = house(&backend.url, "body_max = \"1KB\"");
+    let large = house.deliver(IN, &request("alice", Some("k"), &"x".repeat(1025))).await;
+    check(&house, &large, 413, "Too large").await;
+    let client = reqwest::Client::new();
+    for method in [reqwest::Method::GET, reqwest::Method::PUT, reqwest::Method::PATCH, reqwest::Method::DELETE] {
+        let other = client.request(method, house.url(IN)).send().await.unwrap();
+        assert_eq!(other.headers()["allow"], "POST");
+        let headers = vec![("content-type".to_owned(), other.headers()["content-type"].to_str().unwrap().to_owned())];
+        let status = other.status().as_u16();
+        let answer = Answer { status, headers, body: other.bytes().await.unwrap().to_vec() };
+        check(&house, &answer, 405, "Method").await;
+    }
+    assert_eq!(backend.calls().len(), 0);
+}
+
+#[tokio::test]
+async fn who_is_not_answered_hears_a_problem_and_in_doubt_never_that_all_is_well() {
+    let nobody = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}/", free.local_addr().unwrap())
+    };
+    let unreached = house(&nobody, "");
+    for _ in 0..2 {
+        let answer = unreached.deliver(IN, &request("alice", Some("k"), "{}")).await;
+        check(&unreached, &answer, 502, "Not answered").await;
+    }
+    let dies = Backend::new(vec![Does::Dies(200, "{\"id\":7}".into())]).await;
+    let config = config(&dies.url, "").replace("forward =", "in_doubt = \"hold\"\nforward =");
+    let mut held = House::empty(&config);
+    for name in ["alice", "bob"] {
+        std::fs::write(held.path(name), format!("the token of {name}\n")).unwrap();
+    }
+    held.start();
+    for _ in 0..3 {
+        let answer = held.deliver(IN, &request("alice", Some("k"), "{}")).await;
+        let said = check(&held, &answer, 504, "Not answered").await;
+        assert!(said["detail"].as_str().unwrap().contains("nobody knows"), "{said}");
+        assert_eq!((answer.header("hookonce-event").is_some(), dies.calls().len()), (true, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_nobody_points_into_may_be_of_any_type_and_goes_on_as_it_was_packed() {
+    let backend = Backend::answers(200, "{}").await;
+    let house = house(&backend.url, "");
+    let kinds = ["application/x-www-form-urlencoded", "text/xml", "multipart/form-data; boundary=b"];
+    for (n, kind) in kinds.iter().enumerate() {
+        let sent = request("alice", Some(&format!("k-{n}")), "amount=10&to=bob").with("content-type", kind);
+        let sent = sent.with("content-encoding", "gzip");
+        for again in [None, Some("true")] {
+            let answer = house.deliver(IN, &sent).await;
+            assert_eq!((answer.status, answer.header("idempotent-replayed")), (200, again), "{kind}");
+        }
+        let call = backend.calls().pop().unwrap();
+        assert_eq!((call.body.as_str(), backend.calls().len()), ("amount=10&to=bob", n + 1));
+        for line in [format!("content-type: {kind}"), "content-encoding: gzip".into()] {
+            assert!(call.head.lines().any(|found| found == line), "{line}: {}", call.head);
+        }
+    }
+}

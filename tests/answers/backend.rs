@@ -13,6 +13,8 @@ pub(crate) enum Does {
     Answers(u16, String),
     /// Does its work, answers half, and hangs up.
     Dies(u16, String),
+    /// Writes this, byte by byte as it is.
+    Says(Vec<u8>),
 }
 
 /// A socket, and what it has received.
@@ -34,6 +36,8 @@ struct Seen {
 pub(crate) struct Call {
     /// The `Idempotency-Key`.
     pub(crate) key: String,
+    /// All of what stands before the body, in lower case.
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -93,7 +97,14 @@ async fn converse(mut stream: TcpStream, does: Arc<Vec<Does>>, seen: Arc<Seen>, 
             does[(calls.len() - 1).min(does.len() - 1)].clone()
         };
         gate.acquire().await.unwrap().forget();
-        let (Does::Answers(status, body) | Does::Dies(status, body)) = &does;
+        let (status, body) = match &does {
+            Does::Answers(status, body) | Does::Dies(status, body) => (status, body),
+            Does::Says(bytes) => {
+                let _ = stream.write_all(bytes).await;
+                *seen.answered.lock().unwrap() += 1;
+                continue;
+            }
+        };
         let head =
             format!("HTTP/1.1 {status} So\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
         if let Does::Dies(..) = does {
@@ -117,7 +128,8 @@ async fn read(stream: &mut TcpStream) -> Option<Call> {
             let length: usize = header("content-length").parse().unwrap_or(0);
             if request.len() >= end + 4 + length {
                 let body = String::from_utf8_lossy(&request[end + 4..end + 4 + length]).into_owned();
-                return Some(Call { key: header("idempotency-key").to_owned(), body });
+                let key = header("idempotency-key").to_owned();
+                return Some(Call { key, head, body });
             }
         }
         if stream.read_buf(&mut request).await.ok()? == 0 {

@@ -8,7 +8,12 @@ mod crash;
 mod crowd;
 #[path = "../house/mod.rs"]
 mod house;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
 mod receipts;
+#[path = "../house/redis.rs"]
+mod redis;
 mod sports;
 
 use hookonce::decide::field::Place;

@@ -181,3 +181,43 @@ async fn who_joins_what_does_not_end_in_time_is_told_to_come_again() {
     assert_eq!(told(&house.deliver(IN, &number(1)).await), (200, "{}".into(), Some("true")));
     assert_eq!(backend.calls().len(), 1);
 }
+
+#[tokio::test]
+async fn an_answer_has_the_type_its_giver_said_and_no_other() {
+    for (headers, kind, location) in [
+        (
+            "location: /caf\u{e9}\r\ncontent-type: text/plain; of=\u{e9}\r\n",
+            Some("text/plain; of=\u{e9}"),
+            Some("/caf\u{e9}"),
+        ),
+        ("", None, None),
+    ] {
+        let said = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 2\r\n\r\nhi");
+        let backend = Backend::new(vec![Does::Says(said.into())]).await;
+        let house = House::new(&config(&backend.url, "", ""));
+        for _ in 0..2 {
+            let answer = reqwest::Client::new().post(house.url(IN)).body(number(1).body);
+            let answer = number(1).headers.iter().fold(answer, |answer, (name, value)| answer.header(name, value));
+            let answer = answer.send().await.unwrap();
+            let text = |name| answer.headers().get(name).map(|value| std::str::from_utf8(value.as_bytes()).unwrap());
+            assert_eq!((answer.status().as_u16(), text("content-type"), text("location")), (200, kind, location));
+        }
+        assert_eq!(backend.calls().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn repeats_that_are_answered_from_their_receipt_are_counted_like_all_others() {
+    let backend = Backend::answers(200, "{}").await;
+    let house = House::new(&config(&backend.url, "", ""));
+    for _ in 0..3 {
+        house.deliver(IN, &number(1)).await;
+    }
+    let told = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
+    for line in [
+        r#"hookonce_deliveries_total{source="s",verdict="duplicate"} 2"#,
+        r#"hookonce_duplicates_total{source="s",same="n"} 2"#,
+    ] {
+        assert!(told.lines().any(|found| found == line), "{line}\n{told}");
+    }
+}

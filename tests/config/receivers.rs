@@ -122,6 +122,7 @@ fn some_headers_are_not_the_users_to_send() {
         ("hookonce-event", "hookonce writes it itself"),
         ("traceparent", "hookonce writes it itself"),
         ("content-type", "the body goes on as it came"),
+        ("Content-Encoding", "the body goes on as it came"),
     ] {
         let title = format!("the header `{}` is not yours to send", name.to_lowercase());
         says(&format!("url = \"http://a/\", headers = [\"{name}\"]"), &title, why);

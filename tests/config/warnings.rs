@@ -67,6 +67,28 @@ hint: give each sender a secret of its own
 }
 
 #[test]
+fn several_secrets_for_two_sources_are_warned_about_once() {
+    check(
+        r#"[source.g]
+verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "B" }] }
+[[source.g.route]]
+[source.h]
+verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "B" }] }
+[[source.h.route]]
+"#,
+        r#"
+warning: sources `g` and `h` have the same secret
+ --> hookonce.toml:5:40
+  |
+5 | verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "B" }] }
+  |                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ what is signed for one is believed by the other
+  |
+hint: give each sender a secret of its own
+"#,
+    );
+}
+
+#[test]
 fn a_filter_on_a_header_that_is_not_signed_is_warned_about() {
     check(
         r#"[source.g]

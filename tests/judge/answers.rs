@@ -7,7 +7,7 @@ use hookonce::decide::event::{Cause, Event, How, Outcome, Receipt, State};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::limits;
 use hookonce::decide::refusal::Refusal;
-use hookonce::decide::source::{Respond, Source};
+use hookonce::decide::source::{Respond, Source, Speaks};
 use hookonce::decide::time::Duration;
 
 const ID: &str = "01010101-0101-0101-0101-010101010101";
@@ -96,21 +96,31 @@ fn what_is_not_for_us_stale_or_new_says_so() {
 fn who_waits_for_the_end_hears_the_receiver_or_how_it_ended() {
     let text = "content-type: text/plain";
     let body = |rest: &str| format!(r#"{{"event":"{ID}",{rest}}}"#);
-    check(&answer::ended(&done(), Some(&receipt(201))), 201, &[text, OF], "thanks");
-    check(&answer::ended(&done(), None), 200, &[JSON, OF], &body(r#""status":"done","how":"acted""#));
+    check(&answer::ended(Speaks::Webhook, &done(), Some(&receipt(201))), 201, &[text, OF], "thanks");
+    check(&answer::ended(Speaks::Webhook, &done(), None), 200, &[JSON, OF], &body(r#""status":"done","how":"acted""#));
     let recorded = event(State::Done { how: How::Recorded, at: now() });
-    check(&answer::ended(&recorded, None), 200, &[JSON, OF], &body(r#""status":"done","how":"recorded""#));
+    check(
+        &answer::ended(Speaks::Webhook, &recorded, None),
+        200,
+        &[JSON, OF],
+        &body(r#""status":"done","how":"recorded""#),
+    );
     let rejected = dead(Cause::Rejected);
-    check(&answer::ended(&rejected, Some(&receipt(410))), 410, &[text, OF], "thanks");
-    check(&answer::ended(&dead(Cause::Failed), None), 502, &[JSON, OF], &body(r#""status":"dead","cause":"failed""#));
+    check(&answer::ended(Speaks::Webhook, &rejected, Some(&receipt(410))), 410, &[text, OF], "thanks");
+    check(
+        &answer::ended(Speaks::Webhook, &dead(Cause::Failed), None),
+        502,
+        &[JSON, OF],
+        &body(r#""status":"dead","cause":"failed""#),
+    );
     let doubt = body(r#""status":"dead","cause":"in_doubt""#);
-    check(&answer::ended(&dead(Cause::InDoubt), None), 504, &[JSON, OF], &doubt);
-    check(&answer::ended(&dead(Cause::InDoubt), Some(&receipt(200))), 504, &[JSON, OF], &doubt);
+    check(&answer::ended(Speaks::Webhook, &dead(Cause::InDoubt), None), 504, &[JSON, OF], &doubt);
+    check(&answer::ended(Speaks::Webhook, &dead(Cause::InDoubt), Some(&receipt(200))), 504, &[JSON, OF], &doubt);
     let cancelled = body(r#""status":"dead","cause":"cancelled""#);
-    check(&answer::ended(&dead(Cause::Cancelled), Some(&receipt(200))), 502, &[JSON, OF], &cancelled);
+    check(&answer::ended(Speaks::Webhook, &dead(Cause::Cancelled), Some(&receipt(200))), 502, &[JSON, OF], &cancelled);
     let unfinished = body(r#""status":"accepted","state":"running""#);
     check(&answer::unfinished(&running()), 202, &[JSON, OF, LATER], &unfinished);
-    check(&answer::ended(&running(), None), 202, &[JSON, OF, LATER], &unfinished);
+    check(&answer::ended(Speaks::Webhook, &running(), None), 202, &[JSON, OF, LATER], &unfinished);
 }
 
 #[test]
@@ -166,8 +176,13 @@ fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
 fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
     let cut = Receipt { cut: true, ..receipt(201) };
     let said = |word: &str| format!(r#"{{"status":"{word}","event":"{ID}","receipt":"not whole"}}"#);
-    check(&answer::ended(&done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
-    check(&answer::ended(&dead(Cause::Failed), Some(&Receipt { status: 500, ..cut })), 500, &[JSON, OF], &said("dead"));
+    check(&answer::ended(Speaks::Webhook, &done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
+    check(
+        &answer::ended(Speaks::Webhook, &dead(Cause::Failed), Some(&Receipt { status: 500, ..cut })),
+        500,
+        &[JSON, OF],
+        &said("dead"),
+    );
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl UnaryService<Bytes> for Counter {
         let call = self.0.fetch_add(1, Ordering::SeqCst) + 1;
         ready(match &*request.into_inner() {
             b"unavailable" => Err(Status::unavailable("come again")),
-            b"not found" => Err(Status::not_found("never")),
+            b"not found" => Err(Status::with_details(Code::NotFound, "never", "which one".into())),
             _ => Ok(Response::new(format!("call {call}").into())),
         })
     }
@@ -134,6 +134,7 @@ async fn a_unary_call_acts_once_and_its_status_survives() {
     for _ in 0..2 {
         let answer = call(&channel, Some("n"), "not found").await.unwrap_err();
         assert_eq!((answer.code(), answer.message()), (Code::NotFound, "never"));
+        assert_eq!(answer.details(), b"which one", "what is wrong is told as exactly as the first time");
         assert_eq!(calls.load(Ordering::SeqCst), 4, "an answer is kept");
     }
 }

@@ -110,12 +110,8 @@ async fn the_same_key_elsewhere_is_another_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_never_gets_anothers_answer_and_no_credential_reaches_the_store() {
     for kind in STORES {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("once.db");
-        let store = match kind {
-            Kind::Memory => hookonce::store::open("memory:").await.unwrap(),
-            Kind::Sqlite => hookonce::store::open(&format!("sqlite:{}", path.display())).await.unwrap(),
-        };
+        let place = kind.fresh().await;
+        let store = place.store.clone();
         let service = Service::new();
         let client = behind(&service, Once::new(store.clone()).by(header("authorization"))).await;
         let key = ("idempotency-key", "k");
@@ -211,4 +207,25 @@ async fn one_scopes_sweep_leaves_anothers_events_alone() {
     let short = Once::new(store).scope("short").keep(days(1));
     assert_eq!(short.forget().await.unwrap().events, 0);
     assert!(long.post("k", "a").await.replayed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idempotency_key_is_read_as_the_gateway_reads_it() {
+    let place = Kind::Memory.fresh().await;
+    let service = Service::new();
+    let client = behind(&service, Once::new(place.store.clone())).await;
+    for (calls, same) in [(1, vec!["\"a b\"", "\"a b\";v=1"]), (2, vec![r#""a\"b""#, r#""a\"b";x"#])] {
+        for key in same {
+            assert_eq!((client.post(key, "a").await.status, service.calls()), (200, calls), "{key}");
+        }
+    }
+    for key in ["\"a", "a b", "a,b", r#""a\n""#, "\"a\" b", &"x".repeat(256)] {
+        let said = client.post(key, "a").await;
+        assert_eq!((said.status, &*said.problem()), (400, "malformed"), "{key}");
+    }
+    for key in ["", "\"\""] {
+        let said = client.post(key, "a").await;
+        assert_eq!((said.status, &*said.problem()), (400, "missing-key"), "{key}");
+    }
+    assert_eq!(service.calls(), 2);
 }

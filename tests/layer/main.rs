@@ -11,6 +11,11 @@ mod grpc;
 #[path = "../house/mod.rs"]
 mod house;
 mod keys;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
+#[path = "../house/redis.rs"]
+mod redis;
 mod run;
 mod storm;
 mod trouble;
@@ -23,6 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hookonce::Once;
 use hookonce::store::Store;
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,28 +38,40 @@ use tokio::sync::{Notify, Semaphore};
 const PATIENCE: Duration = house::PATIENCE;
 
 /// Where events are kept: one line for each kind of store.
-const STORES: &[Kind] = &[Kind::Memory, Kind::Sqlite];
+const STORES: &[Kind] = &[Kind::Memory, Kind::Sqlite, Kind::Postgres, Kind::Redis];
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Memory,
     Sqlite,
+    Postgres,
+    Redis,
 }
 
-/// A store of its own, and the folder it is in.
+/// A store of its own, and the folder or the server it is in.
 struct Place {
     store: Arc<dyn Store>,
-    _dir: tempfile::TempDir,
+    _home: Box<dyn Any + Send + Sync>,
 }
 
 impl Kind {
     async fn fresh(self) -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        let address = match self {
-            Self::Memory => "memory:".to_owned(),
-            Self::Sqlite => format!("sqlite:{}", dir.path().join("once.db").display()),
+        let (address, home): (String, Box<dyn Any + Send + Sync>) = match self {
+            Self::Memory => ("memory:".into(), Box::new(())),
+            Self::Sqlite => {
+                let dir = tempfile::tempdir().unwrap();
+                (format!("sqlite:{}", dir.path().join("once.db").display()), Box::new(dir))
+            }
+            Self::Postgres => {
+                let server = postgres::Server::start().await;
+                (server.url(&server.database().await), Box::new(server))
+            }
+            Self::Redis => {
+                let server = redis::Server::start();
+                (server.url("once"), Box::new(server))
+            }
         };
-        Place { store: hookonce::store::open(&address).await.unwrap(), _dir: dir }
+        Place { store: hookonce::store::open(&address).await.unwrap(), _home: home }
     }
 }
 

@@ -4,7 +4,7 @@ use super::flaky::{Flaky, Mood};
 use super::{PATIENCE, STORES, Service, behind};
 use hookonce::{Once, seconds};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept() {
@@ -24,7 +24,7 @@ async fn a_failure_is_not_kept_and_a_repeat_runs_again_unless_failures_are_kept(
         }
         for status in [200, 204, 303, 400, 404, 409] {
             service.will_answer(&[status]);
-            let key = format!("kept {status}");
+            let key = format!("kept-{status}");
             client.post(&key, "b").await;
             let again = client.post(&key, "b").await;
             assert_eq!((again.status, again.replayed()), (status, true), "{kind:?}");
@@ -47,16 +47,19 @@ async fn a_repeat_waits_for_so_long_and_then_hears_that_it_still_runs() {
     for kind in STORES {
         let place = kind.fresh().await;
         let service = Service::slow();
-        let once = Once::new(place.store.clone()).wait(Duration::from_millis(50)).lease(Duration::from_millis(300));
-        let client = behind(&service, once.clone()).await;
-        let elsewhere = behind(&service, Once::new(place.store.clone()).wait(Duration::from_millis(50))).await;
-        let first = tokio::spawn({
-            let client = client.clone();
-            async move { client.post("k", "b").await }
-        });
+        let (wait, lease) = (Duration::from_millis(50), seconds(2));
+        let client = behind(&service, Once::new(place.store.clone()).wait(wait).lease(lease)).await;
+        let elsewhere = behind(&service, Once::new(place.store.clone()).wait(wait)).await;
+        let (begun, first) = (
+            Instant::now(),
+            tokio::spawn({
+                let client = client.clone();
+                async move { client.post("k", "b").await }
+            }),
+        );
         service.entered(1).await;
         // Longer than the lease: it is renewed, so nobody takes it over.
-        for _ in 0..10 {
+        while begun.elapsed() < lease * 2 {
             for client in [&client, &elsewhere] {
                 let said = client.post("k", "b").await;
                 assert_eq!((said.status, &*said.problem()), (409, "running"), "{kind:?}");
@@ -203,4 +206,45 @@ async fn a_service_whose_lease_cannot_be_renewed_is_ended_with_it() {
     service.let_go();
     let said = client.post("k", "b").await;
     assert_eq!((said.status, service.calls()), (200, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_does_not_even_answer_ends_the_service_with_its_lease() {
+    let store = Flaky::new();
+    let service = Service::slow();
+    let client = behind(&service, Once::new(store.clone()).lease(Duration::from_millis(300))).await;
+    store.advances.all(Mood::Hangs);
+    let said = tokio::time::timeout(PATIENCE, client.post("k", "b")).await.expect("it waits for the store for ever");
+    assert_eq!((said.status, service.ended.load(Ordering::SeqCst)), (503, 0));
+    store.advances.all(Mood::Fine);
+    service.let_go();
+    let said = client.post("k", "b").await;
+    assert_eq!((said.status, service.calls()), (200, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lengths_without_an_end_are_as_long_as_can_be() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::slow();
+        let (ever, never) = (Duration::MAX, Duration::ZERO);
+        let once = Once::new(place.store.clone()).keep(ever).keep_body(ever).lease(ever).wait(ever);
+        let client = behind(&service, once.clone()).await;
+        let first = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("k", "b").await }
+        });
+        service.entered(1).await;
+        let second = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("k", "b").await }
+        });
+        let hasty = behind(&service, Once::new(place.store.clone()).wait(never)).await;
+        assert_eq!(hasty.post("k", "b").await.status, 409, "{kind:?}");
+        service.let_go();
+        assert_eq!((first.await.unwrap().status, second.await.unwrap().status), (200, 200), "{kind:?}");
+        assert_eq!(once.forget().await.unwrap().events, 0, "{kind:?}");
+        assert!(client.post("k", "b").await.replayed(), "{kind:?}");
+        assert_eq!(service.calls(), 1, "{kind:?}");
+    }
 }

@@ -3,23 +3,13 @@
 use crate::decide::breaker::Heard;
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
+use crate::decide::receipt::kept_headers;
 use crate::decide::time::Duration;
 use crate::lease::Lease;
 use jiff::fmt::rfc2822;
-use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
-
-/// What of an answer's headers may be given again to duplicates.
-const KEPT_HEADERS: [&str; 7] = [
-    "content-type",
-    "content-encoding",
-    "content-language",
-    "location",
-    "retry-after",
-    "x-request-id",
-    "x-correlation-id",
-];
 
 /// An answer, read as far as it is kept.
 pub(super) struct Answered {
@@ -83,18 +73,17 @@ async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<&'static st
 }
 
 fn kept(headers: &HeaderMap, also: &[String]) -> Vec<(String, String)> {
-    let text = |name: &str, value: &HeaderValue| Some((name.to_owned(), value.to_str().ok()?.to_owned()));
-    let also = also.iter().map(|name| &**name).filter(|name| !KEPT_HEADERS.contains(name));
-    let names = KEPT_HEADERS.into_iter().chain(also);
-    names.flat_map(|name| headers.get_all(name).iter().filter_map(move |value| text(name, value))).collect()
+    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    kept_headers(all, |name| also.iter().any(|also| also == name))
 }
 
-/// Seconds, or a date: which counts from the receiver's own `Date`, since our clock may differ.
+/// Seconds, or a date: which counts from the receiver's own `Date`, since our clock may differ. How long at most is not
+/// said here; more seconds than can be counted are as many as can be.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let after = text(RETRY_AFTER)?;
-    if let Ok(seconds) = after.parse() {
-        return Some(Duration::from_secs(seconds));
+    if !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(after.parse().unwrap_or(u64::MAX)));
     }
     let date = |text| rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
     let wait = date(after)?.duration_since(date(text(DATE)?)?);

@@ -6,7 +6,7 @@ use super::super::{Attempt, trace};
 use crate::decide::event::Event;
 use crate::decide::time::Duration;
 use crate::decide::verify::Scheme;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, redirect};
 use std::fmt;
 use std::sync::Arc;
@@ -59,14 +59,15 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The type of the body, what the route passes on of the sender's headers, what it sets, and our own. Nothing else of
+/// The type of the body and how it is packed, what the route passes on of the sender's headers, what it sets, and our own. Nothing else of
 /// the delivery goes on.
 pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Result<HeaderMap, Unfit> {
     let Attempt { event, payload, .. } = attempt;
     let mut headers = HeaderMap::new();
     let passed = to.pass.iter().flat_map(|name| payload.all(name).map(move |value| (&**name, value)));
-    let kind = payload.header(CONTENT_TYPE.as_str()).map(|value| (CONTENT_TYPE.as_str(), value));
-    for (name, value) in passed.chain(kind) {
+    let told = [&CONTENT_TYPE, &CONTENT_ENCODING].map(HeaderName::as_str);
+    let told = told.iter().filter_map(|name| Some((*name, payload.header(name)?)));
+    for (name, value) in passed.chain(told) {
         // One that came in and cannot go out is left behind: it was never ours to judge.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.append(name, value);

@@ -144,13 +144,13 @@ impl FieldSet {
     /// Looks for all of them at once. A body that nobody points into is not even read.
     pub fn read(&self, verified: &Verified<'_>) -> Result<Found, Refusal> {
         let into_body = self.shape.is_some() || self.nodes.iter().any(Option::is_some);
-        let seen = if into_body { self.paths.walk(verified.json()).map_err(Refusal::Malformed)? } else { Vec::new() };
+        let seen = if into_body { self.paths.walk(verified.json()?).map_err(Refusal::Malformed)? } else { Vec::new() };
         let shape = self.shape.is_none_or(|node| seen[node] == Seen::Object);
         let mut slots = Vec::with_capacity(self.fields.len());
         for (field, node) in self.fields.iter().zip(&self.nodes) {
             let found = match node {
                 Some(node) => seen[*node].scalar(),
-                None => field.at.read(verified.delivery(), verified.json())?,
+                None => field.at.read(verified.delivery(), &[])?,
             };
             slots.push(field.slot(found)?);
         }

@@ -54,7 +54,8 @@ pub enum Scheme {
 #[derive(Debug)]
 pub struct Verified<'d> {
     delivery: &'d Delivery<'d>,
-    json: Cow<'d, [u8]>,
+    /// The JSON, where it was looked for; else the body is to be it.
+    json: Option<Cow<'d, [u8]>>,
     secret: usize,
     by: Credential,
     /// The id that Standard Webhooks signs, whichever of its two headers it came in.
@@ -78,9 +79,13 @@ impl<'d> Verified<'d> {
         self.delivery
     }
 
-    /// The JSON in it: the body, or what a form carries as `payload`.
-    pub fn json(&self) -> &[u8] {
-        &self.json
+    /// The JSON in it: the body, or what a form carries as `payload`. Refused where its type says that it is none: that
+    /// matters to who reads in it, and to nobody else.
+    pub fn json(&self) -> Result<&[u8], Refusal> {
+        match &self.json {
+            Some(json) => Ok(json),
+            None => content::any(self.delivery).map(|()| &self.delivery.body[..]),
+        }
     }
 
     /// Which secret matched, counted from 0.
@@ -98,7 +103,8 @@ impl<'d> Verified<'d> {
         if let (Some(signed), true) = (self.id, id.at == standard::id_place()) {
             return Ok(Some(signed.into()));
         }
-        Ok(match id.at.read(self.delivery, &self.json)? {
+        let json = if let Place::Body(_) = id.at { self.json()? } else { &[] };
+        Ok(match id.at.read(self.delivery, json)? {
             Some(Scalar::Text(text)) if !text.is_empty() => Some(text.into()),
             Some(Scalar::Number(raw)) => Some(raw.into()),
             _ => None,
@@ -131,7 +137,7 @@ impl Scheme {
             Self::Github(secrets) => {
                 let Matched { secret, mark } = github::verify(secrets, delivery)?;
                 let json = content::github(delivery)?;
-                return Ok(Verified { delivery, json, secret, by: Credential::Secret(mark), id: None });
+                return Ok(Verified { delivery, json: Some(json), secret, by: Credential::Secret(mark), id: None });
             }
             Self::StandardWebhooks { secrets, tolerance } => {
                 let (matched, id) = standard::verify(secrets, *tolerance, delivery)?;
@@ -149,7 +155,7 @@ impl Scheme {
         };
         let secret = matched.map_or(0, |matched| matched.secret);
         let by = matched.map_or(Credential::None, |matched| Credential::Secret(matched.mark));
-        Ok(Verified { delivery, json: any_json(delivery)?, secret, by, id })
+        Ok(Verified { delivery, json: None, secret, by, id })
     }
 
     /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
@@ -157,9 +163,9 @@ impl Scheme {
     /// counts as the first one's.
     pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
         let (json, id) = match self {
-            Self::Github(_) => (content::github(delivery)?, None),
-            Self::StandardWebhooks { .. } => (any_json(delivery)?, standard::id(delivery)),
-            Self::Hmac(_) | Self::Bearer(_) | Self::None => (any_json(delivery)?, None),
+            Self::Github(_) => (Some(content::github(delivery)?), None),
+            Self::StandardWebhooks { .. } => (None, standard::id(delivery)),
+            Self::Hmac(_) | Self::Bearer(_) | Self::None => (None, None),
             Self::Callers(callers) => {
                 let verified = callers.of_nobody.take_on_trust(delivery)?;
                 let by = callers.caller(delivery).map_or(Credential::None, Credential::Caller);
@@ -313,12 +319,6 @@ impl Scheme {
         });
         headers
     }
-}
-
-/// The body of a sender that sends JSON under any name that could be JSON.
-fn any_json<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, Refusal> {
-    content::any(delivery)?;
-    Ok(Cow::Borrowed(delivery.body))
 }
 
 /// The header with the signature, or the token: there once, not empty, not endless.

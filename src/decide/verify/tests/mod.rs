@@ -34,7 +34,7 @@ fn verify(scheme: &Scheme, headers: &[Sent<'_>], body: &[u8], at: Timestamp) -> 
     let verified = scheme.verify(&delivery)?;
     assert_eq!(verified.delivery().body, &body);
     let delivery_id = scheme.delivery_id().map_or(Ok(None), |id| verified.delivery_id(&id))?;
-    Ok(Believed { json: verified.json().to_vec(), secret: verified.secret(), delivery_id })
+    Ok(Believed { json: verified.json()?.to_vec(), secret: verified.secret(), delivery_id })
 }
 
 /// Was it believed, and signed with which secret?
