@@ -422,7 +422,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 
 /// Says why the store did not answer, and how long to leave it alone.
 fn rest(error: &StoreError) -> Duration {
-    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    telemetry::trouble(Level::Error, &error.to_string(), &[]);
     limits::LOOK_EVERY
 }
 

@@ -318,7 +318,7 @@ impl Gateway {
 }
 
 fn failed(source: &Source, error: &StoreError) -> Came {
-    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    telemetry::trouble(Level::Error, &error.to_string(), &[]);
     Came::new(None, unavailable(source), heard::Verdict::Unavailable)
 }
 

@@ -278,7 +278,7 @@ impl Taker {
             head: head(&message.payload),
         };
         if let Err(error) = self.hall.store.quarantine(one).await {
-            self.say(Level::Error, "store", &[("why", &error.to_string())]);
+            telemetry::trouble(Level::Error, &error.to_string(), &[("source", &self.source.name)]);
             return Fate::Later;
         }
         let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();

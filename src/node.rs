@@ -287,7 +287,7 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
                     closed = Some(Closed::at(&ports)?);
                 }
                 let again = format!("{}ms", wait.as_millis());
-                telemetry::say(Level::Warn, "store", &[("why", &why), ("again_in", &again)]);
+                telemetry::trouble(Level::Warn, &why, &[("again_in", &again)]);
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }

@@ -13,6 +13,7 @@ pub mod heard;
 pub mod meter;
 pub mod series;
 pub mod trace;
+mod trouble;
 
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
@@ -22,6 +23,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
+pub use trouble::trouble;
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

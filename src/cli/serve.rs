@@ -63,7 +63,13 @@ pub fn serve(
 
 async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let node = match Node::start_as(config, does, GuardProgram::default()).await {
+    // A node may wait long for its store, and can be told to stop meanwhile too: nothing was taken yet.
+    let started = tokio::select! {
+        started = Node::start_as(config, does, GuardProgram::default()) => started,
+        _ = term.recv() => return Ok(stopped()),
+        _ = int.recv() => return Ok(stopped()),
+    };
+    let node = match started {
         Ok(node) => node,
         Err(cannot) => {
             eprintln!("error: {cannot}");
@@ -92,8 +98,14 @@ async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) ->
     .await;
     #[cfg(feature = "otel")]
     telemetry::trace::flush().await;
-    telemetry::say(Level::Info, "stopped", &[]);
+    stopped();
     Ok(end)
+}
+
+/// Says that it was told to stop, and did.
+fn stopped() -> End {
+    telemetry::say(Level::Info, "stopped", &[]);
+    End::Stopped
 }
 
 /// Sends traces where the environment says so.

@@ -237,5 +237,5 @@ fn deadline(sent: Boottime, lease: Duration) -> Boottime {
 }
 
 fn trouble(error: &StoreError) {
-    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    telemetry::trouble(Level::Error, &error.to_string(), &[]);
 }

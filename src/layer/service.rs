@@ -251,6 +251,6 @@ fn outcome<B: Body>(once: &Resolved, parts: &response::Parts, body: &Read<B>) ->
 }
 
 fn unavailable<B: Body>(error: &StoreError, speaks: Speaks) -> Response<OnceBody<B>> {
-    telemetry::say(Level::Error, "store", &[("why", &error.to_string())]);
+    telemetry::trouble(Level::Error, &error.to_string(), &[]);
     Problem::Unavailable.response(speaks)
 }

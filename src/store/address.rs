@@ -71,19 +71,26 @@ impl ServerUrl {
         &self.0
     }
 
-    /// Scheme, user and the rest up to the query; the password and the query are left out.
-    fn parts(&self) -> (&str, Option<&str>, &str) {
-        let (scheme, rest) = self.0.split_once("://").unwrap_or_default();
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    /// Scheme, user and the rest up to the query; the password and the query are left out. `None`: a `?` or `#` stands
+    /// before an `@`, and nobody can tell a password that was not written as `%3F` from a query.
+    fn parts(&self) -> Option<(&str, Option<&str>, &str)> {
+        let (scheme, all) = self.0.split_once("://").unwrap_or_default();
+        let rest = all.split(['?', '#']).next().unwrap_or_default();
+        if all[rest.len()..].contains('@') {
+            return None;
+        }
         // A password may hold an `@` of its own: the host begins after the last one.
-        match rest.rsplit_once('@') {
+        Some(match rest.rsplit_once('@') {
             Some((who, host)) => (scheme, who.split(':').next(), host),
             None => (scheme, None, rest),
-        }
+        })
     }
 
-    /// Whether a password stands in it.
+    /// Whether a password stands in it, or may.
     pub fn has_password(&self) -> bool {
+        if self.parts().is_none() {
+            return true;
+        }
         let (address, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let who =
             address.rsplit_once('@').map_or("", |(before, _)| before.split_once("://").map_or("", |(_, who)| who));
@@ -95,8 +102,9 @@ impl ServerUrl {
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
-            (scheme, Some(user), host) if !user.is_empty() => write!(f, "{scheme}://{user}@{host}"),
-            (scheme, _, host) => write!(f, "{scheme}://{host}"),
+            Some((scheme, Some(user), host)) if !user.is_empty() => write!(f, "{scheme}://{user}@{host}"),
+            Some((scheme, _, host)) => write!(f, "{scheme}://{host}"),
+            None => write!(f, "{}://…", self.0.split(':').next().unwrap_or_default()),
         }
     }
 }
@@ -155,5 +163,8 @@ mod tests {
         assert_eq!(shown("redis://:s3cret@h"), ("redis://h".into(), true));
         assert_eq!(shown("redis://h/2?prefix=a"), ("redis://h/2".into(), false));
         assert_eq!(shown("postgres://u@h/d"), ("postgres://u@h/d".into(), false));
+        assert_eq!(shown("postgres://u:s3?cret@h/d"), ("postgres://…".into(), true));
+        assert_eq!(shown("redis://:s3#cret@h"), ("redis://…".into(), true));
+        assert_eq!(shown("postgres://h/d?password=s3@cret"), ("postgres://…".into(), true));
     }
 }

@@ -6,7 +6,7 @@
 
 use super::ledger::{Held, Register, Row};
 use super::quarantine::Quarantined;
-use super::shared::{Cell, Found, Op, Seen, Shelf, Swap, draft};
+use super::shared::{Cell, Found, Op, Seen, Shelf, Swap, TURNS_AT_ONCE, draft};
 use super::{Listing, Sighting, StoreError, Stored};
 use crate::decide::change::Tried;
 use crate::decide::claim::Payload;
@@ -196,9 +196,7 @@ pub async fn copy(
         tell(Progress { stage: Stage::Copies, done, of });
         cursor = next;
     }
-    // Turns go on after the highest one that was copied.
-    let taken = to.read(Vec::new(), 1).await?.turn.0;
-    to.read(Vec::new(), usize::try_from(turn.saturating_sub(taken)).unwrap_or(usize::MAX)).await?;
+    pass_turns(to, turn).await?;
     to.remember(from.recipes().await?).await?;
     for message in from.quarantined(limits::QUARANTINE_MAX).await?.into_iter().rev() {
         to.quarantine(message).await?;
@@ -208,6 +206,16 @@ pub async fn copy(
     let seen = Seen::of(&found(&read(to, vec![Cell::Register(MARK)]).await?, Cell::Register(MARK)));
     to.write(vec![Swap { seen: vec![(Cell::Register(MARK), seen)], ops: vec![Op::RemoveRegister(MARK)] }]).await?;
     Ok(copied)
+}
+
+/// Turns go on after this one, the highest that was copied. They are taken in steps: a store gives only so many at once.
+async fn pass_turns(to: &dyn Shelf, highest: u64) -> Result<(), StoreError> {
+    let mut next = to.read(Vec::new(), 1).await?.turn.0;
+    while next <= highest {
+        let apart = usize::try_from(highest - next).unwrap_or(usize::MAX).clamp(1, TURNS_AT_ONCE);
+        next = to.read(Vec::new(), apart).await?.turn.0;
+    }
+    Ok(())
 }
 
 /// Marks the target, if it is empty or marked by the same copy.

@@ -16,6 +16,7 @@ mod redis;
 mod backup;
 mod fleet;
 mod keeping;
+mod later;
 mod moving;
 mod servers;
 mod wrong;

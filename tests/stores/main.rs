@@ -25,6 +25,8 @@ mod history;
 #[cfg(feature = "sqlite")]
 mod opening;
 #[cfg(feature = "postgres")]
+mod pooler;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
 #[path = "../house/postgres.rs"]

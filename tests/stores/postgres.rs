@@ -111,6 +111,20 @@ async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_is_on_the_disk_also_where_the_server_would_not_wait_for_it() {
+    let mut server = Server::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]).await;
+    let database = server.database().await;
+    for round in 0..5 {
+        let before = open(&server, &database, Clock::server()).await;
+        let made = new(&before, making().delivery(&format!("d{round}"))).await;
+        server.crash();
+        assert!(server.start_again().await);
+        let after = open(&server, &database, Clock::server()).await;
+        assert!(after.get(made.id).await.unwrap().is_some(), "{round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
     let server = Server::start().await;
     let database = server.database().await;

@@ -1,6 +1,7 @@
 //! PostgreSQL servers and schemas that are refused, with what to do about it; and the schema, up and down.
 
 use crate::START;
+use crate::pooler;
 use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::store::clock::Clock;
@@ -83,6 +84,17 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
         let careless = Server::start_with(&[&format!("{setting}=off")]).await;
         check(&careless.url("postgres"), &[setting, "= on"]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_lends_a_session_for_a_transaction_is_refused() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let port = pooler::before(server.port).await;
+    check(&format!("postgres://postgres@127.0.0.1:{port}/{database}"), &["pooler", "pool_mode = session"]).await;
+    let tables = "select count(*) from pg_tables where schemaname = 'public'";
+    let made: i64 = server.client(&database).await.query_one(tables, &[]).await.unwrap().get(0);
+    assert_eq!(made, 0, "nothing was written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -111,7 +111,10 @@ impl Asked {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err("a PostgreSQL URL begins with postgres://".into());
         }
-        let Some((place, query)) = url.split_once('?') else { return Ok((url.into(), asked)) };
+        // What stands before the first `@` is who connects, also where a password holds a `?`.
+        let who = url.find('@').unwrap_or_default();
+        let Some(at) = url[who..].find('?').map(|at| who + at) else { return Ok((url.into(), asked)) };
+        let (place, query) = (&url[..at], &url[at + 1..]);
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
@@ -241,6 +244,7 @@ mod tests {
         check("postgres://u:p@127.0.0.1/d?sslmode=require", SslMode::Require);
         check("postgresql://u:p@db.example/d?sslmode=verify-full&connect_timeout=3", SslMode::Require);
         check("postgres://u:p@db.example/d?sslmode=disable", SslMode::Disable);
+        check("postgres://u:p?p@db.example/d?sslmode=require", SslMode::Require);
     }
 
     #[test]

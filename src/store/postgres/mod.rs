@@ -40,7 +40,7 @@ use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 use trouble::Stage;
 
 /// The oldest server there may be: 13.
@@ -86,6 +86,9 @@ impl Postgres {
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
+        if session == Session::Writes {
+            fit_session(&pool, &link).await?;
+        }
         fit_schema(&pool, &mut link, options.schema).await?;
         options.clock.told(now);
         pool.put(link, Purpose::Write);
@@ -139,6 +142,26 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
         }
     }
     Ok(Timestamp(row.get(5)))
+}
+
+/// Refuses what stands between and lends the server's sessions out, one transaction at a time: settings, prepared
+/// statements and locks of ours would be those of others. Two connections are two sessions, each its own.
+async fn fit_session(pool: &Pool, link: &Link) -> Result<(), CannotOpen> {
+    let backend = async |link: &Link| match link.client.simple_query("select pg_backend_pid()").await {
+        Ok(said) => Ok(said.iter().find_map(|said| match said {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })),
+        Err(error) => Err(trouble::cannot_open(&pool.address, &error)),
+    };
+    let first = backend(link).await?;
+    let other = pool.open().await?;
+    let second = backend(&other).await?;
+    if first == second || backend(link).await? != first {
+        return Err(trouble::pooled(&pool.address));
+    }
+    pool.put(other, Purpose::Write);
+    Ok(())
 }
 
 async fn fit_schema(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), CannotOpen> {

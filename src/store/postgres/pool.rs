@@ -7,8 +7,11 @@ use crate::decide::time::Duration;
 use crate::store::{CannotOpen, StoreError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
@@ -18,6 +21,8 @@ const LINKS: usize = 8;
 const LINKS_FOR_LOOKS: usize = 6;
 /// Beside these, how many may run statements of the user's, so that slow ones keep nobody from claiming.
 const LINKS_FOR_EFFECTS: usize = 4;
+/// How long to wait for a connection of our own while the server has no other to spare.
+const SPARE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
 
@@ -26,7 +31,8 @@ pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
 pub(super) const SESSION: &str = "set synchronous_commit = on; set statement_timeout = '15s'; set lock_timeout = '10s'; \
     set idle_in_transaction_session_timeout = '20s'; set client_min_messages = warning; \
     set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off; \
-    set default_transaction_isolation = 'read committed'; set bytea_output = 'hex'";
+    set default_transaction_isolation = 'read committed'; set bytea_output = 'hex'; \
+    select set_config('idle_session_timeout', '0', false) where current_setting('idle_session_timeout', true) is not null";
 const READ_ONLY: &str = "set default_transaction_read_only = on";
 
 /// What a connection is for.
@@ -58,13 +64,18 @@ pub(super) struct Pool {
     links: Semaphore,
     looks: Semaphore,
     effects: Semaphore,
+    links_out: AtomicUsize,
+    effects_out: AtomicUsize,
+    freed: Notify,
 }
 
 impl Pool {
     pub(super) fn new(address: Address, session: Session) -> Self {
         let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
         let effects = Semaphore::new(LINKS_FOR_EFFECTS);
-        Self { address, session, idle: Mutex::default(), used: Mutex::default(), links, looks, effects }
+        let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
+        let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { address, session, idle, used, links, looks, effects, links_out, effects_out, freed }
     }
 
     /// A connection that nobody uses, or a new one.
@@ -76,12 +87,38 @@ impl Pool {
         };
         let places = if purpose == Purpose::Effect { &self.effects } else { &self.links };
         let permit = places.acquire().await.map_err(closed)?;
-        let idle = std::iter::from_fn(|| self.idle(purpose).pop()).find(|link| !link.client.is_closed());
-        let link = match idle {
-            Some(link) => link,
-            None => self.connect().await.map_err(|error| trouble::classify(&error, Stage::Before))?,
-        };
+        let link = self.link(purpose).await.map_err(|error| trouble::classify(&error, Stage::Before))?;
+        self.out(purpose).fetch_add(1, Ordering::SeqCst);
         Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
+    }
+
+    /// One that is idle, else a new one. Where the server has none to spare, those of ours who have one are waited for.
+    async fn link(&self, purpose: Purpose) -> Result<Link, Error> {
+        let patience = Instant::now() + SPARE_TIME;
+        let mut refused = None;
+        loop {
+            let (freed, lent) = (self.freed.notified(), self.out(purpose).load(Ordering::SeqCst));
+            let idle = std::iter::from_fn(|| self.idle(purpose).pop()).find(|link| !link.client.is_closed());
+            match (idle, refused) {
+                (Some(link), _) => return Ok(link),
+                (None, None) => match self.connect().await {
+                    Ok(link) => return Ok(link),
+                    Err(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => refused = Some(error),
+                    Err(error) => return Err(error),
+                },
+                (None, Some(full)) => {
+                    if lent == 0 || timeout_at(patience, freed).await.is_err() {
+                        return Err(full);
+                    }
+                    refused = Some(full);
+                }
+            }
+        }
+    }
+
+    /// How many are lent.
+    fn out(&self, purpose: Purpose) -> &AtomicUsize {
+        if purpose == Purpose::Effect { &self.effects_out } else { &self.links_out }
     }
 
     /// The first connection, with sentences for people if there is none.
@@ -213,5 +250,12 @@ impl Lent<'_> {
         if let Some(link) = self.link.take() {
             self.pool.put(link, self.purpose);
         }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.pool.out(self.purpose).fetch_sub(1, Ordering::SeqCst);
+        self.pool.freed.notify_waiters();
     }
 }

@@ -10,16 +10,15 @@ use crate::store::StoreError;
 use crate::store::cells::columns;
 use crate::store::clock::Clock;
 use crate::store::ledger::{Held, Register};
-use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot, Version};
+use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot, TURNS_AT_ONCE, Version};
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
 
 /// The server's clock.
 pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-/// A block of turns, after all cells were read: who is parked later has a later turn.
+/// A block of turns, after all cells were read: who is parked later has a later turn. `turns` counts
+/// [`TURNS_AT_ONCE`] by `TURNS_AT_ONCE`.
 const TURNS: &str = "select nextval('turns')";
-/// Turns in a block, as `turns` counts them.
-const TURNS_IN_BLOCK: usize = 16_384;
 
 /// The event of another row, behind that row's own columns.
 macro_rules! with_event {
@@ -108,10 +107,10 @@ pub(super) async fn read(link: &mut Link, cells: &[Cell], turns: usize, clock: &
 
 /// More turns at once than a block has cannot be given.
 pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
-    if turns <= TURNS_IN_BLOCK {
+    if turns <= TURNS_AT_ONCE {
         return Ok(());
     }
-    Err(StoreError::Down(format!("{turns} at once are too many; ask for at most {TURNS_IN_BLOCK}")))
+    Err(StoreError::Down(format!("{turns} at once are too many; ask for at most {TURNS_AT_ONCE}")))
 }
 
 fn hear(tells: Tells, row: &Row, clock: &Clock, reading: &mut Reading) -> Result<(), Error> {

@@ -29,11 +29,9 @@ pub(super) fn classify(error: &Error, stage: Stage) -> StoreError {
     match &code.code()[..2] {
         // The server was told to stop, or to drop us: it may have done so just after it wrote.
         "57" if stage == Stage::Commit => StoreError::Unsure(why),
-        // Resources, a server that stops, locks, what the machine under it does; one that has become read-only, as
-        // another may soon be in its place; and rows it will not have, which is their own trouble and nobody else's.
-        "08" | "53" | "55" | "57" | "58" | "40" | "54" | "25" | "22" | "23" => StoreError::Down(why),
-        // Our statements no longer fit what is there: somebody changed the schema, or its rights.
-        _ => StoreError::Broken(why),
+        // Whatever else it says, it wrote nothing, and somebody may set it right while we run: a password, a right, a
+        // table that is being restored. Never `Broken`: what an attempt came to would not be written any more.
+        _ => StoreError::Down(why),
     }
 }
 
@@ -67,16 +65,32 @@ pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
         _ if *state == SqlState::INVALID_CATALOG_NAME => {
             ever(format!("make it with `createdb {}`, or name another in the URL", address.database()))
         }
-        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(format!(
+        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE && why.contains("for schema ") => ever(format!(
             "give user {user} the right: `grant create on schema public to {user}`, or let it own a schema"
         )),
+        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(format!(
+            "its tables belong to another user: connect as that one, or give {user} the rights with `grant all on all \
+             tables in schema public to {user}` and the same for its sequences"
+        )),
+        "26" => pooled(address),
+        _ if *state == SqlState::DUPLICATE_PSTATEMENT => pooled(address),
         _ if *state == SqlState::DUPLICATE_TABLE || *state == SqlState::UNDEFINED_TABLE => {
             ever("its tables are not ours; give hookonce a database or a schema of its own".into())
         }
-        "53" => CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect")),
-        "08" | "40" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
+        _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
+            CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
+        }
+        "08" | "40" | "53" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
         _ => CannotOpen::Ever(format!("{address}: {why}")),
     }
+}
+
+/// Somebody between lends the server's sessions out.
+pub(super) fn pooled(address: &Address) -> CannotOpen {
+    CannotOpen::Ever(format!(
+        "{address}: a pooler stands before it that lends a session for one transaction only; give the server's own \
+         address, or a pool with `pool_mode = session`"
+    ))
 }
 
 /// No answer, or none of PostgreSQL's.
@@ -96,8 +110,8 @@ fn unanswered(address: &Address, error: &Error) -> CannotOpen {
         let cause = cause.map_or(text, ToString::to_string);
         return CannotOpen::Ever(format!("{address}: {cause}; check the user and the password in the URL"));
     }
-    match io.map(io::Error::kind) {
-        Some(io::ErrorKind::PermissionDenied) => {
+    match io {
+        Some(error) if error.to_string().contains("does not allow writes") => {
             CannotOpen::Yet(format!("{address} is read-only; it may be a replica"))
         }
         _ => CannotOpen::Yet(format!("{address} cannot be reached: {}", said(error))),

@@ -58,6 +58,7 @@ impl Address {
                     roots = Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")))?);
                 }
                 ("db" | "user" | "pass", _) if by_socket => rest.push(pair),
+                _ if query.contains('@') => return Err(odd("it has a `?` before its `@`; in a password write `%3F`")),
                 (name, _) => {
                     return Err(odd(&format!(
                         "there is no parameter `{name}`; there are `prefix`, `durable`, `evicts` and `roots`"
@@ -165,6 +166,7 @@ mod tests {
             "redis://u:hidden@host?evict=yes",
             "redis://u:hidden@host?roots=/nowhere.pem",
             "redis://u:hid#den@host",
+            "redis://u:x?hid&den=1@host",
         ] {
             let error = Address::parse(url).expect_err(url).to_string();
             assert!(error.starts_with("the store's URL") && !error.contains("hid"), "{url}: {error}");

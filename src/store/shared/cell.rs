@@ -52,6 +52,8 @@ pub struct Slot {
 
 /// How many of a group's parked events are read with its slot.
 pub const PARKED_READ: usize = 8;
+/// Turns that can be taken at once.
+pub const TURNS_AT_ONCE: usize = 16_384;
 
 /// What a cell must still be when something is written because of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

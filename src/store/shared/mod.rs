@@ -18,7 +18,7 @@ mod effect;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, Version};
+pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, TURNS_AT_ONCE, Version};
 pub use effect::Swapped;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
@@ -108,7 +108,7 @@ pub struct Reading {
 
 /// A store reduced to cells, for many to read and write at once.
 pub trait Shelf: Send + Sync + 'static {
-    /// Reads these cells, then takes so many turns. Each cell is whole; together they need not be of one moment.
+    /// Reads these cells, then takes so many turns, at most [`TURNS_AT_ONCE`]. Each cell is whole; together they need not be of one moment.
     fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading>;
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.

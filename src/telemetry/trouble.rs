@@ -1,0 +1,74 @@
+//! What is wrong with the store. While it is away every delivery and every look has the same to tell: a sentence is
+//! said at once, and after that now and then, with how often it came.
+
+use super::{Level, say};
+use crate::decide::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// For how long the same sentence is not said again.
+const HELD: Duration = Duration::from_secs(10);
+/// Sentences that are told apart; the one that was said longest ago makes room for the next.
+const SENTENCES_MAX: usize = 16;
+
+static SAID: Mutex<Said> = Mutex::new(Said(Vec::new()));
+
+/// Says why the store did not do what it was asked.
+pub fn trouble(level: Level, why: &str, more: &[(&str, &str)]) {
+    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).heard(why, Instant::now());
+    let Some(times) = times else { return };
+    let mut all = vec![("why", why)];
+    all.extend_from_slice(more);
+    let count = times.to_string();
+    if times > 1 {
+        all.push(("times", &count));
+    }
+    say(level, "store", &all);
+}
+
+/// What was said, and when; how often it came since.
+struct Said(Vec<(String, Instant, u64)>);
+
+impl Said {
+    /// How often this came since it was last said, with this time; `None`: it is not to be said now.
+    fn heard(&mut self, why: &str, now: Instant) -> Option<u64> {
+        if let Some((_, at, since)) = self.0.iter_mut().find(|(said, ..)| said == why) {
+            *since += 1;
+            if now.saturating_duration_since(*at) < HELD {
+                return None;
+            }
+            *at = now;
+            return Some(std::mem::take(since));
+        }
+        if self.0.len() == SENTENCES_MAX {
+            let oldest = self.0.iter().enumerate().min_by_key(|(_, (_, at, _))| *at).map(|(place, _)| place);
+            oldest.map(|place| self.0.swap_remove(place));
+        }
+        self.0.push((why.to_owned(), now, 0));
+        Some(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_said_at_once_and_then_now_and_then_with_how_often_it_came() {
+        let (mut said, begun) = (Said(Vec::new()), Instant::now());
+        assert_eq!(said.heard("away", begun), Some(1));
+        assert!((0..5_000).all(|n| said.heard("away", begun + Duration::from_millis(n)).is_none()));
+        assert_eq!(said.heard("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
+        assert_eq!(said.heard("away", begun + HELD), Some(5_001));
+        assert_eq!(said.heard("away", begun + HELD + HELD), Some(1));
+    }
+
+    #[test]
+    fn so_many_sentences_are_kept_and_no_more() {
+        let (mut said, begun) = (Said(Vec::new()), Instant::now());
+        for n in 0..1_000 {
+            assert_eq!(said.heard(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
+        }
+        assert_eq!(said.0.len(), SENTENCES_MAX);
+    }
+}

@@ -1,0 +1,74 @@
+//! Somebody between who lends one session of the server to all, one question at a time: what a pooler does that pools
+//! transactions.
+
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+
+/// The one session, and what the server said when it began.
+struct Session {
+    server: TcpStream,
+    greeting: Vec<u8>,
+}
+
+/// Begins to stand before the server on this port, for this user and database; its own port.
+pub(crate) async fn before(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    let session: Arc<Mutex<Option<Session>>> = Arc::default();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(lend(client, session.clone(), port));
+        }
+    });
+    own
+}
+
+async fn lend(mut client: TcpStream, session: Arc<Mutex<Option<Session>>>, port: u16) -> Option<()> {
+    let mut startup = vec![0; 4];
+    client.read_exact(&mut startup).await.ok()?;
+    let length = u32::from_be_bytes(startup[..4].try_into().unwrap()) as usize;
+    startup.resize(length, 0);
+    client.read_exact(&mut startup[4..]).await.ok()?;
+    let greeting = {
+        let mut held = session.lock().await;
+        if held.is_none() {
+            let mut server = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+            server.write_all(&startup).await.ok()?;
+            let greeting = answer(&mut server).await?;
+            *held = Some(Session { server, greeting });
+        }
+        held.as_ref()?.greeting.clone()
+    };
+    client.write_all(&greeting).await.ok()?;
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let read = client.read(&mut bytes).await.ok()?;
+        let mut held = session.lock().await;
+        let server = &mut held.as_mut()?.server;
+        match bytes[..read].first() {
+            None | Some(b'X') => return None, // it goes; the session stays
+            Some(_) => server.write_all(&bytes[..read]).await.ok()?,
+        }
+        let said = answer(server).await?;
+        client.write_all(&said).await.ok()?;
+    }
+}
+
+/// Messages up to the one that says that the server is ready for the next question.
+async fn answer(server: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let mut head = [0; 5];
+        server.read_exact(&mut head).await.ok()?;
+        let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
+        let mut rest = vec![0; length - 4];
+        server.read_exact(&mut rest).await.ok()?;
+        all.extend_from_slice(&head);
+        all.extend_from_slice(&rest);
+        if head[0] == b'Z' {
+            return Some(all);
+        }
+    }
+}
