@@ -15,7 +15,7 @@ mod lane;
 
 pub use lane::Lane;
 
-use crate::action::{Boottime, Chunk, Lease, Ready, boottime};
+use crate::action::{Boottime, Chunk, Lease, Output, Ready, boottime};
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};
@@ -55,6 +55,8 @@ struct Inner {
     news: broadcast::Sender<Event>,
     output: broadcast::Sender<Chunk>,
     running: Mutex<AtWork>,
+    /// What the attempts of this node have written so far.
+    writing: Mutex<BTreeMap<EventId, Arc<Output>>>,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
@@ -62,6 +64,10 @@ struct Inner {
 impl Inner {
     fn running(&self) -> MutexGuard<'_, AtWork> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, BTreeMap<EventId, Arc<Output>>> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,8 +105,9 @@ impl Dispatcher {
             lanes: by_name,
             keeps: Arc::new(Keeps { sources, ..Keeps::default() }),
             news: broadcast::Sender::new(NEWS_MAX),
-            output: broadcast::Sender::new(NEWS_MAX),
+            output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
             running: Mutex::default(),
+            writing: Mutex::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
@@ -152,6 +159,17 @@ impl Dispatcher {
     /// What commands write, as they write it.
     pub fn output(&self) -> broadcast::Receiver<Chunk> {
         self.0.output.subscribe()
+    }
+
+    /// The same, with what this event's attempt has written before, if it runs here.
+    pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<Chunk>) {
+        match self.0.writing().get(&event) {
+            Some(output) => {
+                let (so_far, from_now) = output.join();
+                (Some(so_far), from_now)
+            }
+            None => (None, self.output()),
+        }
     }
 
     /// A free place on this lane for an attempt at this receiver, if there is one, the receiver is not left alone, and

@@ -46,8 +46,22 @@ impl Came {
         Self { event, reply, verdict, same: None, delivery: None, events: Vec::new() }
     }
 
+    /// The key of this event came with another body.
+    fn reused(event: &Event) -> Self {
+        Self::new(Some(event.id), problem::reused(event), heard::Verdict::Refused)
+    }
+
     fn by(self, same: &Same) -> Self {
         Self { same: Some(same.clone()), ..self }
+    }
+
+    /// The word for why nothing came of it.
+    fn reason(&self) -> Option<String> {
+        match self.verdict {
+            heard::Verdict::Refused => Some("key_reused".into()),
+            heard::Verdict::Unavailable => Some("unavailable".into()),
+            _ => None,
+        }
     }
 }
 
@@ -94,6 +108,7 @@ impl Gateway {
                 meter.delivery(&source.name, came.verdict, delivery.at, || Heard {
                     status: came.reply.status,
                     event: came.event,
+                    reason: came.reason(),
                     same: came.same.as_ref().map(|same| same.word().to_owned()),
                     delivery: came.delivery.as_deref().map(str::to_owned),
                     bytes: delivery.body.len(),
@@ -178,17 +193,19 @@ impl Gateway {
                 }
                 Ok(Claim::Duplicate { event, same, instead, now }) => {
                     if first_look {
-                        self.meter().duplicate(&source.name, &same);
                         self.see(&event, &same, &new, now).await;
                     }
                     first_look = false;
                     if claim::reused(source, &event, &new) {
-                        return Came::new(Some(event.id), problem::reused(&event), heard::Verdict::Refused).by(&same);
+                        return Came::reused(&event).by(&same);
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
                     match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
-                        Repeat::Hears => return self.answer_repeat(source, &event, &same, now).await,
+                        Repeat::Hears => {
+                            self.meter().duplicate(&source.name, &same);
+                            return self.answer_repeat(source, &event, &same, now).await;
+                        }
                         Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
                             Ok(Some(event)) => return self.answer_new(source, &event).await,
                             Ok(None) => {}
@@ -215,15 +232,15 @@ impl Gateway {
             return None;
         }
         let Recalled { event, same, receipt, now } = self.store.recall(new).await.ok()??;
-        self.meter().duplicate(&source.name, &same);
         self.see(&event, &same, new, now).await;
-        let (reply, verdict) = if claim::reused(source, &event, new) {
-            (problem::reused(&event), heard::Verdict::Refused)
+        let came = if claim::reused(source, &event, new) {
+            Came::reused(&event)
         } else {
+            self.meter().duplicate(&source.name, &same);
             let reply = answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now);
-            (reply, heard::Verdict::Duplicate)
+            Came::new(Some(event.id), reply, heard::Verdict::Duplicate)
         };
-        Some(Came::new(Some(event.id), reply, verdict).by(&same))
+        Some(came.by(&same))
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.

@@ -13,8 +13,9 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Receiver;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -78,8 +79,7 @@ pub(super) async fn run(
         return End::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
     }
 
-    let (stdout, stderr) = (guard.child.stdout.take(), guard.child.stderr.take());
-    let copying = pin!(async { tokio::join!(copy(stdout, output), copy(stderr, output)) });
+    let copying = pin!(copy(guard.written.take(), output));
     let end = match select(pin!(guard.watch(limit, lease, told)), copying).await {
         Either::Left((end, copying)) => {
             let _ = timeout(AFTER_END, copying).await;
@@ -92,7 +92,7 @@ pub(super) async fn run(
     end
 }
 
-async fn copy(from: Option<impl AsyncRead + Unpin>, output: &Output) {
+async fn copy(from: Option<Receiver>, output: &Output) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
@@ -102,6 +102,9 @@ async fn copy(from: Option<impl AsyncRead + Unpin>, output: &Output) {
 
 struct Guard {
     child: Child,
+    /// What the command writes, to standard output and standard error: one pipe, so that the order is that of a
+    /// terminal.
+    written: Option<Receiver>,
     reports: Lines<BufReader<OwnedReadHalf>>,
     words: OwnedWriteHalf,
     /// The command's process group, once it is started.
@@ -128,16 +131,18 @@ impl Guard {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let (reports, words) = UnixStream::from_std(ours)?.into_split();
+        let (written, writes) = io::pipe()?;
+        let written = Some(Receiver::from_owned_fd(written.into())?);
         let child = Command::new(&program.0)
             .arg0("hookonce")
             .arg("guard")
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(writes.try_clone()?)
+            .stderr(writes)
             .process_group(0)
             .spawn()?;
-        Ok(Self { child, reports: BufReader::new(reports).lines(), words, group: None })
+        Ok(Self { child, written, reports: BufReader::new(reports).lines(), words, group: None })
     }
 
     async fn send(&mut self, order: &Order, body: &[u8]) -> io::Result<()> {

@@ -32,6 +32,8 @@ struct Kept {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
+    /// The beginning of a character whose end has not arrived: nobody was shown it yet.
+    begun: Vec<u8>,
 }
 
 impl Output {
@@ -42,11 +44,23 @@ impl Output {
 
     /// Takes what arrived.
     pub fn push(&self, bytes: &[u8]) {
-        self.lock().push(bytes);
-        if self.live.receiver_count() > 0 {
+        let mut kept = self.lock();
+        kept.push(bytes);
+        let mut piece = std::mem::take(&mut kept.begun);
+        piece.extend_from_slice(bytes);
+        kept.begun = piece.split_off(piece.len() - begun(&piece));
+        if self.live.receiver_count() > 0 && !piece.is_empty() {
             // The last one may leave between the question and the sending: then nobody looks on.
-            let _ = self.live.send(Chunk { event: self.event, bytes: Bytes::copy_from_slice(bytes) });
+            let _ = self.live.send(Chunk { event: self.event, bytes: Bytes::from(piece) });
         }
+    }
+
+    /// What has arrived so far, and what arrives from now on: no byte is in both or in neither.
+    pub fn join(&self) -> (Vec<u8>, broadcast::Receiver<Chunk>) {
+        let kept = self.lock();
+        let mut so_far = kept.join();
+        so_far.truncate(so_far.len() - kept.begun.len());
+        (so_far, self.live.subscribe())
     }
 
     /// All of it, or its head and tail with a line between them that says how much is left out.
@@ -81,12 +95,24 @@ impl Kept {
     }
 }
 
+/// Bytes at the end that begin a character of UTF-8 and do not end it.
+fn begun(bytes: &[u8]) -> usize {
+    let last = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    let needs = match last.first() {
+        Some(0xc2..=0xdf) => 2,
+        Some(0xe0..=0xef) => 3,
+        Some(0xf0..=0xf4) => 4,
+        _ => 0,
+    };
+    if bytes.ends_with(last) && last.len() < needs { last.len() } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn output() -> (Output, broadcast::Receiver<Chunk>) {
-        let (live, looks_on) = broadcast::channel(8);
+        let (live, looks_on) = broadcast::channel(32);
         (Output::new(EventId([7; 16]), live), looks_on)
     }
 
@@ -123,5 +149,37 @@ mod tests {
         drop(looks_on);
         output.push(b" two");
         assert_eq!(output.kept(), b"one two");
+    }
+
+    #[test]
+    fn a_character_that_arrives_in_pieces_is_shown_whole() {
+        let (output, mut looks_on) = output();
+        let text = "a é → 𝄞 z".as_bytes();
+        for byte in text {
+            output.push(&[*byte]);
+        }
+        output.push(b"\xff\xe2");
+        output.push(b"no");
+        let mut shown = Vec::new();
+        while let Ok(chunk) = looks_on.try_recv() {
+            shown.push(String::from_utf8_lossy(&chunk.bytes).into_owned());
+        }
+        assert_eq!(shown, ["a", " ", "é", " ", "→", " ", "𝄞", " ", "z", "\u{fffd}", "\u{fffd}no"]);
+        assert_eq!(output.kept(), [text, b"\xff\xe2no"].concat());
+    }
+
+    #[test]
+    fn who_joins_late_has_every_byte_once() {
+        let (output, _looks_on) = output();
+        output.push("before é".as_bytes());
+        output.push(&"é".as_bytes()[..1]);
+        let (so_far, mut from_now) = output.join();
+        output.push(&"é".as_bytes()[1..]);
+        output.push(b" after");
+        let mut all = so_far;
+        while let Ok(chunk) = from_now.try_recv() {
+            all.extend_from_slice(&chunk.bytes);
+        }
+        assert_eq!(all, "before éé after".as_bytes());
     }
 }

@@ -122,10 +122,14 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub const FORGET_BATCH: usize = 500;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
-/// Deliveries of one source that did not become events, and are remembered by one node.
+/// Deliveries of one source that were refused and are remembered by one node, and as many that were ignored.
 pub const TURNED_AWAY_MAX: usize = 64;
+/// The same of those that repeated an event, came too late, or could not be taken.
+pub const REPEATS_REMEMBERED: usize = 256;
 /// Characters of a text that is remembered of one.
 pub const TURNED_AWAY_CHARS_MAX: usize = 400;
+/// Pieces of output, of 16 KiB at most, that who looks on may fall behind by.
+pub const OUTPUT_BEHIND_MAX: usize = 1024;
 /// Who looks on at once.
 pub const LISTENERS_MAX: usize = 64;
 /// Sessions of the admin port at once; one more ends the oldest.

@@ -26,6 +26,11 @@ impl Sources {
     pub fn at(&self, path: &str) -> Option<&Arc<Source>> {
         self.by_path.get(path)
     }
+
+    /// Each of them, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.by_path.values()
+    }
 }
 
 /// A sender we believe: a path and a way to verify.

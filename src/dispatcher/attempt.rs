@@ -66,11 +66,12 @@ impl Dispatcher {
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
-        let output = Output::new(event.id, self.0.output.clone());
+        let writing = Writing::begin(self, event.id);
+        let output = &*writing.output;
         let blocks = BlocksDone::new(event.blocks);
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
-        let attempt = Attempt { event: &event, payload, lease, blocks, output: &output, at, span: context };
+        let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
         let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
         let outcome = answer::heard(outcome, lane.source.respond);
         span.tell("outcome", outcome.word());
@@ -339,6 +340,31 @@ impl<'a> AtIt<'a> {
 impl Drop for AtIt<'_> {
     fn drop(&mut self) {
         self.dispatcher.0.running().remove(&self.start);
+    }
+}
+
+/// That this node's attempt at an event writes here; over with the attempt, also by a panic.
+struct Writing<'a> {
+    dispatcher: &'a Dispatcher,
+    event: EventId,
+    output: Arc<Output>,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(dispatcher: &'a Dispatcher, event: EventId) -> Self {
+        let output = Arc::new(Output::new(event, dispatcher.0.output.clone()));
+        dispatcher.0.writing().insert(event, output.clone());
+        Self { dispatcher, event, output }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.dispatcher.0.writing();
+        // The next attempt may have begun before this one has gone home.
+        if writing.get(&self.event).is_some_and(|output| Arc::ptr_eq(output, &self.output)) {
+            writing.remove(&self.event);
+        }
     }
 }
 

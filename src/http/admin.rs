@@ -26,10 +26,10 @@ use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
 use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored};
 use crate::telemetry::meter::Asked as Looked;
-use asked::Asked;
+use asked::{Asked, Name};
 use axum::Json;
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::sse::{KeepAlive, Sse};
@@ -70,6 +70,7 @@ pub struct Desk {
     counted: Arc<Counted>,
     peers: reqwest::Client,
     started: tokio::time::Instant,
+    started_at: Timestamp,
     since: Arc<Mutex<Timestamp>>,
 }
 
@@ -101,6 +102,7 @@ impl Desk {
             counted: Arc::default(),
             peers: peers.unwrap_or_default(),
             started: tokio::time::Instant::now(),
+            started_at: health.store.now(),
             since: Arc::new(Mutex::new(health.store.now())),
             store: health.store.clone(),
             dispatcher,
@@ -125,6 +127,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/api/sources", get(told::configured))
         .route("/api/explain", post(told::explain))
         .route("/api/turned-away", get(turned_away::turned_away))
+        .route("/api/deliveries", get(turned_away::deliveries))
         .route("/api/live", get(live::live))
         .route("/api/quarantine", get(quarantined))
         .route("/api/tail", get(tail))
@@ -191,7 +194,7 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
     events.pop().ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))
 }
 
-async fn show(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn show(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
     let story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
@@ -223,7 +226,7 @@ async fn payload(desk: &Desk, name: String) -> Result<(Event, Payload), Response
 }
 
 /// A body is somebody else's text, and never anything but text.
-async fn body(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn body(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let (_, payload) = payload(&desk, name).await?;
     // Copied: as it is, it would count among the bodies in flight until a slow reader has it.
     let body = payload.body.to_vec();
@@ -231,7 +234,7 @@ async fn body(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Resp
 }
 
 /// The headers that are kept. What no field is read from was kept to be passed on, and is nobody's to see.
-async fn headers(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn headers(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let (event, payload) = payload(&desk, name).await?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
     let kept = payload.headers.iter().map(|(name, value)| {
@@ -241,7 +244,7 @@ async fn headers(State(desk): State<Desk>, Path(name): Path<String>) -> Result<R
     Ok(Json(json!({ "headers": kept.collect::<Vec<_>>() })).into_response())
 }
 
-async fn replay(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn replay(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match again(&desk, &event).await {
         Ok(event) => Ok(Json(shown::event(&event)).into_response()),
@@ -265,7 +268,7 @@ async fn again(desk: &Desk, event: &Event) -> Result<Event, Result<(StatusCode, 
     }
 }
 
-async fn cancel(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn cancel(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     Ok(written(&event, desk.dispatcher.cancel(&event).await))
 }
@@ -281,7 +284,7 @@ fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Respo
 }
 
 /// Forgets one event with its keys, because a person says so.
-async fn remove(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Response, Response> {
+async fn remove(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match desk.store.remove(event.id).await {
         Ok(Removal::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
@@ -311,7 +314,8 @@ async fn forget(State(desk): State<Desk>) -> Response {
 
 /// Changes of state and output of commands, as they happen.
 async fn tail(State(desk): State<Desk>) -> Response {
+    let Ok(place) = desk.listeners.clone().try_acquire_owned() else { return busy(live::TOO_MANY) };
     let draining = desk.health.draining.clone();
-    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining);
+    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining, place);
     Sse::new(news).keep_alive(KeepAlive::default()).into_response()
 }

@@ -23,12 +23,12 @@ macro_rules! files {
 }
 
 /// What the page is made of.
-const FILES: [(&str, &str); 25] = files![
+const FILES: [(&str, &str); 26] = files![
     "style.css" "favicon.svg" "favicon-trouble.svg" "theme-first.js"
     "app.js" "dom.js" "api.js" "live.js" "time.js" "words.js" "charts.js" "ansi.js" "json.js" "dialog.js" "keys.js"
     "theme.js"
     "views/overview.js" "views/events.js" "views/event.js" "views/rows.js" "views/dead.js" "views/away.js"
-    "views/sources.js" "views/explain.js" "views/login.js"
+    "views/heard.js" "views/sources.js" "views/explain.js" "views/login.js"
 ];
 
 /// The document, and the hash in the addresses it names.

@@ -4,6 +4,7 @@ use super::body::{BodiesInFlight, BodyLimits, read};
 use super::reply;
 use crate::decide::answer::{self, Reply};
 use crate::decide::delivery::Delivery;
+use crate::decide::field::Place;
 use crate::decide::id::EventId;
 use crate::decide::problem;
 use crate::decide::source::{Source, Sources, Speaks};
@@ -71,10 +72,10 @@ impl Ingest {
             ("/healthz", None) => return answer::fine(),
             ("/readyz", None) => return self.health.ready().await,
             (problem::PAGE_PATH, None) => return closing(answer::page(problem::PAGE)),
-            (path, None) => return self.turn_away(None, Some(path), answer::turned_away(404, "unknown_path")),
+            (_, None) => return self.turn_away(None, &parts, answer::turned_away(404, "unknown_path")),
         };
         if parts.method != Method::POST {
-            let mut reply = self.turn_away(Some(source), None, answer::turned_away(405, "method"));
+            let mut reply = self.turn_away(Some(source), &parts, answer::turned_away(405, "method"));
             reply.headers.push(("allow".into(), "POST".into()));
             return reply;
         }
@@ -84,24 +85,36 @@ impl Ingest {
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
             Ok(body) => self.receive(source, &parts, body).await,
-            Err(error) => self.turn_away(Some(source), None, reply::no_body(error)),
+            Err(error) => self.turn_away(Some(source), &parts, reply::no_body(error)),
         }
     }
 
     /// What never came so far as to be judged is visible too.
-    fn turn_away(&self, source: Option<&Source>, path: Option<&str>, reply: Reply) -> Reply {
+    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: Reply) -> Reply {
         let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
         let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
         let verdict = if reply.status == 503 { Verdict::Unavailable } else { Verdict::Refused };
         let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
-        let (status, path) = (reply.status, path.map(str::to_owned));
-        self.gateway.meter().turned_away(Heard { path, status, reason, ..heard });
+        let path = source.is_none().then(|| parts.uri.path().to_owned());
+        let (status, delivery) = (reply.status, self.delivery_id(source, &parts.headers));
+        self.gateway.meter().turned_away(Heard { path, status, reason, delivery, ..heard });
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };
         match source {
             Some(source) => as_it_speaks(source, reply),
             None => reply,
         }
+    }
+
+    /// What the sender calls it, in the header of its source; where nobody listens, in that of any of ours: who looks
+    /// for it has that id, and a wrong URL is a usual reason.
+    fn delivery_id(&self, source: Option<&Source>, headers: &http::HeaderMap) -> Option<String> {
+        let all = self.sources.all().filter(|one| source.is_none_or(|source| source.name == one.name));
+        let named = all.filter_map(|source| match &source.delivery.as_ref()?.at {
+            Place::Header(name) => headers.get(&**name)?.to_str().ok(),
+            _ => None,
+        });
+        named.map(str::to_owned).find(|id| !id.is_empty())
     }
 
     async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> Reply {

@@ -57,7 +57,7 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     if let Some(oldest) = gauges.oldest {
         page.line(&[], oldest);
     }
-    page.one("listeners", "gauge", "Who follows what happens, at /api/live.", gauges.listeners);
+    page.one("listeners", "gauge", "Who follows what happens, at /api/live and /api/tail.", gauges.listeners);
     page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
     page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);
     page.text

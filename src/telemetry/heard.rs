@@ -1,10 +1,10 @@
-//! What came of one delivery, for people: told to who listens, and remembered for a while if it became no event.
+//! What came of one delivery, for people: told to who listens, and remembered for a while if it made no event.
 
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What came of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,11 @@ impl Verdict {
             Self::Refused => "refused",
             Self::Unavailable => "unavailable",
         }
+    }
+
+    /// What this word says.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.word() == word)
     }
 }
 
@@ -77,8 +82,9 @@ impl Heard {
 
     /// The same with long texts cut: senders choose them.
     #[must_use]
-    pub(super) fn cut(mut self) -> Self {
-        for text in [&mut self.path, &mut self.reason, &mut self.why, &mut self.delivery].into_iter().flatten() {
+    pub fn cut(mut self) -> Self {
+        let Self { path, same, reason, why, delivery, .. } = &mut self;
+        for text in [path, same, reason, why, delivery].into_iter().flatten() {
             if let Some((end, _)) = text.char_indices().nth(limits::TURNED_AWAY_CHARS_MAX) {
                 text.truncate(end);
                 text.push('…');
@@ -88,21 +94,41 @@ impl Heard {
     }
 }
 
-/// The last few deliveries that did not become events.
+/// The last few deliveries that made no event. Each kind has room of its own: who forges signatures must not push out
+/// what was ignored.
 #[derive(Debug, Default)]
-pub(super) struct TurnedAway(Mutex<VecDeque<Heard>>);
+pub(super) struct Remembered(Mutex<Rings>);
 
-impl TurnedAway {
+#[derive(Debug, Default)]
+struct Rings {
+    refused: VecDeque<Heard>,
+    ignored: VecDeque<Heard>,
+    others: VecDeque<Heard>,
+}
+
+impl Remembered {
+    fn rings(&self) -> MutexGuard<'_, Rings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn push(&self, heard: Heard) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if ring.len() == limits::TURNED_AWAY_MAX {
+        let mut rings = self.rings();
+        let (ring, most) = match heard.verdict {
+            Verdict::Refused => (&mut rings.refused, limits::TURNED_AWAY_MAX),
+            Verdict::Ignored => (&mut rings.ignored, limits::TURNED_AWAY_MAX),
+            Verdict::Accepted | Verdict::Duplicate | Verdict::Stale | Verdict::Unavailable => {
+                (&mut rings.others, limits::REPEATS_REMEMBERED)
+            }
+        };
+        if ring.len() == most {
             ring.pop_front();
         }
         ring.push_back(heard);
     }
 
     pub(super) fn all(&self) -> Vec<Heard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        let rings = self.rings();
+        rings.refused.iter().chain(&rings.ignored).chain(&rings.others).cloned().collect()
     }
 }
 
@@ -112,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_the_last_few_are_remembered_and_long_texts_are_cut() {
-        let ring = TurnedAway::default();
+        let ring = Remembered::default();
         for n in 0..200 {
             let why = Some("é".repeat(n * 100));
             let heard = Heard { why, ..Heard::new(None, Verdict::Refused, Timestamp(n.try_into().unwrap())) };
@@ -122,5 +148,18 @@ mod tests {
         assert_eq!((all.len(), all[0].at), (limits::TURNED_AWAY_MAX, Timestamp(200 - 64)));
         let longest = all.iter().filter_map(|heard| heard.why.as_ref()).map(|why| why.chars().count()).max();
         assert_eq!(longest, Some(limits::TURNED_AWAY_CHARS_MAX + 1));
+    }
+
+    #[test]
+    fn what_is_refused_does_not_push_out_what_was_ignored_or_repeated() {
+        let ring = Remembered::default();
+        for verdict in [Verdict::Ignored, Verdict::Duplicate, Verdict::Stale] {
+            ring.push(Heard::new(None, verdict, Timestamp(1)));
+        }
+        for n in 0..1000 {
+            ring.push(Heard::new(None, Verdict::Refused, Timestamp(n)));
+        }
+        let of = |verdict| ring.all().iter().filter(|heard| heard.verdict == verdict).count();
+        assert_eq!(Verdict::ALL.map(of), [0, 1, 1, 1, limits::TURNED_AWAY_MAX, 0]);
     }
 }

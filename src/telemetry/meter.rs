@@ -1,7 +1,7 @@
 //! What is counted while running. To count costs one addition in memory; what is counted over time is worked out from
 //! that by who looks (`series.rs`). Every label is a name of the config or a word of the design, so there are few.
 
-use super::heard::{Heard, TurnedAway, Verdict};
+use super::heard::{Heard, Remembered, Verdict};
 use super::series::Series;
 use crate::decide::claim::Same;
 use crate::decide::event::{Event, State};
@@ -67,7 +67,7 @@ pub struct SourceMeter {
     pub(super) conflicts: AtomicU64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     pub(super) routes: Vec<(Arc<str>, [AtomicU64; 4])>,
-    turned_away: TurnedAway,
+    remembered: Remembered,
 }
 
 impl SourceMeter {
@@ -96,7 +96,7 @@ impl SourceMeter {
             conflicts: AtomicU64::new(0),
             secrets: Default::default(),
             routes: routes.into_iter().map(|name| (name, Default::default())).collect(),
-            turned_away: TurnedAway::default(),
+            remembered: Remembered::default(),
         }
     }
 
@@ -207,7 +207,7 @@ pub struct Meter {
     /// Its sources, in the order of the config, and last one that stands for those it does not have.
     pub sources: Vec<SourceMeter>,
     by_name: HashMap<Arc<str>, usize>,
-    nowhere: TurnedAway,
+    nowhere: Remembered,
     heard: broadcast::Sender<Heard>,
     ids: Box<[AtomicU64]>,
     hasher: RandomState,
@@ -241,7 +241,7 @@ impl Meter {
             series: Series::new(meters.len()),
             sources: meters,
             by_name,
-            nowhere: TurnedAway::default(),
+            nowhere: Remembered::default(),
             heard: broadcast::Sender::new(HEARD_MAX),
             ids: (0..IDS_REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
@@ -276,15 +276,19 @@ impl Meter {
         let Some(name) = &heard.source else { return self.nowhere.push(heard) };
         let source = self.source(name);
         source.delivery(heard.verdict, heard.at);
-        if matches!(heard.verdict, Verdict::Refused | Verdict::Ignored) {
-            source.turned_away.push(heard);
-        }
+        source.remembered.push(heard);
     }
 
-    /// Counts a delivery of which something came.
+    /// Counts a delivery that came to be claimed, and remembers it unless it made an event: then the store does.
     pub fn delivery(&self, source: &str, verdict: Verdict, at: Timestamp, heard: impl FnOnce() -> Heard) {
-        self.source(source).delivery(verdict, at);
-        self.tell(heard);
+        let source = self.source(source);
+        source.delivery(verdict, at);
+        if verdict == Verdict::Accepted {
+            return self.tell(heard);
+        }
+        let heard = heard().cut();
+        self.tell(|| heard.clone());
+        source.remembered.push(heard);
     }
 
     /// Counts a duplicate by the identity that matched.
@@ -306,10 +310,10 @@ impl Meter {
         self.heard.subscribe()
     }
 
-    /// The last deliveries that did not become events, newest first.
-    pub fn last_turned_away(&self) -> Vec<Heard> {
+    /// The last deliveries that made no event, newest first.
+    pub fn last(&self) -> Vec<Heard> {
         let mut all = self.nowhere.all();
-        all.extend(self.sources.iter().flat_map(|source| source.turned_away.all()));
+        all.extend(self.sources.iter().flat_map(|source| source.remembered.all()));
         all.sort_by_key(|heard| std::cmp::Reverse(heard.at));
         all
     }
@@ -411,7 +415,9 @@ mod tests {
     fn what_names_no_source_of_ours_is_counted_as_others() {
         let meter = Meter::default();
         let at = Timestamp(5);
-        meter.delivery("gone", Verdict::Stale, at, || unreachable!("nobody listens"));
+        meter.delivery("gone", Verdict::Stale, at, || Heard::new(None, Verdict::Stale, at));
+        meter.delivery("gone", Verdict::Accepted, at, || unreachable!("nobody listens"));
+        assert_eq!(meter.last(), [Heard::new(None, Verdict::Stale, at)]);
         meter.duplicate("gone", &Same::Change);
         let other = &meter.sources[0];
         assert_eq!((other.count(Count::Delivery(Verdict::Stale)), other.last_at()), (1, Some(at)));

@@ -245,6 +245,15 @@ async fn the_head_and_the_tail_of_what_a_command_wrote_are_kept() {
 }
 
 #[tokio::test]
+async fn what_is_written_to_output_and_to_error_stands_in_the_order_of_a_terminal() {
+    let bench = Bench::new();
+    let text = "n=0; while test $n -lt 200; do echo out $n; echo error $n >&2; n=$((n + 1)); done";
+    assert_eq!(bench.sh(text).await.word(), "delivered");
+    let expected: String = (0..200).map(|n| format!("out {n}\nerror {n}\n")).collect();
+    assert!(bench.shown() == expected, "{}", bench.shown());
+}
+
+#[tokio::test]
 async fn who_looks_on_sees_output_while_the_command_runs() {
     let mut bench = Bench::new();
     let action = run(vec![bench.block([sh("echo now; until test -e go; do sleep 0.01; done; echo then")])]);

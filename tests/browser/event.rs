@@ -15,6 +15,8 @@ async fn output_appears_while_the_command_runs_with_its_colours() {
     page.until(&format!("location.pathname === '/events/{event}'")).await;
     page.shows(".event-head .chip", "running").await;
     page.shows("#live-output[data-state=live]", "Live output").await;
+    // What was written before the page was opened is there too.
+    page.shows("#live-output pre", "red true").await;
     touch(&house, "more");
     page.shows("#live-output pre", "99%").await;
     page.shows("#live-output pre", "placed").await;
@@ -71,6 +73,20 @@ async fn replay_cancel_and_forget_ask_first_and_then_happen() {
     assert_eq!(house.sql("select count(*) from events"), ["0"]);
     page.open(&house.admin_url(&format!("/events/{event}"))).await;
     page.says("There is no such event").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn a_long_value_is_folded_and_shown_whole_on_request() {
+    let house = House::new(&config("true"));
+    let long = format!("{}end", "x".repeat(3000));
+    let event = house.deliver(DEPLOY, &deploy("d-1", &long, "latest", 1)).await.event();
+    house.quiet().await;
+    let page = visit(&house, &format!("/events/{event}")).await;
+    page.shows(".facts", "3,003 characters").await;
+    assert_eq!(page.value("document.querySelector('.facts').textContent.includes('xend')").await, false);
+    page.click(".facts button").await;
+    page.until("document.querySelector('.facts').textContent.includes('xend')").await;
     page.close(&house.admin_url("/")).await;
 }
 

@@ -39,6 +39,69 @@ async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
 }
 
 #[tokio::test]
+async fn one_box_says_what_became_of_a_delivery_whatever_became_of_it() {
+    let house = House::new(&config("true"));
+    let event = house.deliver(DEPLOY, &deploy("d-first", "shop", "latest", 5)).await.event();
+    house.deliver(DEPLOY, &deploy("d-twin", "shop", "latest", 5)).await;
+    house.deliver(DEPLOY, &deploy("d-late", "shop", "latest", 3)).await;
+    house.deliver(DEPLOY, &deploy("d-night", "shop", "nightly", 6)).await;
+    house.deliver("/in/astray", &deploy("d-astray", "shop", "latest", 7)).await;
+    house.quiet().await;
+    let page = visit(&house, "/").await;
+    page.shows("#feed .verdict-duplicate", "duplicate").await;
+    page.press(&['/']).await;
+    page.until("document.activeElement.closest('.search')").await;
+    page.type_in(".search input", "d-twin\u{e007}").await;
+    page.until("location.pathname + location.search === '/events?text=d-twin'").await;
+    page.shows("#found", "the same change of its subject").await;
+    page.says("No event has it").await;
+    page.click("#found a.id").await;
+    page.until(&format!("location.pathname === '/events/{event}'")).await;
+    for (id, said) in [
+        ("d-late", format!("{} is newer", short(&event))),
+        ("D-NIGHT", "tag was \"nightly\"".into()),
+        ("d-astray", "no source listens there".into()),
+    ] {
+        page.open(&house.admin_url(&format!("/events?text={id}"))).await;
+        page.shows("#found", &said).await;
+        page.until("document.querySelectorAll('#found li').length === 1").await;
+    }
+    page.open(&house.admin_url("/events?text=d-first")).await;
+    page.until(&format!("{ROWS} === 1")).await;
+    page.lacks("#found").await;
+    // One that comes while somebody looks for it.
+    page.open(&house.admin_url("/events?text=d-soon")).await;
+    page.says("Nothing matches").await;
+    page.shows("#live", "Live").await;
+    house.deliver(DEPLOY, &deploy("d-soon", "shop", "nightly", 8)).await;
+    page.shows("#found", "d-soon").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn a_filter_keeps_the_focus_and_times_are_right_at_midnight_and_on_other_days() {
+    let house = House::new(&config("true"));
+    house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
+    house.quiet().await;
+    let page = visit(&house, "/events").await;
+    page.until(&format!("{ROWS} === 1")).await;
+    page.choose("select[name=state]", "done").await;
+    page.until("location.search === '?state=done' && document.activeElement.name === 'state'").await;
+    page.press(&['\u{e00c}']).await;
+    page.press(&['g', 'd']).await;
+    page.until("location.pathname === '/dead' && document.activeElement.id === 'page'").await;
+
+    let times = "document.querySelector('link[href$=\"time.js\"]').href";
+    page.value(&format!("(import({times}).then((times) => {{ window.times = times; }}), 1)")).await;
+    page.until("window.times").await;
+    assert_eq!(page.value("times.clock(new Date(2026, 0, 2, 0, 5, 6))").await, "00:05:06");
+    assert_eq!(page.value("times.hour(new Date(2026, 0, 2, 0, 5, 6))").await, "00:05");
+    let shown = "times.when(new Date(2026, 0, 2, 0, 5, 6).toISOString(), { form: 'clock' }).textContent";
+    assert_eq!(page.value(shown).await, "Jan 2, 00:05:06");
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
 async fn rows_come_by_themselves_and_do_not_move_what_is_being_read() {
     let house = House::new(&config("true"));
     for n in 0..70 {

@@ -7,7 +7,7 @@ use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 async fn the_first_visit_says_what_to_do_next_and_then_fills_itself() {
     let house = House::new(&config("echo hello"));
     let page = visit(&house, "/").await;
-    page.says("hookonce send --sample").await;
+    page.says("hookonce send --sample --source deploys").await;
     page.says(&house.url(DEPLOY)).await;
     page.says(&house.url(ORDER)).await;
     page.shows("#live", "Live").await;
@@ -16,6 +16,7 @@ async fn the_first_visit_says_what_to_do_next_and_then_fills_itself() {
     let first = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await;
     page.lacks("#empty").await;
     page.shows(".tile", "Deliveries1").await;
+    page.shows(".head p", "Deliveries and charts are what node").await;
     page.shows("#feed", short(&first.event())).await;
     house.quiet().await;
     page.shows("#feed .state-done", "done").await;
@@ -100,10 +101,19 @@ async fn sources_and_explain_tell_how_it_is_set_up_and_why_not() {
     page.shows(".walk .no", "tag was \"nightly\"").await;
     page.shows(".walk .ok", "Signature").await;
 
+    let body = std::str::from_utf8(&sent.body).unwrap();
+    let whole =
+        format!("POST {DEPLOY} HTTP/1.1\nhost: here\ncontent-type: application/json\n\n{}", body.replace('7', "9"));
+    page.open(&house.admin_url("/explain")).await;
+    page.paste("textarea[name=body]", &whole).await;
+    page.click("form button[type=submit]").await;
+    page.shows(".walk", "listens on /in/deploys").await;
+
     let event = house.deliver(DEPLOY, &deploy("d-2", "shop", "latest", 8)).await.event();
     house.quiet().await;
     page.open(&house.admin_url(&format!("/explain?event={event}"))).await;
     page.shows("#would", "be a duplicate of").await;
+    page.shows(&format!("#would a[href='/events/{event}']"), short(&event)).await;
     assert_eq!(house.sql("select count(*) from events"), ["1"], "explaining writes nothing");
     page.close(&house.admin_url("/")).await;
 }

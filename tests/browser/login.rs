@@ -4,10 +4,11 @@ use crate::house::House;
 use crate::{DEPLOY, config, deploy, visit};
 
 fn guarded() -> House {
-    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"KEY_ALL\" }\ntokens = [{ token = { env = \"KEY_READ\" }, may = \"read\" }]\n";
+    let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"KEY_ALL\" }\ntokens = [{ token = { env = \"KEY_READ\" }, may = \"read\" }, { token = { env = \"KEY_FORGET\" }, may = \"forget\" }]\n";
     let mut house = House::empty(&format!("{admin}{}", config("test -e never")));
     let mut command = house.command(&["serve"]);
     command.env("KEY_ALL", "a token that may do all").env("KEY_READ", "a token that may only read");
+    command.env("KEY_FORGET", "a token that may only forget");
     house.try_start_by(command).unwrap();
     house
 }
@@ -22,6 +23,9 @@ async fn a_wrong_token_is_told_so_and_the_right_one_leads_where_one_wanted_to_go
     page.click("form button").await;
     page.shows("[role=alert]", "There is no such token").await;
     assert_eq!(page.value("document.cookie").await, "");
+    page.paste("#token", "a token that may only forget").await;
+    page.click("form button").await;
+    page.shows("[role=alert]", "This token may only forget").await;
     page.paste("#token", "").await;
     page.type_in("#token", "a token that may do all\u{e007}").await;
     page.shows(".event-head .chip", "dead").await;

@@ -56,6 +56,7 @@ async fn furnished() -> (House, Vec<(String, String)>) {
     let pages = [
         ("/".to_owned(), "Just now".to_owned()),
         ("/events".into(), short(&event).into()),
+        ("/events?text=-".into(), "that made no event".into()),
         (format!("/events/{event}"), "inverse".into()),
         ("/dead".into(), short(&event).into()),
         ("/turned-away".into(), "bad signature".into()),

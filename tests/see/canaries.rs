@@ -108,6 +108,7 @@ async fn no_secret_signature_cookie_or_authorization_is_in_any_answer_log_comman
         ("GET", "/api/overview".into()),
         ("GET", "/api/sources".into()),
         ("GET", "/api/turned-away".into()),
+        ("GET", "/api/deliveries".into()),
         ("GET", "/api/session".into()),
         ("GET", "/api/openapi.json".into()),
         ("GET", "/metrics".into()),

@@ -122,6 +122,7 @@ async fn who_reads_too_slowly_is_let_go_and_too_many_are_turned_away() {
         all.push(Reader::open(&house, "", &[]).await);
     }
     assert_eq!(house.ask("GET", "/api/live").await.status, 503);
+    assert_eq!(house.ask("GET", "/api/tail").await.status, 503);
     drop(all);
 }
 
@@ -144,4 +145,40 @@ async fn who_wants_few_is_told_that_there_was_more_and_hears_on() {
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn who_opens_the_page_of_a_running_command_has_its_output_from_the_beginning_and_once() {
+    let wait = "until test -e more; do sleep 0.02; done; printf '\\\\303'; sleep 0.2; printf '\\\\251 late\\\\n'; \
+                until test -e go; do sleep 0.02; done";
+    let config = numbers("").replace("test $HOOKONCE_FIELD_N != 13", wait);
+    let house = House::new(&config);
+    let event = house.deliver(IN, &number("d1", 7, "a")).await.event();
+    let mut first = Reader::open(&house, &format!("?event={event}"), &[]).await;
+    let mut heard = String::new();
+    while heard != "out of 7\n" {
+        let (kind, document, _) = first.next().await.unwrap();
+        if kind == "output" {
+            heard += document["text"].as_str().unwrap();
+        }
+    }
+    let mut second = Reader::open(&house, &format!("?event={event}"), &[]).await;
+    let (kind, document, _) = second.next().await.unwrap();
+    let expected = json!({ "event": event, "text": "out of 7\n", "so_far": true });
+    assert_eq!((&*kind, document), ("output", expected));
+    std::fs::write(house.path("more"), "").unwrap();
+    let mut late = String::new();
+    while !late.ends_with('\n') {
+        let (kind, document, _) = second.next().await.unwrap();
+        assert_eq!((&*kind, document.get("so_far")), ("output", None));
+        late += document["text"].as_str().unwrap();
+    }
+    assert_eq!(late, "é late\n", "a character that is written in two pieces is one");
+    std::fs::write(house.path("go"), "").unwrap();
+    house.quiet().await;
+    // It is over: what it wrote is with its attempt, and nothing is told as new.
+    let mut third = Reader::open(&house, &format!("?event={event}"), &[]).await;
+    house.ask("POST", &format!("/api/events/{event}/replay")).await;
+    let (kind, document, _) = third.next().await.unwrap();
+    assert_eq!((&*kind, &document["state"]), ("state", &json!("waiting")));
 }

@@ -61,6 +61,31 @@ async fn request(house: &House, method: &str, path: &str, headers: &[(&str, &str
     Answer { status, headers, body: response.bytes().await.unwrap().to_vec() }
 }
 
+/// Somebody who answers everything with this, for as long as the test lasts: where.
+async fn parrot(answer: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let answer = answer.to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let _ = socket.read(&mut [0; 64 << 10]).await;
+                let _ = socket.write_all(answer.as_bytes()).await;
+                let _ = socket.shutdown().await;
+                let _ = socket.read(&mut [0; 1]).await;
+            });
+        }
+    });
+    address
+}
+
+/// An HTTP answer with this body.
+fn http(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
 /// The document at this path.
 async fn get(house: &House, path: &str) -> Value {
     let answer = house.ask("GET", path).await;

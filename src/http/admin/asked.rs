@@ -6,7 +6,7 @@ use crate::decide::event::Cause;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::Listing;
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,18 @@ const TEXT_CHARS_MAX: usize = 200;
 const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
 /// The ways in which an event is done.
 const HOWS: [&str; 3] = ["acted", "recorded", "superseded"];
+
+/// The name of an event in the path.
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Misread;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Misread> {
+        let read = Path::from_request_parts(parts, state).await;
+        read.map(|Path(name)| Self(name)).map_err(|_| misread("the event's name"))
+    }
+}
 
 /// Names and values behind the `?`, each name once.
 pub(super) struct Asked(Vec<(String, String)>);
@@ -75,6 +87,12 @@ impl Asked {
         self.parsed(name, |text| Some(text.to_owned()).filter(|text| !text.is_empty()))
     }
 
+    /// Takes a text to search for.
+    pub(super) fn short(&mut self, name: &str) -> Result<Option<String>, Misread> {
+        let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
+        self.parsed(name, short)
+    }
+
     /// Nothing else was asked.
     pub(super) fn end(self) -> Result<(), Misread> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
@@ -83,7 +101,6 @@ impl Asked {
     /// Takes what chooses events.
     pub(super) fn filter(&mut self) -> Result<Listing, Misread> {
         let causes = [&HOWS[..], &Cause::ALL.map(Cause::word)].concat();
-        let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
         let mut listing = Listing {
             source: self.text("source")?,
             route: self.text("route")?,
@@ -91,7 +108,7 @@ impl Asked {
             cause: self.word("cause", &causes)?.map(str::to_owned),
             since: self.parsed("since", Timestamp::parse)?,
             until: self.parsed("until", Timestamp::parse)?,
-            text: self.parsed("text", short)?,
+            text: self.short("text")?,
             ..Listing::default()
         };
         let mut at = 0;

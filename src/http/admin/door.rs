@@ -198,7 +198,10 @@ fn from_here(headers: &HeaderMap, port: u16) -> bool {
     };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+    // A picture or a script of another page is asked for without an origin; the browser says so in this header.
+    let site = headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or(""));
     host.is_some_and(here)
+        && site.is_none_or(|site| matches!(site, "same-origin" | "none"))
         && origin.is_none_or(|origin| {
             origin.strip_prefix("http://").is_some_and(|rest| rest.ends_with(&format!(":{port}")) && here(rest))
         })
@@ -351,6 +354,15 @@ mod tests {
             ["https://evil.example", "http://localhost", "http://localhost:80", "null", "", "http://evil.example:3143"]
         {
             check(Some("localhost:3143"), Some(origin), false);
+        }
+    }
+
+    #[test]
+    fn what_another_page_has_its_browser_fetch_without_an_origin_is_known_too() {
+        let site = HeaderName::from_static("sec-fetch-site");
+        for (said, expected) in [("none", true), ("same-origin", true), ("cross-site", false), ("same-site", false)] {
+            let headers = headers(&[(header::HOST, Some("localhost:3143")), (site.clone(), Some(said))]);
+            assert_eq!(from_here(&headers, 3143), expected, "{said}");
         }
     }
 

@@ -32,6 +32,9 @@ const PACE: Duration = Duration::from_secs(1);
 /// Events of a source that are known to be its own, so that their output is.
 const KNOWN_MAX: usize = 4096;
 
+/// What who would be one too many is told.
+pub(super) const TOO_MANY: &str = "too many look on already";
+
 /// Follows what happens.
 pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked: Asked) -> Result<Response, Response> {
     let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
@@ -39,9 +42,13 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
     let few = asked.word("few", &["1"])?.map(|_| Pace::default());
     asked.end()?;
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
-        return Err(busy("too many look on already"));
+        return Err(busy(TOO_MANY));
     };
-    let (news, chunks, heard) = (desk.dispatcher.news(), desk.dispatcher.output(), desk.dispatcher.meter().listen());
+    let (news, heard) = (desk.dispatcher.news(), desk.dispatcher.meter().listen());
+    let (so_far, chunks) = match event.filter(|_| output) {
+        Some(event) => desk.dispatcher.output_of(event),
+        None => (None, desk.dispatcher.output()),
+    };
     let mut wanted = Wanted { source, event, output, known: HashSet::new() };
     // What runs already writes output too.
     if let (Some(source), true) = (&wanted.source, output) {
@@ -53,7 +60,7 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
     let draining = desk.health.draining.clone();
     let came_back = headers.contains_key("last-event-id");
     let next = if came_back { Next::Missed } else { Next::Hello };
-    let ears = Ears { desk, news, chunks, heard, draining, wanted, next, pace: few, _place: place };
+    let ears = Ears { desk, news, so_far, chunks, heard, draining, wanted, next, pace: few, _place: place };
     Ok(Sse::new(follow(ears)).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -104,6 +111,8 @@ enum Next {
 struct Ears {
     desk: Desk,
     news: Receiver<Event>,
+    /// What the event's attempt had written before; told first.
+    so_far: Option<Vec<u8>>,
     chunks: Receiver<Chunk>,
     heard: Receiver<Heard>,
     draining: CancellationToken,
@@ -154,6 +163,11 @@ fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
 impl Ears {
     /// The next that is wanted; `None`: the node stops.
     async fn hear(&mut self) -> Option<sse::Event> {
+        if let (Some(text), Some(event)) = (self.so_far.take(), self.wanted.event) {
+            let mut told = shown::chunk(&Chunk { event, bytes: text.into() });
+            told["so_far"] = true.into();
+            return Some(self.say("output", &told));
+        }
         if let Some(until) = self.pace.as_ref().and_then(Pace::rest) {
             return self.rest(until).await;
         }

@@ -124,6 +124,7 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
         "to": now,
         "step": step.as_secs(),
         "node": desk.dispatcher.node().to_string(),
+        "started_at": desk.started_at,
         "since": *desk.since.lock().await,
         "deliveries": counts.deliveries(None),
         "duplicates": counts.duplicates(),

@@ -15,6 +15,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
@@ -171,6 +172,7 @@ struct Ears {
     news: Receiver<Event>,
     output: Receiver<Chunk>,
     draining: CancellationToken,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Changes of state and output, as server-sent events, until the node stops.
@@ -178,8 +180,9 @@ pub(super) fn news(
     news: Receiver<Event>,
     output: Receiver<Chunk>,
     draining: CancellationToken,
+    place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(Ears { news, output, draining }, |mut ears| async move {
+    unfold(Ears { news, output, draining, _place: place }, |mut ears| async move {
         let said = tokio::select! {
             () = ears.draining.cancelled() => return None,
             heard = ears.news.recv() => match heard {

@@ -1,11 +1,12 @@
-//! Deliveries that did not become events, of this node and, through their admin ports, of its peers. A peer is asked
+//! Deliveries that made no event of their own, of this node and, through their admin ports, of its peers. A peer is asked
 //! only for its own, so nobody asks in circles; one that does not answer is named.
 
 use super::asked::{Asked, LIST_MAX};
 use super::{Desk, shown};
 use crate::config::Admin;
 use crate::decide::limits;
-use crate::telemetry::heard::Verdict;
+use crate::decide::time::Timestamp;
+use crate::telemetry::heard::{Heard, Verdict};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -13,45 +14,94 @@ use futures_util::future::join_all;
 use reqwest::{Client, Url};
 use serde_json::{Value, json};
 
+/// Characters of a name that a peer tells.
+const NAME_CHARS_MAX: usize = 200;
+
 /// What was turned away, newest first.
-pub(super) async fn turned_away(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
-    let source = asked.text("source")?;
-    let verdict = asked.word("verdict", &[Verdict::Refused.word(), Verdict::Ignored.word()])?;
+pub(super) async fn turned_away(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+    gather(&desk, &TURNED_AWAY, asked).await
+}
+
+/// Deliveries that made no event of their own, newest first: also those that repeat one, or came too late.
+pub(super) async fn deliveries(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+    gather(&desk, &DELIVERIES, asked).await
+}
+
+/// A question that each node answers for itself.
+struct Question {
+    path: &'static str,
+    /// Under what name the answer is.
+    name: &'static str,
+    verdicts: &'static [Verdict],
+    shown: fn(&Heard, &str) -> Value,
+}
+
+const TURNED_AWAY: Question = Question {
+    path: "/api/turned-away",
+    name: "turned_away",
+    verdicts: &[Verdict::Refused, Verdict::Ignored],
+    shown: shown::turned_away,
+};
+
+const DELIVERIES: Question = Question {
+    path: "/api/deliveries",
+    name: "deliveries",
+    verdicts: &[Verdict::Duplicate, Verdict::Stale, Verdict::Ignored, Verdict::Refused, Verdict::Unavailable],
+    shown: shown::heard,
+};
+
+async fn gather(desk: &Desk, question: &Question, mut asked: Asked) -> Result<Response, Response> {
+    let (source, text) = (asked.text("source")?, asked.short("text")?);
+    let words: Vec<_> = question.verdicts.iter().map(|verdict| verdict.word()).collect();
+    let verdict = asked.word("verdict", &words)?.and_then(Verdict::parse);
     let local = asked.flag("local")?;
     let limit = asked.limit(100, LIST_MAX)?;
     asked.end()?;
+    let small = text.as_deref().map(str::to_lowercase);
+    let fits = |heard: &Heard| {
+        question.verdicts.contains(&heard.verdict)
+            && verdict.is_none_or(|verdict| heard.verdict == verdict)
+            && source.as_deref().is_none_or(|name| heard.source.as_deref() == Some(name))
+            && small
+                .as_deref()
+                .is_none_or(|part| heard.delivery.as_deref().is_some_and(|id| id.to_lowercase().contains(part)))
+    };
     let node = desk.dispatcher.node().to_string();
-    let own = desk.dispatcher.meter().last_turned_away().into_iter();
-    let own = own.filter(|heard| source.as_deref().is_none_or(|name| heard.source.as_deref() == Some(name)));
-    let own = own.filter(|heard| verdict.is_none_or(|word| heard.verdict.word() == word));
-    let mut all: Vec<Value> = own.map(|heard| shown::turned_away(&heard, &node)).collect();
+    let mut all: Vec<_> = desk.dispatcher.meter().last().into_iter().map(|heard| (heard, node.clone())).collect();
     let mut nodes = vec![json!({ "node": node, "address": null, "answered": true, "why": null })];
     if !local {
         let mut query = vec![("local", "1".to_owned()), ("limit", limit.to_string())];
-        query.extend(source.map(|name| ("source", name)));
-        query.extend(verdict.map(|word| ("verdict", word.to_owned())));
-        let asked = desk.admin.peers.iter().map(|peer| ask(&desk.peers, &desk.admin, peer, &query));
+        query.extend(source.clone().map(|name| ("source", name)));
+        query.extend(text.clone().map(|part| ("text", part)));
+        query.extend(verdict.map(|verdict| ("verdict", verdict.word().to_owned())));
+        let asked = desk.admin.peers.iter().map(|peer| ask(&desk.peers, &desk.admin, peer, question, &query));
         for (peer, answer) in desk.admin.peers.iter().zip(join_all(asked).await) {
             let (name, why) = match answer {
-                Ok((name, theirs)) => (name, (all.extend(theirs), None).1),
-                Err(why) => (Value::Null, Some(why)),
+                Ok((name, theirs)) => {
+                    all.extend(theirs.into_iter().map(|heard| (heard, name.clone())));
+                    (Some(name), None)
+                }
+                Err(why) => (None, Some(why)),
             };
             nodes.push(json!({ "node": name, "address": peer, "answered": why.is_none(), "why": why }));
         }
     }
-    all.sort_by(|a, b| b["at"].as_str().cmp(&a["at"].as_str()));
+    all.retain(|(heard, _)| fits(heard));
+    all.sort_by_key(|(heard, _)| std::cmp::Reverse(heard.at));
     all.truncate(limit);
-    Ok(Json(json!({ "turned_away": all, "nodes": nodes })).into_response())
+    let all: Vec<_> = all.iter().map(|(heard, node)| (question.shown)(heard, node)).collect();
+    Ok(Json(json!({ question.name: all, "nodes": nodes })).into_response())
 }
 
-/// A peer's name, and what it turned away; or why it did not say.
+/// A peer's name, and its answer; or why there is none.
 async fn ask(
     client: &Client,
     admin: &Admin,
     peer: &str,
+    question: &Question,
     query: &[(&str, String)],
-) -> Result<(Value, Vec<Value>), String> {
-    let url = format!("{peer}/api/turned-away");
+) -> Result<(String, Vec<Heard>), String> {
+    let url = format!("{peer}{}", question.path);
     let mut url = Url::parse(&url).map_err(|_| "its address cannot be read".to_owned())?;
     url.query_pairs_mut().extend_pairs(query);
     let mut request = client.get(url).timeout(limits::PEER_TIME);
@@ -72,9 +122,36 @@ async fn ask(
         }
         body.extend_from_slice(&chunk);
     }
-    let mut told: Value = serde_json::from_slice(&body).map_err(|_| "it is no node of ours".to_owned())?;
-    match (told["turned_away"].take(), told["nodes"][0]["node"].take()) {
-        (Value::Array(theirs), name) => Ok((name, theirs)),
-        _ => Err("it is no node of ours".into()),
-    }
+    answered(&body, question).ok_or_else(|| "it is no node of ours".to_owned())
+}
+
+/// What a peer says, as far as it can be what a node says.
+fn answered(body: &[u8], question: &Question) -> Option<(String, Vec<Heard>)> {
+    let told: Value = serde_json::from_slice(body).ok()?;
+    let name = told["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
+    let theirs = told[question.name].as_array()?.iter().map(retold).collect::<Option<Vec<_>>>()?;
+    Some((name.to_owned(), theirs))
+}
+
+/// A delivery as a peer tells of it. It is believed what it saw, and nothing about how long or of what kind that is.
+fn retold(told: &Value) -> Option<Heard> {
+    let text = |name: &str| told[name].as_str().map(str::to_owned);
+    let number = |name: &str| told[name].as_u64();
+    let source = text("source").filter(|name| name.chars().count() <= NAME_CHARS_MAX);
+    let heard = Heard {
+        path: text("path"),
+        status: number("status")?.try_into().ok()?,
+        event: told["event"].as_str().and_then(|id| id.parse().ok()),
+        same: text("same"),
+        reason: text("reason"),
+        why: text("why"),
+        delivery: text("delivery"),
+        bytes: number("bytes")?.try_into().ok()?,
+        ..Heard::new(
+            source.map(Into::into),
+            Verdict::parse(told["verdict"].as_str()?)?,
+            Timestamp::parse(told["at"].as_str()?)?,
+        )
+    };
+    Some(heard.cut())
 }

@@ -67,7 +67,7 @@ function draw() {
     menu.setAttribute("aria-expanded", "false");
     fill(menu, icon("menu"));
   };
-  frame.page = h("main", { class: "page", id: "page" });
+  frame.page = h("main", { class: "page", id: "page", tabindex: "-1" });
   document.body.replaceChildren(h("a", { class: "skip", href: "#page" }, "Skip to the page"), h("div", { class: "app" }, frame.side, frame.page));
 }
 
@@ -83,7 +83,11 @@ export function go(to, how = "push") {
   if (how === "push" && at.href !== location.href) history.pushState({}, "", at);
   else if (how === "replace") history.replaceState({}, "", at);
   show();
-  if (how === "push") scrollTo(0, 0);
+  if (how === "push") {
+    scrollTo(0, 0);
+    // Who does not see the page hears that it is another one, and tabs on from its beginning.
+    frame.page.focus({ preventScroll: true });
+  }
 }
 
 function show() {

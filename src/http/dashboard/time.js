@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
@@ -21,6 +21,9 @@ export const full = (at) => `${FULL.format(new Date(at))} ${ZONE}`;
 export const clock = (at) => CLOCK.format(new Date(at));
 export const hour = (at) => HOUR.format(new Date(at));
 export const day = (at) => DAY.format(new Date(at));
+
+/** The time of day, with the day if it is not today. */
+const moment = (at) => (day(at) === day(now()) && now() - at < 86_400_000 ? clock(at) : `${day(at)}, ${clock(at)}`);
 
 /** A length of time in one or two units: `829 ms`, `4.2 s`, `3 m 20 s`. */
 export function length(ms) {
@@ -49,7 +52,7 @@ export function relative(at) {
 export function when(text, { form = "relative" } = {}) {
   const at = Date.parse(text ?? "");
   if (Number.isNaN(at)) return h("span", { class: "faint" }, "–");
-  const shown = form === "clock" ? clock(at) : relative(at);
+  const shown = form === "clock" ? moment(at) : relative(at);
   const title = form === "clock" ? `${full(at)} (${relative(at)})` : full(at);
   return h("time", { datetime: new Date(at).toISOString(), title, data: { form } }, shown);
 }

@@ -30,6 +30,7 @@ export const VERDICTS = [
   { name: "stale", tone: "stale" },
   { name: "ignored", tone: "ignored" },
   { name: "refused", tone: "refused" },
+  { name: "unavailable", tone: "unavailable" },
 ];
 
 export const verdictChip = (word) => h("span", { class: `chip verdict-${/^[a-z_]+$/.test(word) ? word : "other"}` }, h("i", { "aria-hidden": "true" }), word);
@@ -40,6 +41,8 @@ export function sameWords(same) {
   if (same === "delivery") return "the same delivery id";
   if (same === "body") return "the same bytes";
   if (same === "change") return "the same change of its subject";
+  if (same === "message") return "the same message of its stream";
+  if (same === "other") return "an identity of an older config";
   if (same === "imported") return "done before there was this store";
   return `the same ${String(same).replaceAll("+", ", ")}`;
 }

@@ -5,18 +5,9 @@ import { api } from "../api.js";
 import { live, atMost } from "../live.js";
 import { count, verdictChip, copier } from "../words.js";
 import { when } from "../time.js";
+import { because } from "./heard.js";
 
-const REASONS = {
-  bad_signature: "bad signature",
-  missing_field: "a field is missing",
-  filtered: "filtered out",
-  unknown_path: "no source listens there",
-  too_large: "too large",
-  too_slow: "too slow",
-  kind_mismatch: "another kind than it says",
-};
-
-const size = (bytes) => (bytes < 1024 ? `${count(bytes)} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / (1 << 20)).toFixed(1)} MB`);
+const size = (bytes) => (!bytes ? "–" : bytes < 1024 ? `${count(bytes)} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / (1 << 20)).toFixed(1)} MB`);
 
 export async function away({ page, signal, asked, go }) {
   const filter = { verdict: asked.get("verdict") ?? "", source: asked.get("source") ?? "" };
@@ -31,11 +22,15 @@ export async function away({ page, signal, asked, go }) {
       h("p", {}, "The last deliveries that did not become events. Refused: not believed, or not to be understood. Ignored: believed, but no filter let them through. Their bodies are not kept.")),
     h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot));
 
+  const reason = (turned) => {
+    const [short, long] = because(turned);
+    return h("div", {}, h("div", {}, short), long ? h("div", { class: "small soft" }, long) : null);
+  };
   const one = (turned) => h("tr", {},
     h("td", { class: "tight" }, when(turned.at)),
     h("td", { class: "tight" }, verdictChip(turned.verdict)),
     h("td", { class: "tight" }, turned.source ?? h("code", {}, turned.path ?? "–")),
-    h("td", { class: "wide" }, h("div", {}, h("div", {}, REASONS[turned.reason] ?? String(turned.reason).replaceAll("_", " ")), turned.why ? h("div", { class: "small soft" }, turned.why) : null)),
+    h("td", { class: "wide" }, reason(turned)),
     h("td", { class: "tight", data: { label: "answered" } }, String(turned.status)),
     h("td", { class: "tight" }, turned.delivery ? [h("code", { title: turned.delivery }, turned.delivery.length > 13 ? `${turned.delivery.slice(0, 8)}…` : turned.delivery), copier(turned.delivery, "Copy the delivery id")] : h("span", { class: "faint" }, "–")),
     h("td", { class: "tight last num" }, size(turned.bytes)));
@@ -47,7 +42,7 @@ export async function away({ page, signal, asked, go }) {
     const silent = from.filter(({ answered }) => !answered);
     fill(nodes, silent.map(({ address, why }) => h("p", { class: "notice warn" }, `The node at ${address} did not answer${why ? `: ${why}` : ""}. What it turned away is missing here.`)));
     fill(foot, all.length
-      ? h("span", { class: "faint" }, "The last 64 per source and node. ", h("a", { href: "/explain" }, "Explain one"))
+      ? h("span", { class: "faint" }, "The last 64 refused and 64 ignored per source and node. ", h("a", { href: "/explain" }, "Explain one"))
       : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was believed and let through.")));
   };
   const refresh = atMost(1000, () => load().catch(() => {}), signal);

@@ -1,7 +1,7 @@
 // One event as a timeline: each delivery that was seen, each attempt with what it wrote, and where it stands now.
 
 import { h, icon, fill, say } from "../dom.js";
-import { api, mayAct } from "../api.js";
+import { api, mayAct, session } from "../api.js";
 import { live, Live, atMost } from "../live.js";
 import { Screen } from "../ansi.js";
 import { tree } from "../json.js";
@@ -11,6 +11,9 @@ import { when, length, now } from "../time.js";
 
 /** The store keeps so many repeats of one event. */
 const NOTED_MAX = 16;
+
+/** Characters of a field's value that are shown at once. */
+const LONG_VALUE = 120;
 
 /** What a cause means for what happens next. */
 const DEAD = {
@@ -64,6 +67,7 @@ class View {
     Object.assign(this, { signal, go, recount });
     this.screens = new Map();
     this.repeats = [];
+    this.unfolded = new Set();
     this.head = h("div", {});
     this.timeline = h("ol", { class: "timeline" });
     this.facts = h("dl", { class: "facts" });
@@ -123,7 +127,7 @@ class View {
     } else if (!this.stream) {
       this.stream = new Live(`/api/live?event=${encodeURIComponent(this.story.event)}`, ["output"]);
       this.stream.on("status", (state) => { this.running().node.dataset.state = state; });
-      this.stream.on("output", ({ event, text }) => event === this.story.event && this.write(text));
+      this.stream.on("output", ({ event, text, so_far: whole }) => event === this.story.event && this.write(text, whole));
       this.stream.open();
     }
   }
@@ -155,7 +159,7 @@ class View {
     const items = [{ at: story.received_at, order: 0, node: this.moment("accepted", "Delivery accepted", story.received_at, [h("span", { class: "because" }, "the first of its kind", story.delivery ? [": ", this.deliveryId(story.delivery)] : null)]) }];
     const repeats = this.seen();
     for (const seen of repeats) {
-      items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, [], h("span", { class: "because" }, sameWords(seen.same), seen.delivery ? [" · ", this.deliveryId(seen.delivery)] : null)) });
+      items.push({ at: seen.at, order: 1, node: this.moment("duplicate", "Duplicate", seen.at, seen.delivery ? [this.deliveryId(seen.delivery)] : [], h("span", { class: "because" }, sameWords(seen.same))) });
     }
     const left = story.duplicates - repeats.length;
     if (left > 0) items.push({ at: repeats.at(-1)?.at ?? story.received_at, order: 2, node: h("li", { class: "t-duplicate" }, h("span", { class: "because" }, `and ${many(left, "more duplicate")}`)) });
@@ -212,24 +216,33 @@ class View {
       screen = makeScreen("Live output");
       screen.node.id = "live-output";
       screen.text = "";
-      say(screen.says, "since this page was opened; all of it when it ends");
       this.screens.set(key, screen);
     }
     return screen;
   }
 
-  write(text) {
+  /** `whole`: all that was written so far, also what is on the page already. */
+  write(text, whole) {
     const screen = this.running();
     const box = screen.pre;
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-    screen.text += text;
+    if (whole) {
+      screen.screen.clear();
+      screen.lines = 0;
+    }
     screen.screen.write(text);
+    screen.lines = (screen.lines ?? 0) + text.split("\n").length - 1;
+    say(screen.says, many(screen.lines, "line"));
     if (atEnd) box.scrollTop = box.scrollHeight;
   }
 
   standing() {
     const { story } = this;
-    if (story.state === "running") return this.moment("running", `Attempt ${story.attempt} runs`, null, [h("div", { class: "because" }, `on node ${story.node ?? ""}`), this.running().node]);
+    if (story.state === "running") {
+      const here = !story.node || story.node === session.node;
+      const where = here ? `on node ${story.node ?? ""}` : `on node ${story.node}; this page is node ${session.node}'s, and has its output when it ends`;
+      return this.moment("running", `Attempt ${story.attempt} runs`, null, [h("div", { class: "because" }, where), here ? this.running().node : null]);
+    }
     if (story.state === "waiting") {
       const due = story.due ? (Date.parse(story.due) > now() ? ["the next attempt is due ", when(story.due)] : "it starts when a node has a free place") : story.behind ? ["its group is busy with ", eventLink(story.behind)] : "for its turn in its group";
       return this.moment("waiting", "Waiting", null, [h("div", { class: "because" }, due)]);
@@ -250,11 +263,23 @@ class View {
       fact("route", h("a", { href: `${from}&route=${encodeURIComponent(story.route)}` }, story.route)),
       fact("received", when(story.received_at)),
       story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
-      fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") + " that did not act" : "none"),
-      Object.entries(story.fields).map(([name, value]) => fact(name, h("a", { class: "field-link", href: `/events?source=${encodeURIComponent(story.source)}&field.${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`, title: "Events with the same value" }, String(value)))),
+      fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") : "none"),
+      Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),
       story.supersedes?.length ? fact("took the place of", story.supersedes.map((id, i) => [i ? ", " : "", eventLink(id)])) : null,
       fact("event", h("code", {}, story.event)));
+  }
+
+  /** A field's value, leading to the events that have it; a long one is folded. */
+  value(name, value) {
+    const link = (text) => h("a", { class: "field-link", href: `/events?source=${encodeURIComponent(this.story.source)}&field.${encodeURIComponent(name)}=${encodeURIComponent(value)}`, title: "Events with the same value" }, text);
+    if (value.length <= LONG_VALUE || this.unfolded.has(name)) return link(value);
+    const more = h("button", { class: "ghost tiny", type: "button" }, `all ${many(value.length, "character")}`);
+    more.addEventListener("click", () => {
+      this.unfolded.add(name);
+      this.drawFacts();
+    });
+    return [link(`${value.slice(0, LONG_VALUE)}…`), " ", more];
   }
 
   drawReceipt() {

@@ -5,6 +5,7 @@ import { api } from "../api.js";
 import { live, atMost } from "../live.js";
 import { many, STATES } from "../words.js";
 import { now } from "../time.js";
+import { found } from "./heard.js";
 import { HEAD, row, table, renew } from "./rows.js";
 import { trouble } from "../dialog.js";
 
@@ -13,6 +14,9 @@ const ROWS_MAX = 500;
 const SPANS = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000 };
 const ENDS = { dead: ["failed", "rejected", "in_doubt", "damaged", "cancelled"], done: ["acted", "recorded", "superseded"] };
 const PLAIN = ["source", "route", "state", "cause", "text"];
+
+/** The filter that was changed last: it keeps the focus. */
+let held = null;
 
 /** What the address asks for, in the API's words. */
 function wanted(asked) {
@@ -56,21 +60,36 @@ export async function events({ page, signal, asked, go }) {
   const news = h("button", { class: "new-rows", type: "button", hidden: true });
   const foot = h("div", { class: "more" });
   const card = h("div", { class: "card" }, news, node, foot);
-  fill(page, h("div", { class: "head" }, h("h1", {}, "Events")), filters, card);
+  const others = h("div", { class: "others" });
+  fill(page, h("div", { class: "head" }, h("h1", {}, "Events")), filters, others, card);
   if (asked.has("focus")) filters.querySelector("[data-search]").focus();
+  if (held) filters.elements[held]?.focus();
+  held = null;
 
   const list = new List({ body, news, more: foot, node, all, signal });
   live.on("state", (event) => list.hear(event), signal);
   const more = atMost(2000, () => list.reading() || list.load().catch(() => {}), signal);
   live.on("more", more, signal);
   live.on("again", () => list.load().catch(() => {}), signal);
-  await list.load();
+  const text = asked.get("text");
+  if (text) {
+    const look = async () => {
+      list.others = await found(others, text, signal);
+      list.foot();
+    };
+    const again = atMost(1000, () => look().catch(() => {}), signal);
+    live.on("delivery", ({ verdict }) => verdict !== "accepted" && again(), signal);
+    live.on("more", again, signal);
+    live.on("again", again, signal);
+    await Promise.all([list.load(), look()]);
+  } else await list.load();
 }
 
 class List {
   constructor(parts) {
     Object.assign(this, parts);
     this.fresh = new Map();
+    this.others = 0;
     this.news.addEventListener("click", () => this.showFresh());
   }
 
@@ -115,7 +134,8 @@ class List {
 
   nothing() {
     if (![...this.all].length) return h("div", { class: "empty" }, h("h2", {}, "No events yet"), h("p", {}, "An event appears here when the first signed delivery is let through."), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "What to do next")));
-    return h("div", { class: "empty" }, h("h2", {}, "Nothing matches"), h("p", {}, "No event that is still kept is like that. Deliveries that never became events are under ", h("a", { href: "/turned-away" }, "turned away"), "."), h("div", { class: "actions" }, h("a", { class: "button", href: "/events" }, "Show all events")));
+    if (this.others) return h("div", { class: "empty" }, h("h2", {}, "No event has it"), h("p", {}, "What became of the delivery stands above."));
+    return h("div", { class: "empty" }, h("h2", {}, "Nothing matches"), h("p", {}, "No event that is still kept is like that, and no delivery that the nodes remember. What would come of it says ", h("a", { href: "/explain" }, "Explain"), "; what was refused or ignored lately is under ", h("a", { href: "/turned-away" }, "Turned away"), "."), h("div", { class: "actions" }, h("a", { class: "button", href: "/events" }, "Show all events")));
   }
 
   find(id) {
@@ -174,7 +194,7 @@ async function form(asked, signal, go) {
   const span = between ? "between" : asked.get("last") ?? "";
   const own = (list, value) => (value && !list.includes(value) ? [...list, value] : list);
 
-  const text = h("input", { type: "search", name: "text", maxlength: 200, value: asked.get("text") ?? "", placeholder: "Delivery id, field value, event id", data: { search: "" } });
+  const text = h("input", { type: "search", name: "text", maxlength: 200, value: asked.get("text") ?? "", placeholder: "Delivery id or any value", title: "A delivery id, the value of a field, or the end of an event's id", data: { search: "" } });
   const names = sources.flatMap((of) => of.fields.map(({ name }) => name));
   const suggestions = h("datalist", { id: "field-names" }, [...new Set(names)].map((name) => h("option", { value: `${name}=` })));
   const local = (value) => {
@@ -213,6 +233,7 @@ async function form(asked, signal, go) {
       put("since", at("since", new Date(now() - SPANS["24h"]).toISOString()));
       put("until", at("until"));
     } else put("last", last);
+    held = node.contains(document.activeElement) ? document.activeElement.name : null;
     const query = next.toString();
     go(`/events${query ? `?${query}` : ""}`);
   };

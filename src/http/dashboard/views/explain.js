@@ -2,7 +2,7 @@
 
 import { h, icon, fill } from "../dom.js";
 import { api } from "../api.js";
-import { eventLink, sameWords, shortId } from "../words.js";
+import { eventLink, sameWords } from "../words.js";
 import { trouble } from "../dialog.js";
 import { full } from "../time.js";
 
@@ -25,7 +25,7 @@ export async function explain({ page, signal, asked }) {
   const button = h("button", { class: "primary", type: "submit" }, "Explain");
   const result = h("div", { class: "stack", "aria-live": "polite" });
   const form = h("form", { class: "card card-body stack" },
-    h("label", {}, "Source", source), h("label", {}, "Headers", head), h("label", {}, "Body", body),
+    h("label", {}, "Source", source), h("label", {}, "Headers", head), h("label", {}, "Body, or the whole request", body),
     h("div", { class: "actions" }, button, h("span", { class: "faint small" }, "Nothing is written, and nothing runs.")));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Explain"), h("p", {}, "Paste a delivery as the sender shows it, and see what would come of it, step by step, and why.")),
@@ -44,9 +44,10 @@ export async function explain({ page, signal, asked }) {
   };
   form.addEventListener("submit", (submit) => {
     submit.preventDefault();
-    const delivery = { headers: headers(head.value), body: body.value };
+    const whole = !head.value.trim() && /^\s*([A-Z]+ \S+ HTTP\/|[\w-]+:\s)/.test(body.value);
+    const delivery = whole ? { raw: body.value } : { headers: headers(head.value), body: body.value };
     // A body alone is what people have at hand; JSON says so itself.
-    if (/^\s*[{[]/.test(body.value)) delivery.headers["content-type"] ??= "application/json";
+    if (!whole && /^\s*[{[]/.test(body.value)) delivery.headers["content-type"] ??= "application/json";
     if (source.value) delivery.source = source.value;
     walk(delivery);
   });
@@ -78,8 +79,9 @@ function drawn(told) {
   if (told.when) step(told.when.holds, "Acts when", asked(told.when));
   for (const route of told.routes) step(route.holds, `Route ${route.name ?? ""}`, route.text ? asked(route) : "takes everything");
   for (const event of told.events) step(true, "Identities", event.identities.map(({ same }) => h("div", {}, sameWords(same))), event.register ? h("div", {}, sameWords("change")) : null);
-  const [good, plain] = ends(told.would);
-  const sentence = plain.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) => full(Date.parse(at)));
+  const [good, ...said] = ends(told.would);
+  const inZone = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) => full(Date.parse(at)));
+  const sentence = said.flat(Infinity).map((part) => (typeof part === "string" ? inZone(part) : part));
   return h("section", { class: "stack" },
     h("div", { class: `notice ${good === true ? "good" : good === false ? "bad" : "warn"}`, id: "would" }, icon(good === true ? "check" : good === false ? "close" : "explain"), h("b", {}, sentence)),
     told.notes.map((note) => h("p", { class: "soft small" }, note)),
@@ -91,13 +93,15 @@ function ends(would) {
   if (would.be === "ignored") return [null, `It would be ignored: ${would.why}`];
   const all = would.events ?? [];
   const words = all.map(({ be, of, same, parked, stands }) => {
-    if (be === "new") return parked ? "be a new event, and wait for its turn" : "be a new event, and run";
-    if (be === "recorded") return "be recorded";
-    if (be === "rearmed") return `bring ${shortId(of)} back, which is ${stands ?? "dead"}`;
-    if (be === "stale") return `be stale: older than ${shortId(of)}`;
-    if (be === "duplicate") return of === "imported" ? `be a duplicate of something done before: ${sameWords(same)}` : `be a duplicate of ${shortId(of)} (${stands ?? ""}): ${sameWords(same)}`;
-    return "depend on what the store holds then";
+    if (be === "new") return [parked ? "be a new event, and wait for its turn" : "be a new event, and run"];
+    if (be === "recorded") return ["be recorded"];
+    if (be === "rearmed") return ["bring ", eventLink(of), ` back, which is ${stands ?? "dead"}`];
+    if (be === "stale") return ["be stale: older than ", eventLink(of)];
+    if (be === "duplicate") return of === "imported" ? [`be a duplicate of something done before: ${sameWords(same)}`] : ["be a duplicate of ", eventLink(of), stands ? `, ${stands}` : "", `: ${sameWords(same)}`];
+    return ["depend on what the store holds then"];
   });
+  const key = (said) => said.map((part) => part.textContent ?? part).join("");
+  const each = words.filter((said, i) => words.findIndex((other) => key(other) === key(said)) === i);
   const good = all.every(({ be }) => ["new", "recorded", "rearmed"].includes(be)) ? true : null;
-  return [good, `It would ${[...new Set(words)].join("; ")}`];
+  return [good, "It would ", each.map((said, i) => [i ? "; " : "", said])];
 }

@@ -19,16 +19,21 @@ export function login(mark) {
     h("div", { class: "brand" }, mark(), "Hookonce"),
     h("p", { class: "soft" }, "This node asks for a token: the one its config names at ", h("code", {}, "admin.token"), ", or one of ", h("code", {}, "admin.tokens"), "."),
     h("label", {}, "Token", token), says, button);
+  const refused = (why) => {
+    fill(says, h("p", { class: "notice bad", role: "alert" }, why));
+    button.disabled = false;
+    token.select();
+  };
   form.addEventListener("submit", async (submit) => {
     submit.preventDefault();
     button.disabled = true;
     try {
-      await api.login(token.value);
-      location.replace(next());
+      const { may } = await api.login(token.value);
+      if (may !== "forget") return void location.replace(next());
+      await api.logout();
+      refused("This token may only forget what is old. To look at this page, use one that may read.");
     } catch (error) {
-      fill(says, h("p", { class: "notice bad", role: "alert" }, error.status === 401 ? "There is no such token." : error.message));
-      button.disabled = false;
-      token.select();
+      refused(error.status === 401 ? "There is no such token." : error.message);
     }
   });
   document.body.replaceChildren(h("main", { class: "login" }, form));

@@ -6,6 +6,7 @@ import { live, atMost } from "../live.js";
 import { Bars, sparkline, split } from "../charts.js";
 import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
 import { clockIs, when, relative, full } from "../time.js";
+import { because } from "./heard.js";
 import { address } from "./sources.js";
 
 const WINDOWS = [["1h", "Hour"], ["24h", "Day"], ["7d", "Week"]];
@@ -22,7 +23,7 @@ export async function overview({ page, signal, asked, go }) {
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Time" }, WINDOWS.map(([value, label]) =>
     h("button", { type: "button", "aria-pressed": String(value === span), onclick: () => go(value === "1h" ? "/" : `/?window=${value}`) }, label)));
   const drawn = new Drawn(state);
-  fill(page, h("div", { class: "head" }, h("h1", {}, "Overview"), h("div", { class: "actions" }, tabs)), drawn.node);
+  fill(page, h("div", { class: "head" }, h("h1", {}, "Overview"), search(go), h("div", { class: "actions" }, tabs), drawn.whose), drawn.node);
   const feed = new Feed(drawn.feed);
 
   const show = async (seen) => {
@@ -52,6 +53,17 @@ export async function overview({ page, signal, asked, go }) {
   await feed.begin(signal);
 }
 
+/** Why did it not run? Whoever asks has the delivery's id. */
+function search(go) {
+  const text = h("input", { type: "search", name: "text", maxlength: 200, "aria-label": "Find a delivery or an event", placeholder: "Did it not run? Paste its delivery id", data: { search: "" } });
+  const form = h("form", { class: "search", role: "search" }, icon("find"), text);
+  form.addEventListener("submit", (submit) => {
+    submit.preventDefault();
+    if (text.value.trim()) go(`/events?text=${encodeURIComponent(text.value.trim())}`);
+  });
+  return form;
+}
+
 /** A big number that is drawn again without being made anew. */
 function tile(label, extra = "") {
   const value = h("div", { class: "value" }, "0");
@@ -63,6 +75,7 @@ function tile(label, extra = "") {
 class Drawn {
   constructor(state) {
     this.state = state;
+    this.whose = h("p", { class: "small", hidden: true });
     this.needs = h("div", { class: "needs" });
     this.start = h("div", {});
     this.tiles = { saved: tile("Saved you", "hero"), deliveries: tile("Deliveries"), events: tile("New events"), duplicates: tile("Duplicates recognised") };
@@ -94,19 +107,29 @@ class Drawn {
     if (this.isEmpty && !this.start.childElementCount) fill(this.start, begin(this.state.sources));
     this.drawNeeds(seen);
     this.drawTiles(seen);
+    this.drawWhose(seen);
     const { series } = seen;
-    this.deliveries.draw(series.at.map((at, i) => ({ at, values: VERDICTS.map(({ name }) => series[name][i]) })));
+    const verdicts = VERDICTS.filter(({ name }) => name !== "unavailable" || seen.deliveries[name]);
+    this.deliveries.draw(series.at.map((at, i) => ({ at, values: verdicts.map(({ name }) => series[name][i]) })), verdicts);
     this.failures.draw(series.at.map((at, i) => ({ at, values: [series.failed[i], series.dead[i]] })));
     this.drawSame(seen);
     this.drawSources(seen);
     this.drawStore(seen);
   }
 
+  /** Whose numbers these are: a node counts what it saw itself. */
+  drawWhose({ node, started_at: started }) {
+    this.whose.hidden = this.isEmpty;
+    if (started === this.startedAt) return;
+    this.startedAt = started;
+    fill(this.whose, "Deliveries and charts are what node ", h("code", {}, node), " saw; it started ", when(started), ". Events and dead letters are the whole store's.");
+  }
+
   drawNeeds({ events, oldest_waiting: oldest, store }) {
     const notes = [];
     if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not answer. "), store.why ?? "", " Senders hear 503 and will come again.")));
-    if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, "Look at them"))));
-    if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", since ", when(oldest.received_at))));
+    if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, events.dead === 1 ? "Look at it" : "Look at them"))));
+    if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", came ", when(oldest.received_at))));
     const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok]);
     if (key !== this.needsKey) fill(this.needs, notes);
     this.needs.hidden = !notes.length;
@@ -150,7 +173,7 @@ class Drawn {
     }));
   }
 
-  drawStore({ store, events, node, since }) {
+  drawStore({ store, events, since }) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
     const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
     const all = ["waiting", "running", "done", "dead"].map((word) => `${count(events[word])}${events.capped ? "+" : ""} ${word}`).join(", ");
@@ -158,13 +181,14 @@ class Drawn {
       fact("health", store.ok ? h("span", { class: "chip state-done" }, h("i"), `${store.kind} answers`) : h("span", { class: "chip state-dead" }, h("i"), store.why ?? "no answer")),
       fact("a claim takes", `${ms(store.claim_p50)}, the slowest hundredth ${ms(store.claim_p99)}`),
       fact("events kept", all),
-      fact("this node", h("code", {}, node), h("span", { class: "faint" }, " counts since "), h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
+      fact("new and ended", "read back from the store since ", h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
   }
 }
 
 /** The first visit: nothing has arrived. */
 function begin(sources) {
-  const command = "hookonce send --sample";
+  const one = sources.find(({ preset }) => preset) ?? sources[0];
+  const command = `hookonce send --sample${sources.length > 1 ? ` --source ${one.name}` : ""}`;
   return h("section", { class: "card", id: "empty" }, h("ol", { class: "start" },
     h("li", {}, h("h2", {}, "Try it with a sample"), h("p", {}, "Signs a delivery as the sender would and sends it here. It shows up on this page at once."), h("div", { class: "command" }, h("code", {}, command), copier(command, "Copy the command"))),
     h("li", {}, h("h2", {}, "Give the sender its URL"), h("p", {}, sources.length ? "Each source listens on a path of its own. Use the address under which the sender reaches this machine." : "The config has no source yet."), sources.map((source) => h("div", { class: "start-url" }, h("div", { class: "small soft" }, source.name, " · ", source.signed_by), address(source)))),
@@ -179,18 +203,26 @@ class Feed {
     this.planned = false;
   }
 
-  /** Before anything happens: the newest events. */
+  /** Before anything happens: the newest events, and the last deliveries that made none. */
   async begin(signal) {
-    const { events } = await api.events({ limit: 12 }, signal);
+    const [{ events }, { deliveries }] = await Promise.all([api.events({ limit: 12 }, signal), api.deliveries({ local: "1", limit: 12 }, signal)]);
     if (this.node.childElementCount) return;
-    fill(this.node, events.map((event) => this.line(event.ended_at ?? event.received_at, chip(event), event, what(event))));
-    if (!events.length) fill(this.node, h("li", { class: "faint" }, "Nothing yet"));
+    const lines = [
+      ...events.map((event) => [event.ended_at ?? event.received_at, () => this.line(event.ended_at ?? event.received_at, chip(event), event, what(event))]),
+      ...deliveries.map((seen) => [seen.at, () => this.heard(seen)]),
+    ].sort(([a], [b]) => (a < b ? 1 : -1)).slice(0, FEED_MAX);
+    fill(this.node, lines.map(([, line]) => line()));
+    if (!lines.length) fill(this.node, h("li", { class: "faint" }, "Nothing yet"));
   }
 
   delivery(seen) {
-    if (seen.verdict === "accepted") return;
-    const why = seen.same ? sameWords(seen.same) : seen.why ?? seen.reason ?? "";
-    this.push(() => this.line(seen.at, verdictChip(seen.verdict), { event: seen.event, source: seen.source }, why));
+    if (seen.verdict !== "accepted") this.push(() => this.heard(seen));
+  }
+
+  heard(seen) {
+    const [short, long] = because(seen);
+    const why = seen.event ? sameWords(seen.same) || "came too late" : long ?? short;
+    return this.line(seen.at, verdictChip(seen.verdict), { event: seen.event, source: seen.source ?? seen.path }, why);
   }
 
   state(event) {

@@ -4,6 +4,9 @@ import { h, fill } from "../dom.js";
 import { api } from "../api.js";
 import { copier } from "../words.js";
 
+/** A sentence with names between backticks. */
+const named = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+
 /** An address one can copy. */
 export function address(source) {
   const url = source.url ?? source.path;
@@ -21,7 +24,7 @@ function action({ run, forward, publish, sql }) {
 function route(of) {
   const { attempts, first, longest } = of.retry;
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
-  return h("div", { class: "route" }, h("h3", {}, "Route ", of.name), h("dl", { class: "facts" },
+  return h("div", { class: "route" }, h("h3", {}, "Route ", of.name), h("dl", { class: "facts even" },
     fact("takes", of.when ? h("code", {}, of.when) : "everything"),
     fact("does", action(of.action ?? {})),
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
@@ -37,7 +40,7 @@ export async function sources({ page, signal }) {
       h("div", { class: "card-head" }, h("h2", {}, source.name), source.preset ? h("span", { class: "chip" }, source.preset) : null, h("a", { class: "small", href: `/events?source=${encodeURIComponent(source.name)}` }, "Events")),
       h("div", { class: "card-body stack" },
         address(source),
-        h("dl", { class: "facts" },
+        h("dl", { class: "facts even" },
           fact("believes", source.signed_by),
           source.require ? fact("requires", h("code", {}, source.require)) : null,
           fact("acts when", source.when ? h("code", {}, source.when) : "always"),
@@ -49,6 +52,6 @@ export async function sources({ page, signal }) {
   };
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Sources"), h("p", {}, "Who is believed and what is done, as the config was understood when this node started. Events are kept in ", h("code", {}, store), ".")),
-    h("div", { class: "stack" }, (warnings ?? []).map((text) => h("p", { class: "notice warn" }, text)), all.map(one)),
+    h("div", { class: "stack" }, (warnings ?? []).map((text) => h("p", { class: "notice warn" }, h("span", {}, named(text)))), all.map(one)),
     all.length ? null : h("div", { class: "card empty" }, h("h2", {}, "No sources"), h("p", {}, "The config names none: ", h("code", {}, "hookonce init"), " writes one.")));
 }
