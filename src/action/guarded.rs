@@ -85,7 +85,7 @@ pub(super) async fn run(
             let _ = timeout(AFTER_END, copying).await;
             end
         }
-        Either::Right((_, watching)) => watching.await,
+        Either::Right(((), watching)) => watching.await,
     };
     // Only to leave no zombie: what the guard had to say is said.
     let _ = timeout(AFTER_END, guard.child.wait()).await;

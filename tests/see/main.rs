@@ -71,7 +71,7 @@ async fn parrot(answer: &str) -> String {
         while let Ok((mut socket, _)) = listener.accept().await {
             let answer = answer.clone();
             tokio::spawn(async move {
-                let _ = socket.read(&mut [0; 64 << 10]).await;
+                let _ = socket.read(&mut [0; 8 << 10]).await;
                 let _ = socket.write_all(answer.as_bytes()).await;
                 let _ = socket.shutdown().await;
                 let _ = socket.read(&mut [0; 1]).await;

@@ -109,7 +109,7 @@ export class Bars {
 
 /** A line so small that it stands in a table. */
 export function sparkline(values, { tone = "accent", label = "" } = {}) {
-  const width = 72;
+  const width = 60;
   const height = 22;
   const drawn = s("svg", { class: `spark tone-${tone}`, viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
   if (values.length < 2) return drawn;
