@@ -63,7 +63,13 @@ pub fn serve(
 
 async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let node = match Node::start_as(config, does, GuardProgram::default()).await {
+    let started = tokio::select! {
+        started = Node::start_as(config, does, GuardProgram::default()) => started,
+        // A node that still waits for its store has nothing to finish.
+        _ = term.recv() => return Ok(End::Stopped),
+        _ = int.recv() => return Ok(End::Stopped),
+    };
+    let node = match started {
         Ok(node) => node,
         Err(cannot) => {
             eprintln!("error: {cannot}");
