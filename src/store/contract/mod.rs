@@ -96,6 +96,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
         the_sweep_frees_bodies_first_and_keys_later
         an_event_and_all_its_keys_go_together
         the_sweep_keeps_to_its_limit_and_gets_through
+        two_who_sweep_at_once_leave_nothing_and_count_each_event_once
         a_source_that_is_gone_is_swept_by_the_defaults
         a_recorded_event_may_leave_no_body
         what_a_person_forgets_acts_again

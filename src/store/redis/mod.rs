@@ -56,6 +56,9 @@ const NOTE_HELD: Duration = Duration::from_secs(1);
 /// How many notes are held back; more are not kept.
 const NOTES_HELD: usize = 10_000;
 
+/// Events that one write of the sweep frees. The server does one thing at a time: whoever claims waits for it.
+const SWEPT_AT_ONCE: usize = 25;
+
 /// Who opens the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -367,6 +370,10 @@ impl Shelf for Redis {
 
     fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
         Box::pin(self.core.old_bodies(of, before, limit))
+    }
+
+    fn swept_at_once(&self) -> usize {
+        SWEPT_AT_ONCE
     }
 
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
