@@ -12,6 +12,7 @@
 //! ```
 
 mod claims;
+mod effects;
 mod forgetting;
 mod groups;
 mod imports;
@@ -28,6 +29,7 @@ use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
 use crate::decide::id::{EventId, Key, Node};
 use crate::decide::retry::{Jitter, Retry};
 use crate::decide::source::{Keep, Kept, Route};
+use crate::decide::statement::Dialect;
 use crate::decide::time::Duration;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -103,6 +105,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
         what_is_not_over_is_not_forgotten_by_a_person_either
     }
+    effects {
+        a_statement_goes_with_its_change_or_neither_is_written
+    }
     reading {
         what_is_due_comes_oldest_first_with_the_time_of_the_next
         one_receivers_events_do_not_hide_anothers
@@ -140,18 +145,25 @@ pub struct Fresh {
     store: Arc<dyn Store>,
     wait: Outside<Duration>,
     spoil: Option<Outside<EventId>>,
+    statements: Option<Dialect>,
 }
 
 impl Fresh {
     /// This store; `wait` moves its clock on.
     pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None }
+        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None, statements: None }
     }
 
     /// The same, where an event's stored body can be changed behind the store's back.
     #[must_use]
     pub fn spoiled_by(self, spoil: impl Fn(EventId) + Send + Sync + 'static) -> Self {
         Self { spoil: Some(Box::new(spoil)), ..self }
+    }
+
+    /// The same, where statements of this kind run.
+    #[must_use]
+    pub fn running(self, statements: Dialect) -> Self {
+        Self { statements: Some(statements), ..self }
     }
 
     fn wait(&self, length: Duration) {
