@@ -16,6 +16,7 @@ mod effects;
 mod forgetting;
 mod groups;
 mod imports;
+mod listing;
 mod making;
 mod quarantine;
 mod reading;
@@ -107,6 +108,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
     }
     effects {
         a_statement_goes_with_its_change_or_neither_is_written
+    }
+    listing {
+        every_page_is_what_looking_at_each_event_finds
     }
     reading {
         what_is_due_comes_oldest_first_with_the_time_of_the_next

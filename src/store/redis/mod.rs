@@ -32,7 +32,7 @@ use super::clock::Clock;
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Turn};
@@ -390,6 +390,14 @@ impl Shelf for Redis {
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         Box::pin(self.core.listed(listing))
+    }
+
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        Box::pin(self.core.paged(listing))
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        Box::pin(self.core.counted())
     }
 
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {

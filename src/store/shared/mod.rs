@@ -24,8 +24,8 @@ pub use effect::Swapped;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting,
-    Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Page,
+    Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -139,6 +139,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+    /// See [`Store::page`].
+    fn page(&self, listing: Listing) -> Answer<'_, Page>;
+    /// See [`Store::census`].
+    fn census(&self) -> Answer<'_, Census>;
     /// See [`Store::story`].
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
     /// See [`Store::named`].
@@ -358,6 +362,14 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         self.0.list(listing)
+    }
+
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        self.0.page(listing)
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        self.0.census()
     }
 
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
