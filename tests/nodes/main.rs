@@ -18,6 +18,7 @@ mod fleet;
 mod keeping;
 mod moving;
 mod servers;
+mod tls;
 mod wrong;
 
 use fleet::{Fleet, Start, size};

@@ -3,7 +3,8 @@
 //! ```text
 //! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
 //! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
-//!                 over one connection for all, looked at whenever it is made anew       link.rs, check.rs
+//!                 over one connection for all; the server is looked at whenever it is
+//!                 made anew, and now and then                                           link.rs, check.rs
 //! ```
 //!
 //! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::shared)). No key has a TTL: what
@@ -20,6 +21,7 @@
 mod address;
 mod check;
 mod coding;
+mod greeting;
 mod hints;
 mod link;
 mod names;
@@ -58,6 +60,8 @@ const NOTES_HELD: usize = 10_000;
 
 /// Events that one write of the sweep frees. The server does one thing at a time: whoever claims waits for it.
 const SWEPT_AT_ONCE: usize = 25;
+/// How often the server is looked at while the connection lasts: what it is set to may be changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Who opens the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +146,7 @@ impl Redis {
             core.send(words).await.map_err(|error| core.cannot_write(&error))?;
             tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
+            tasks.push(tokio::spawn(look_again(core.link.clone())));
         }
         Ok(Self { core, tasks })
     }
@@ -327,6 +332,14 @@ async fn write_notes(core: Arc<Core>) {
     loop {
         tokio::time::sleep(NOTE_HELD).await;
         core.flush().await;
+    }
+}
+
+/// A server that became one that throws keys away is noticed before it is asked anew.
+async fn look_again(link: Arc<Link>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        link.look_again().await;
     }
 }
 
