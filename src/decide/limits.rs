@@ -120,6 +120,8 @@ pub const REARM_TRIES: usize = 3;
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.
 pub const FORGET_BATCH: usize = 500;
+/// Batches forgotten because somebody asks for it: ten million events.
+pub const FORGET_BATCHES_MAX: usize = 20_000;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
 /// Deliveries of one source that were refused and are remembered by one node, and as many that were ignored.

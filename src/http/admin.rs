@@ -24,7 +24,7 @@ use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
-use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored};
+use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, sweep};
 use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
@@ -44,8 +44,6 @@ use tokio::sync::{Mutex, Semaphore};
 
 /// Events listed where one name means several.
 pub const NAMESAKES_MAX: usize = 10;
-/// Batches forgotten in one call of the cron endpoint.
-pub const FORGET_BATCHES_MAX: usize = 200;
 
 /// Events an event took the place of, as they are told.
 const SUPERSEDES_MAX: usize = 16;
@@ -296,20 +294,10 @@ async fn remove(State(desk): State<Desk>, Name(name): Name) -> Result<Response, 
 
 /// The cron endpoint: frees the space of what may be forgotten. Never needed for correctness, safe to call twice.
 async fn forget(State(desk): State<Desk>) -> Response {
-    let (mut events, mut bodies) = (0, 0);
-    for _ in 0..FORGET_BATCHES_MAX {
-        match desk.store.forget(desk.dispatcher.keeps(), crate::decide::limits::FORGET_BATCH).await {
-            Ok(forgotten) => {
-                events += forgotten.events;
-                bodies += forgotten.bodies;
-                if forgotten == crate::store::Forgotten::default() {
-                    break;
-                }
-            }
-            Err(error) => return unavailable(&error),
-        }
+    match sweep::everything(&*desk.store, &desk.dispatcher.keeps()).await {
+        Ok(Forgotten { events, bodies }) => Json(json!({ "forgotten": events, "bodies": bodies })).into_response(),
+        Err(error) => unavailable(&error),
     }
-    Json(json!({ "forgotten": events, "bodies": bodies })).into_response()
 }
 
 /// Changes of state and output of commands, as they happen.

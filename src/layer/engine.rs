@@ -19,7 +19,7 @@ use crate::decide::source::{InDoubt, Keep, Kept, Makes, Redelivery, Route};
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError};
+use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError, sweep};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{oneshot, watch};
@@ -307,15 +307,7 @@ impl Engine {
             }
         }
         let keeps = Arc::new(Keeps { sources, others: None });
-        let mut all = Forgotten::default();
-        loop {
-            let some = self.store.forget(keeps.clone(), limits::FORGET_BATCH).await?;
-            all.events += some.events;
-            all.bodies += some.bodies;
-            if some.events.max(some.bodies) < limits::FORGET_BATCH as u64 {
-                return Ok(all);
-            }
-        }
+        sweep::everything(&*self.store, &keeps).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! Which events people ask for, and the page they get. What a filter means stands here once, for every store.
 
 use super::{Answer, Store};
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+use crate::decide::event::Cause;
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
 use crate::decide::id::EventId;
@@ -42,6 +44,15 @@ pub struct Page {
     pub next: Option<EventId>,
 }
 
+/// What one question for a page found.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) struct Looked {
+    /// The newest first, and one more than fit if there are more.
+    pub(super) found: Vec<Event>,
+    /// Where it stopped looking, if that was before the end.
+    pub(super) stopped: Option<EventId>,
+}
+
 /// How many events there are, for people.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Census {
@@ -57,7 +68,7 @@ pub struct Census {
     pub duplicates: Option<u64>,
     /// The one that waits longest.
     pub oldest: Option<Event>,
-    /// There may be more than is said: this store does not count further.
+    /// Not all were counted: there may be more, or about as many as is said.
     pub capped: bool,
 }
 
@@ -103,6 +114,37 @@ impl Listing {
         let least = self.since.map(|since| earliest(since - CLOCKS_APART));
         let most = self.until.map(|until| earliest(until + CLOCKS_APART));
         (least, [self.before, most].into_iter().flatten().min())
+    }
+
+    /// Can only dead events be meant?
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+    pub(super) fn means_dead(&self) -> bool {
+        match &self.state {
+            Some(state) => state == "dead",
+            None => self.cause.as_deref().is_some_and(|word| Cause::parse(word).is_some()),
+        }
+    }
+
+    /// The page that these looks come to: each through events of its own, or the same. A look that found more than it
+    /// should, by what is decided here, knows nothing of what is behind the last of them.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(super) fn gathered(&self, looks: Vec<Looked>) -> Page {
+        let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
+        for Looked { found, stopped: at } in looks {
+            let full = (found.len() > self.limit).then(|| found.last().map(|event| event.id)).flatten();
+            let some: Vec<_> = found.into_iter().filter(|event| self.finds_inside(event)).collect();
+            stopped = stopped.max(at).max(full.filter(|_| some.len() <= self.limit));
+            all.extend(some);
+        }
+        if let Some(stopped) = stopped {
+            all.retain(|event: &Event| event.id >= stopped);
+        }
+        all.sort_by_key(|event| std::cmp::Reverse(event.id));
+        all.dedup_by_key(|event| event.id);
+        let more = all.len() > self.limit;
+        all.truncate(self.limit);
+        let next = if more { all.last().map(|event| event.id) } else { stopped };
+        Page { events: all, next }
     }
 
     /// One page of a store that lists by some of this, or by all of it.

@@ -27,6 +27,7 @@ pub mod shared;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
+pub mod sweep;
 
 pub use listing::{Census, Listing, Page};
 pub use open::open;
@@ -108,7 +109,8 @@ pub trait Store: Send + Sync + 'static {
     /// Notes sightings of duplicates. Not durable: written with the next batch.
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
 
-    /// Frees the space of what may be forgotten, a little at a time: at most `limit` events.
+    /// Frees the space of what may be forgotten, a little at a time: at most `limit` events. Nothing freed means that
+    /// nothing was left, also beside others who forget the same.
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
 
     /// Forgets one event now, with all its keys, because a person says so: the same delivery then acts again. Only

@@ -121,7 +121,7 @@ impl House {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (said, mut errors) = (log.clone(), BufReader::new(child.stderr.take().unwrap()));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut line = String::new();
             while errors.read_line(&mut line).is_ok_and(|read| read > 0) {
                 said.lock().unwrap().push_str(&std::mem::take(&mut line));
@@ -133,7 +133,7 @@ impl House {
             let mut line = String::new();
             if lines.read_line(&mut line).unwrap() == 0 {
                 let status = child.wait().unwrap();
-                std::thread::sleep(Duration::from_millis(50));
+                reader.join().unwrap(); // all that it said is read
                 return Err(format!("{status}\n{greeting}{}", log.lock().unwrap()));
             }
             greeting += &line;

@@ -19,6 +19,7 @@ mod keeping;
 mod later;
 mod moving;
 mod servers;
+mod tls;
 mod wrong;
 
 use fleet::{Fleet, Start, size};

@@ -7,7 +7,8 @@ use crate::postgres;
 use crate::redis;
 use crate::servers::StoreServer;
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A source that only records, in the store that the environment names.
@@ -121,6 +122,32 @@ pub(crate) async fn a_store_that_is_not_there_yet_is_waited_for(mut store: Store
         log.matches("again_in=").count()
     );
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn a_node_that_waits_for_its_store_stops_when_it_is_told_to() {
+    let house = House::empty(RECORDS);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for url in [format!("redis://127.0.0.1:{free}/"), format!("postgres://u@127.0.0.1:{free}/d")] {
+        let mut child = on(&house, &url, &["serve"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("again_in=")), "it does not wait");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let told = Instant::now();
+        let ended = loop {
+            if let Some(ended) = child.try_wait().unwrap() {
+                break ended;
+            }
+            if told.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                panic!("it waits on: {}", child.wait().unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(ended.success(), "{ended}");
+        drop(lines);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,7 +75,8 @@ async fn sqlite_keeps_the_contract() {
         let path = dir.path().join(format!("{n}.db"));
         let clock = Clock::manual(START);
         let store = Sqlite::open_by(&path, Access::Node, Some(clock.clone())).unwrap();
-        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(
+        let fresh = Fresh::of(store, move |length: Duration| clock.advance(length));
+        fresh.running(hookonce::decide::statement::Dialect::Sqlite).spoiled_by(
             move |id: hookonce::decide::id::EventId| {
                 let db = rusqlite::Connection::open(&path).unwrap();
                 db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();

@@ -40,7 +40,8 @@ async fn postgres_keeps_the_contract() {
             let done = std::process::Command::new("psql").args([&url, "-qc", &sql]).status();
             assert!(done.unwrap().success());
         };
-        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(spoil)
+        let fresh = Fresh::of(store, move |length: Duration| clock.advance(length));
+        fresh.running(hookonce::decide::statement::Dialect::Postgres).spoiled_by(spoil)
     })
     .await;
 }

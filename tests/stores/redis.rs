@@ -6,13 +6,13 @@ use hookonce::decide::claim::Claim;
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::Route;
+use hookonce::decide::source::{Keep, Kept, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{self, Fresh, Making, making};
 use hookonce::store::redis::{Access, Options, Redis};
 use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, CannotOpen, Hint, Store, StoreError};
+use hookonce::store::{Advance, CannotOpen, Forgotten, Hint, Keeps, Look, Store, StoreError};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -262,4 +262,38 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
     assert_eq!(next(&mut heard).await, Hint::Due { source: "s".into(), route: "r".into() });
     act(&here, &event).await;
     assert_eq!(next(&mut heard).await, Hint::Ended(event.id));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_with_their_events() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let set = |name: &str| -> usize {
+        ::redis::cmd("SCARD").arg(format!("{{a}}:{name}")).query(&mut server.client()).unwrap()
+    };
+    let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(Keeps { sources: [].into(), others: Some(kept) });
+    let strays = || Look::Strays(Arc::new([]));
+    for n in 0..50 {
+        let event = new(&store, making().source(&format!("s{n}")).route(&format!("r{n}")).kept(kept)).await;
+        act(&store, &event).await;
+    }
+    // One that runs is in no line, and stands in it again when it is handed back.
+    let runs = new(&store, making().source("runs").route("r")).await;
+    let step = async |event: &Event, step: Step| {
+        let change = event.change(step, &Route::default(), store.now()).unwrap();
+        match store.advance(vec![change]).await.unwrap().remove(0) {
+            Advance::Written { event, .. } => *event,
+            Advance::Lost => panic!("lost"),
+        }
+    };
+    let running = step(&runs, Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) }).await;
+    assert_eq!((set("routes"), set("sources")), (51, 50));
+    while store.forget(keeps.clone(), 500).await.unwrap() != Forgotten::default() {}
+    store.due(strays(), 10).await.unwrap();
+    assert_eq!((set("routes"), set("sources")), (0, 0));
+    step(&running, Step::HandBack).await;
+    let due = store.due(strays(), 10).await.unwrap().events;
+    assert_eq!(due.iter().map(|event| event.id).collect::<Vec<_>>(), [runs.id]);
+    assert_eq!((set("routes"), set("sources")), (1, 0));
 }

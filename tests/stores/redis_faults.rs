@@ -271,3 +271,30 @@ async fn a_server_that_stands_still_is_given_up_and_comes_back() {
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_begins_to_throw_keys_away_is_not_written_to_until_it_stops() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    new(&store, making().delivery("before")).await;
+    let until = async |wanted: bool| {
+        let begun = Instant::now();
+        for n in 0.. {
+            let one = making().delivery(&format!("{wanted} {n}")).made(store.now());
+            match store.claim(vec![one]).await {
+                Ok(_) if wanted => return String::new(),
+                Err(StoreError::Down(why)) if !wanted => return why,
+                Err(StoreError::Broken(why)) => panic!("{why}"),
+                Ok(_) | Err(_) => assert!(begun.elapsed() < Duration::from_mins(1), "it is not noticed"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        String::new()
+    };
+    server.order(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let why = until(false).await;
+    assert!(why.contains("maxmemory-policy allkeys-lru") && why.contains("noeviction"), "{why}");
+    server.order(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    until(true).await;
+    assert!(matches!(claim(&store, making().delivery("before")).await, Claim::Duplicate { .. }));
+}

@@ -3,10 +3,9 @@
 use super::{Came, nobody, several};
 use crate::cli::trouble::Trouble;
 use crate::decide::event::{Event, Step};
-use crate::decide::limits;
 use crate::decide::source::Route;
-use crate::http::admin::{FORGET_BATCHES_MAX, LIST_MAX, NAMESAKES_MAX, shown, supersedes};
-use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored};
+use crate::http::admin::{LIST_MAX, NAMESAKES_MAX, shown, supersedes};
+use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored, sweep};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -59,15 +58,8 @@ impl Cabinet {
     }
 
     pub(super) async fn forget(&self) -> Result<Value, Trouble> {
-        let mut total = Forgotten::default();
-        for _ in 0..FORGET_BATCHES_MAX {
-            let forgotten = self.store.forget(self.keeps.clone(), limits::FORGET_BATCH).await?;
-            total = Forgotten { events: total.events + forgotten.events, bodies: total.bodies + forgotten.bodies };
-            if forgotten == Forgotten::default() {
-                break;
-            }
-        }
-        Ok(json!({ "forgotten": total.events, "bodies": total.bodies }))
+        let Forgotten { events, bodies } = sweep::everything(&*self.store, &self.keeps).await?;
+        Ok(json!({ "forgotten": events, "bodies": bodies }))
     }
 
     async fn named(&self, name: &str) -> Result<Event, Trouble> {

@@ -12,6 +12,8 @@ use serde_json::Value;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// A sweep may take its time; nothing else does.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// How long a node may take to forget all that is old: it may be millions.
+const FORGET_TIME: Duration = Duration::from_hours(1);
 /// The longest line of news: output comes in pieces of at most 64 KiB, and escaped it may grow sixfold.
 const NEWS_BYTES_MAX: usize = 1 << 20;
 
@@ -131,7 +133,7 @@ impl Port {
     }
 
     pub(super) async fn forget(&self) -> Result<Value, Trouble> {
-        let heard = self.ask(Method::POST, self.url(&["api", "forget"])).await?;
+        let heard = self.ask_within(FORGET_TIME, Method::POST, self.url(&["api", "forget"])).await?;
         if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.trouble(&heard)) }
     }
 
@@ -166,7 +168,11 @@ impl Port {
     }
 
     async fn ask(&self, method: Method, url: Url) -> Result<Heard, Trouble> {
-        let asked = self.client.request(method, url).timeout(ANSWER_TIME).send().await;
+        self.ask_within(ANSWER_TIME, method, url).await
+    }
+
+    async fn ask_within(&self, time: Duration, method: Method, url: Url) -> Result<Heard, Trouble> {
+        let asked = self.client.request(method, url).timeout(time).send().await;
         Ok(read(asked.map_err(|error| self.deaf(&error))?).await)
     }
 

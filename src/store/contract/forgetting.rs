@@ -5,7 +5,7 @@ use crate::decide::event::Step;
 use crate::decide::id::EventId;
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::Duration;
-use crate::store::{Forgotten, Keeps, Removal, Stored};
+use crate::store::{Forgotten, Keeps, Listing, Removal, Stored};
 use std::sync::Arc;
 
 impl Fresh {
@@ -133,6 +133,30 @@ pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) 
         rounds.push(fresh.forget(4).await.events);
     }
     assert_eq!(rounds, [4, 4, 2, 0]);
+}
+
+pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_once(fresh: Fresh) {
+    const MANY: u64 = 120;
+    let now = fresh.store.now();
+    let none = Kept { body: Duration::ZERO, ..KEPT }; // with bodies to free, one falls behind the other and meets nobody
+    let one = |n: u64| making().delivery(&format!("d{n}")).recorded().kept(none).made(now);
+    fresh.claim_all((0..MANY).map(one).collect()).await;
+    fresh.wait(30 * DAY);
+    // Nothing freed means that nothing is left: also for who was outrun by the other.
+    let sweep = async || {
+        let mut freed = Forgotten::default();
+        loop {
+            let some = fresh.forget(10).await;
+            freed = Forgotten { events: freed.events + some.events, bodies: freed.bodies + some.bodies };
+            if some == Forgotten::default() {
+                let left = fresh.store.list(Listing { limit: 1, ..Listing::default() }).await.expect("it lists");
+                return (freed, left.len());
+            }
+        }
+    };
+    let (one, other) = tokio::join!(sweep(), sweep());
+    assert_eq!((one.1, other.1), (0, 0), "{one:?}, {other:?}");
+    assert_eq!(one.0.events + other.0.events, MANY, "{one:?}, {other:?}");
 }
 
 pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh) {

@@ -136,6 +136,21 @@ impl Making {
         self
     }
 
+    /// With these fields.
+    #[must_use]
+    pub fn fields(mut self, json: &str) -> Self {
+        self.event.fields = Fields::from_json(json).expect("fields");
+        self
+    }
+
+    /// With an id of this time, as a node makes it.
+    #[must_use]
+    pub fn dated(mut self, now: Timestamp) -> Self {
+        let millis = u64::try_from(now.0 / 1_000).expect("a time after 1970").to_be_bytes();
+        self.event.id.0[..6].copy_from_slice(&millis[2..]);
+        self
+    }
+
     /// Through this source.
     #[must_use]
     pub fn source(mut self, name: &str) -> Self {

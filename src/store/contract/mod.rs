@@ -12,9 +12,11 @@
 //! ```
 
 mod claims;
+mod effects;
 mod forgetting;
 mod groups;
 mod imports;
+mod listing;
 mod making;
 mod quarantine;
 mod reading;
@@ -28,6 +30,7 @@ use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
 use crate::decide::id::{EventId, Key, Node};
 use crate::decide::retry::{Jitter, Retry};
 use crate::decide::source::{Keep, Kept, Route};
+use crate::decide::statement::Dialect;
 use crate::decide::time::Duration;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -96,11 +99,18 @@ pub const RULES: &[(&str, Rule)] = rules! {
         the_sweep_frees_bodies_first_and_keys_later
         an_event_and_all_its_keys_go_together
         the_sweep_keeps_to_its_limit_and_gets_through
+        two_who_sweep_at_once_leave_nothing_and_count_each_event_once
         a_source_that_is_gone_is_swept_by_the_defaults
         a_recorded_event_may_leave_no_body
         what_a_person_forgets_acts_again
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
         what_is_not_over_is_not_forgotten_by_a_person_either
+    }
+    effects {
+        a_statement_goes_with_its_change_or_neither_is_written
+    }
+    listing {
+        every_page_is_what_looking_at_each_event_finds
     }
     reading {
         what_is_due_comes_oldest_first_with_the_time_of_the_next
@@ -139,18 +149,25 @@ pub struct Fresh {
     store: Arc<dyn Store>,
     wait: Outside<Duration>,
     spoil: Option<Outside<EventId>>,
+    statements: Option<Dialect>,
 }
 
 impl Fresh {
     /// This store; `wait` moves its clock on.
     pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None }
+        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None, statements: None }
     }
 
     /// The same, where an event's stored body can be changed behind the store's back.
     #[must_use]
     pub fn spoiled_by(self, spoil: impl Fn(EventId) + Send + Sync + 'static) -> Self {
         Self { spoil: Some(Box::new(spoil)), ..self }
+    }
+
+    /// The same, where statements of this kind run.
+    #[must_use]
+    pub fn running(self, statements: Dialect) -> Self {
+        Self { statements: Some(statements), ..self }
     }
 
     fn wait(&self, length: Duration) {

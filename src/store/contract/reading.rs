@@ -196,6 +196,8 @@ pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Fres
     let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
     assert_eq!(story.duplicates, 20);
     assert_eq!(story.sightings, (0..limits::SIGHTINGS_MAX as u64).map(sighting).collect::<Vec<_>>());
+    let counted = fresh.store.census().await.expect("it counts").duplicates;
+    assert!(counted.is_none_or(|many| many == 20), "{counted:?}");
 }
 
 pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {

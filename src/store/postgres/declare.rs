@@ -65,7 +65,7 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
             tx.commit().await?;
         }
         for (field, _) in one.fields.iter().filter(|(name, identity)| *identity && fits(name)) {
-            let index = quoted(&name("events_field_", field));
+            let index = index_of(field);
             // A hash: a value may be longer than what a tree takes.
             let sql = format!("create index if not exists {index} on events using hash (({}))", value(field));
             let tx = link.client.transaction().await?;
@@ -83,8 +83,17 @@ fn fits(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\0') && !ours
 }
 
+/// The name of the index by a field, if there may be one.
+pub(super) fn index(field: &str) -> Option<String> {
+    fits(field).then(|| index_of(field))
+}
+
+fn index_of(field: &str) -> String {
+    quoted(&name("events_field_", field))
+}
+
 /// A field's value. A zero byte, which JSON may spell and PostgreSQL's text may not, must not fail a claim.
-fn value(field: &str) -> String {
+pub(super) fn value(field: &str) -> String {
     format!("case when strpos(fields::text, '\\u0000') > 0 then null else fields ->> {} end", literal(field))
 }
 

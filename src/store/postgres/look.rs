@@ -155,7 +155,7 @@ pub(super) async fn list(link: &mut Link, listing: &Listing) -> Result<Vec<Event
     Ok(events(&link.ask(&[asked]).await?.remove(0)))
 }
 
-fn events(rows: &[Row]) -> Vec<Event> {
+pub(super) fn events(rows: &[Row]) -> Vec<Event> {
     rows.iter().filter_map(|row| rows::event(row, 0)).map(|(row, _)| row.event).collect()
 }
 
@@ -378,6 +378,6 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
     link.ask(&asks).await.map(drop)
 }
 
-fn limit_cell(limit: usize) -> i64 {
+pub(super) fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -4,7 +4,7 @@
 //! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
 //!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
 //! effect             ─▶ the same with a statement    ▶ a transaction of its own      effect.rs
-//! get, due, list, …  ─────────────────────────────────▶ look          look.rs
+//! get, due, list, …  ─────────────────────────────────▶ look          look.rs, listed.rs
 //! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
 //! ```
 //!
@@ -14,6 +14,7 @@ mod address;
 mod declare;
 mod effect;
 mod hints;
+mod listed;
 mod look;
 mod pool;
 mod quarantine;
@@ -28,7 +29,7 @@ use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
-use super::{Answer, CannotOpen, Declared, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
@@ -234,6 +235,14 @@ impl Shelf for Postgres {
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::list(link, &listing).await))
+    }
+
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| listed::page(link, &listing).await))
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| listed::census(link).await))
     }
 
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {

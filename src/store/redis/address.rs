@@ -28,6 +28,15 @@ pub(super) struct Lets {
     pub(super) be_evicted: bool,
 }
 
+/// What is spoken over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Speech {
+    /// Redis's own protocol.
+    Plain,
+    /// The same inside TLS.
+    Tls,
+}
+
 /// The name of a server, without a user or password.
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,6 +118,15 @@ impl Address {
             _ => return None,
         };
         Some(Self { info: self.info.clone().set_addr(addr), ..self.clone() })
+    }
+
+    /// Host and port, and whether TLS is spoken there; none of a socket.
+    pub(super) fn tcp(&self) -> Option<(&str, u16, Speech)> {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) => Some((host, *port, Speech::Plain)),
+            ConnectionAddr::TcpTls { host, port, .. } => Some((host, *port, Speech::Tls)),
+            _ => None,
+        }
     }
 
     /// Whether a user or password is given.

@@ -5,6 +5,7 @@
 
 use super::address::Address;
 use super::check::{self, Looked, Refusal};
+use super::greeting;
 use super::names::Names;
 use super::{Access, WRITE};
 use crate::decide::time::Duration;
@@ -39,6 +40,18 @@ struct Wire {
     warned: Vec<String>,
 }
 
+impl Wire {
+    /// Says what people should know, once.
+    fn warn(&mut self, warnings: Vec<String>) {
+        if warnings != self.warned {
+            for why in &warnings {
+                telemetry::say(Level::Warn, "store", &[("why", why)]);
+            }
+            self.warned = warnings;
+        }
+    }
+}
+
 /// A connection, and which one it is.
 #[derive(Clone)]
 struct Live {
@@ -64,6 +77,16 @@ impl Link {
     /// Makes the connection now, if there is none.
     pub(super) async fn reach(&self) -> Result<(), CannotOpen> {
         self.live().await.map(drop)
+    }
+
+    /// Looks at the server as when the connection was made. One that will no longer do is left, and refused with its
+    /// reason by whoever asks next, until it is set right.
+    pub(super) async fn look_again(&self) {
+        let Some(mut live) = self.wire.lock().await.live.clone() else { return };
+        match check::look(&mut live.to, &self.address, &self.names, self.access).await {
+            Ok(Looked::Fits(warnings)) => self.wire.lock().await.warn(warnings),
+            Ok(Looked::Elsewhere(_)) | Err(_) => self.leave(&live).await,
+        }
     }
 
     /// Asks something that changes nothing.
@@ -173,17 +196,15 @@ impl Link {
         {
             return Err(why.clone());
         }
-        let made = timeout(CONNECT_TIME, self.connect()).await.unwrap_or_else(|_| {
-            Err(CannotOpen::Yet(format!("{} does not answer within {CONNECT_TIME:?}", self.address)))
-        });
+        let made = if let Ok(made) = timeout(CONNECT_TIME, self.connect()).await {
+            made
+        } else {
+            let why = format!("{} does not answer within {CONNECT_TIME:?}", self.address);
+            Err(greeting::explained(&self.address, why).await)
+        };
         match made {
             Ok((to, warnings)) => {
-                if warnings != wire.warned {
-                    for why in &warnings {
-                        telemetry::say(Level::Warn, "store", &[("why", why)]);
-                    }
-                    wire.warned = warnings;
-                }
+                wire.warn(warnings);
                 wire.made += 1;
                 wire.failed = None;
                 let live = Live { number: wire.made, to };
@@ -238,7 +259,13 @@ async fn dial(address: &Address) -> Result<MultiplexedConnection, CannotOpen> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIME)).set_response_timeout(Some(ANSWER_TIME));
     let client = address.client().map_err(|error| cannot_connect(address, &error))?;
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| cannot_connect(address, &error))
+    match client.get_multiplexed_async_connection_with_config(&config).await {
+        Ok(to) => Ok(to),
+        Err(error) => Err(match cannot_connect(address, &error) {
+            CannotOpen::Yet(why) => greeting::explained(address, why).await,
+            ever @ CannotOpen::Ever(_) => ever,
+        }),
+    }
 }
 
 fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {

@@ -3,7 +3,8 @@
 //! ```text
 //! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
 //! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
-//!                 over one connection for all, looked at whenever it is made anew       link.rs, check.rs
+//!                 over one connection for all; the server is looked at whenever it is
+//!                 made anew, and now and then                                           link.rs, check.rs
 //! ```
 //!
 //! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::shared)). No key has a TTL: what
@@ -20,6 +21,7 @@
 mod address;
 mod check;
 mod coding;
+mod greeting;
 mod hints;
 mod link;
 mod names;
@@ -32,7 +34,7 @@ use super::clock::Clock;
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Due, Hint, Listing, Look, Note, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Turn};
@@ -55,6 +57,11 @@ const WRITE: &str = include_str!("write.lua");
 const NOTE_HELD: Duration = Duration::from_secs(1);
 /// How many notes are held back; more are not kept.
 const NOTES_HELD: usize = 10_000;
+
+/// Events that one write of the sweep frees. The server does one thing at a time: whoever claims waits for it.
+const SWEPT_AT_ONCE: usize = 25;
+/// How often the server is looked at while the connection lasts: what it is set to may be changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Who opens the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +146,7 @@ impl Redis {
             core.send(words).await.map_err(|error| core.cannot_write(&error))?;
             tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
+            tasks.push(tokio::spawn(look_again(core.link.clone())));
         }
         Ok(Self { core, tasks })
     }
@@ -327,6 +335,14 @@ async fn write_notes(core: Arc<Core>) {
     }
 }
 
+/// A server that became one that throws keys away is noticed before it is asked anew.
+async fn look_again(link: Arc<Link>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        link.look_again().await;
+    }
+}
+
 fn odd_answer() -> StoreError {
     StoreError::Down("the server answers something else than it was asked".into())
 }
@@ -369,6 +385,10 @@ impl Shelf for Redis {
         Box::pin(self.core.old_bodies(of, before, limit))
     }
 
+    fn swept_at_once(&self) -> usize {
+        SWEPT_AT_ONCE
+    }
+
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
         Box::pin(self.core.payload_of(id))
     }
@@ -383,6 +403,14 @@ impl Shelf for Redis {
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         Box::pin(self.core.listed(listing))
+    }
+
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        Box::pin(self.core.paged(listing))
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        Box::pin(self.core.counted())
     }
 
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {

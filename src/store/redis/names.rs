@@ -104,12 +104,12 @@ impl Names {
         self.one("imported")
     }
 
-    /// Every receiver's queue that something ever waited in.
+    /// Every receiver's queue that something waits in; of routes that a node knows, also those where nothing does.
     pub(super) fn routes(&self) -> Vec<u8> {
         self.one("routes")
     }
 
-    /// Every source that something was ever kept of.
+    /// Every source that something is kept of; of those that a node knows, also where nothing is.
     pub(super) fn sources(&self) -> Vec<u8> {
         self.one("sources")
     }

@@ -9,18 +9,26 @@ use crate::decide::claim::Same;
 use crate::decide::event::{Event, State};
 use crate::decide::id::EventId;
 use crate::store::shared::{Cell, Found};
-use crate::store::{Listing, Sighting, StoreError, Story};
+use crate::store::{Census, Listing, Page, Sighting, StoreError, Story};
 use ::redis::{Pipeline, Value};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// Events looked through for one page. Each is brought here and read, so they are fewer than where the server looks.
+const LOOKED_THROUGH: usize = 5_000;
+
 impl Core {
-    pub(super) async fn listed(&self, listing: Listing) -> Result<Vec<Event>> {
-        let name = match listing.state.as_deref() {
+    /// The shortest list in the order of ids that holds all that may be meant.
+    fn list_of(&self, listing: &Listing) -> Vec<u8> {
+        match listing.state.as_deref() {
             Some("waiting" | "running") => self.names.open(),
-            Some("dead") => self.names.dead(),
+            _ if listing.means_dead() => self.names.dead(),
             _ => self.names.all(),
-        };
+        }
+    }
+
+    pub(super) async fn listed(&self, listing: Listing) -> Result<Vec<Event>> {
+        let name = self.list_of(&listing);
         let wanted = |event: &Event| {
             listing.source.as_deref().is_none_or(|source| *event.source == *source)
                 && listing.route.as_deref().is_none_or(|route| *event.route == *route)
@@ -29,7 +37,7 @@ impl Core {
         let mut events = Vec::new();
         let mut before = listing.before;
         while events.len() < listing.limit {
-            let ids = self.before(&name, before, PAGE.min(listing.limit.max(16))).await?;
+            let ids = self.before(&name, (None, before), PAGE.min(listing.limit.max(16))).await?;
             let Some(last) = ids.last() else { break };
             before = Some(*last);
             events.extend(self.events(&ids).await?.into_iter().filter(wanted));
@@ -38,11 +46,86 @@ impl Core {
         Ok(events)
     }
 
-    /// Ids of a list that is in the order of ids, the newest first.
-    async fn before(&self, name: &[u8], before: Option<EventId>, limit: usize) -> Result<Vec<EventId>> {
-        let from = before.map_or(b"+".to_vec(), |id| [&b"("[..], &id.0].concat());
+    /// A page of what is asked for, looking through so many events; the next one goes on from there.
+    pub(super) async fn paged(&self, listing: Listing) -> Result<Page> {
+        if let Some(successor) = listing.superseded_by
+            && self.events(&[successor]).await?.iter().any(|event| event.change.is_none())
+        {
+            return Ok(Page::default()); // it stands for no change, so it took nobody's place
+        }
+        let name = self.list_of(&listing);
+        let (least, mut before) = listing.ids();
+        let (mut page, mut looked, mut some) = (Page::default(), 0, listing.limit.saturating_add(1).clamp(16, PAGE));
+        loop {
+            let ids = self.before(&name, (least, before), some).await?;
+            let over = ids.len() < some;
+            before = ids.last().copied();
+            looked += ids.len();
+            for event in self.events(&ids).await?.into_iter().filter(|event| listing.finds(event)) {
+                if page.events.len() == listing.limit {
+                    page.next = page.events.last().map(|event| event.id);
+                    return Ok(page);
+                }
+                page.events.push(event);
+            }
+            if over {
+                return Ok(page);
+            }
+            if looked >= LOOKED_THROUGH {
+                page.next = before;
+                return Ok(page);
+            }
+            some = PAGE;
+        }
+    }
+
+    /// How many there are, as the lists know it. Duplicates are nowhere added up.
+    pub(super) async fn counted(&self) -> Result<Census> {
         let mut questions = Pipeline::new();
-        questions.cmd("ZRANGE").arg(name).arg(from).arg("-").arg("BYLEX").arg("REV").arg("LIMIT").arg(0).arg(limit);
+        for list in [self.names.all(), self.names.open(), self.names.leases(), self.names.dead()] {
+            questions.cmd("ZCARD").arg(list);
+        }
+        let (answers, _) = self.ask(questions).await?;
+        let count = |place: usize| answers.get(place).and_then(number).map_or(0, i64::unsigned_abs);
+        let (all, open, running, dead) = (count(0), count(1), count(2), count(3));
+        Ok(Census {
+            waiting: open.saturating_sub(running),
+            running,
+            done: all.saturating_sub(open + dead),
+            dead,
+            duplicates: None,
+            oldest: self.oldest().await?,
+            capped: false,
+        })
+    }
+
+    /// The one that waits longest. Those before it run, which are few.
+    async fn oldest(&self) -> Result<Option<Event>> {
+        let mut after = b"-".to_vec();
+        for _ in 0..LOOKED_THROUGH / PAGE {
+            let mut questions = Pipeline::new();
+            questions.cmd("ZRANGE").arg(self.names.open()).arg(after).arg("+").arg("BYLEX").arg("LIMIT").arg(0);
+            questions.arg(PAGE);
+            let ids = self.ids(questions).await?;
+            let waits = |event: &Event| matches!(event.state, State::Waiting { .. });
+            let found = self.events(&ids).await?.into_iter().find(waits);
+            let Some(last) = ids.last().filter(|_| found.is_none()) else { return Ok(found) };
+            after = [&b"("[..], &last.0].concat();
+        }
+        Ok(None)
+    }
+
+    /// Ids of a list that is in the order of ids, from the first of these on and before the second, the newest first.
+    async fn before(
+        &self,
+        name: &[u8],
+        (least, before): (Option<EventId>, Option<EventId>),
+        limit: usize,
+    ) -> Result<Vec<EventId>> {
+        let from = before.map_or(b"+".to_vec(), |id| [&b"("[..], &id.0].concat());
+        let to = least.map_or(b"-".to_vec(), |id| [&b"["[..], &id.0].concat());
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(name).arg(from).arg(to).arg("BYLEX").arg("REV").arg("LIMIT").arg(0).arg(limit);
         self.ids(questions).await
     }
 
@@ -78,7 +161,7 @@ impl Core {
         }
         let (mut found, mut before) = (Vec::new(), None);
         while found.len() < limit {
-            let ids = self.before(&self.names.all(), before, PAGE * 10).await?;
+            let ids = self.before(&self.names.all(), (None, before), PAGE * 10).await?;
             let Some(last) = ids.last() else { break };
             before = Some(*last);
             found.extend(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)));

@@ -144,7 +144,45 @@ impl Core {
         let (answers, _) = self.ask(questions).await?;
         let names = answers.first().map_or(&[][..], list).iter();
         let names = names.filter_map(|name| String::from_utf8(bytes(name)?.to_vec()).ok());
-        Ok(names.filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
+        let mut unknown: Vec<_> = names.filter(|name| !keeps.sources.contains_key(name.as_str())).collect();
+        let lists =
+            |name: &String| [Kind::Keep, Kind::Bodies].map(|kind| self.names.of(kind, name.as_bytes())).to_vec();
+        let empty = self.empty(&unknown, lists).await?;
+        self.drop_names(empty.iter().map(|place| &unknown[*place]), |words, name| words.drop_source(name)).await?;
+        let mut place = 0;
+        unknown.retain(|_| (place += 1, !empty.contains(&(place - 1))).1);
+        Ok(unknown)
+    }
+
+    /// The places of those names whose lists are all empty.
+    async fn empty<N>(&self, names: &[N], lists: impl Fn(&N) -> Vec<Vec<u8>>) -> Result<Vec<usize>> {
+        let mut questions = Pipeline::new();
+        for name in names {
+            questions.cmd("EXISTS").arg(lists(name));
+        }
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (answers, _) = self.ask(questions).await?;
+        Ok(answers.iter().enumerate().filter(|(_, there)| number(there) == Some(0)).map(|(place, _)| place).collect())
+    }
+
+    /// Drops names that nothing goes by: of sources and routes that were renamed or are gone.
+    async fn drop_names<'n, N: 'n>(
+        &self,
+        names: impl Iterator<Item = &'n N>,
+        drop: impl Fn(&mut Words<'_>, &N),
+    ) -> Result<()> {
+        let mut words = Words::new(&self.names);
+        let mut any = false;
+        for name in names {
+            drop(&mut words, name);
+            any = true;
+        }
+        if any && self.may_write() {
+            self.send(words).await?;
+        }
+        Ok(())
     }
 
     /// Up to `limit` ids of a list that stand at this time or before it, after the first `skip`.
@@ -244,7 +282,12 @@ impl Core {
                 (Look::Strays(_), None) => true,
                 (Look::Leases | Look::Route(..) | Look::Receiver(..), _) => false,
             });
-            wanted.map(|queue| self.names.of(Kind::Due, queue)).collect()
+            let wanted: Vec<Vec<u8>> = wanted.map(<[u8]>::to_vec).collect();
+            if let Look::Strays(_) = look {
+                let empty = self.empty(&wanted, |queue| vec![self.names.of(Kind::Due, queue)]).await?;
+                self.drop_names(empty.iter().map(|n| &wanted[*n]), |words, queue| words.drop_queue(queue)).await?;
+            }
+            wanted.iter().map(|queue| self.names.of(Kind::Due, queue)).collect()
         };
         let mut due = Due::default();
         for name in lists {

@@ -32,7 +32,7 @@ end
 
 local kinds = {
   APPEND = 'string', FREE = 'string', ZADD = 'zset', ZREM = 'zset', SADD = 'set', RPUSH = 'list', HSET = 'hash',
-  NOTE = 'hash', LAY = 'list',
+  NOTE = 'hash', LAY = 'list', DROP = 'set',
 }
 local checked, wrong = {}, nil
 local function check(kind, name)
@@ -92,6 +92,16 @@ function special.LAY(first)
   end
 end
 
+-- Takes a name out of a set, if none of the lists that go by it is there any more.
+function special.DROP(first, last)
+  for at = first + 3, last do
+    if redis.call('EXISTS', ARGV[at]) == 1 then
+      return
+    end
+  end
+  redis.call('SREM', ARGV[first + 1], ARGV[first + 2])
+end
+
 local written, hinted, any = {}, {}, false
 walk(function(swap, first, seen, hints, many)
   local holds = true
@@ -112,7 +122,7 @@ end, function(needs, first, last)
   if needs == '' or redis.call('EXISTS', needs) == 1 then
     local done = special[ARGV[first]]
     if done then
-      done(first)
+      done(first, last)
     else
       redis.call(unpack(ARGV, first, last))
     end

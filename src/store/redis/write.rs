@@ -251,6 +251,7 @@ impl<'n> Words<'n> {
         for words in [
             command!("ZADD", &probe, "1", "1"),
             command!("SADD", &probe, "1"),
+            command!("SREM", &probe, "1"),
             command!("RPUSH", &probe, "1"),
             command!("HSET", &probe, "1", "1"),
             command!("HDEL", &probe, "1"),
@@ -262,6 +263,22 @@ impl<'n> Words<'n> {
         part.call(command!("DEL", &probe));
         part.call(command!("ZADD", &probe, "1", "1"));
         part.call(command!("ZREM", &probe, "1"));
+        self.add(part);
+    }
+
+    /// Drops the name of a queue in which nobody waits.
+    pub(super) fn drop_queue(&mut self, queue: &[u8]) {
+        let mut part = Part::default();
+        part.call(command!("DROP", self.names.routes(), queue, self.names.of(Kind::Due, queue)));
+        self.add(part);
+    }
+
+    /// Drops the name of a source of which nothing is kept that could be freed.
+    pub(super) fn drop_source(&mut self, source: &str) {
+        let mut part = Part::default();
+        let lists = [Kind::Keep, Kind::Bodies].map(|kind| self.names.of(kind, source.as_bytes()));
+        let [keep, bodies] = lists;
+        part.call(command!("DROP", self.names.sources(), source, keep, bodies));
         self.add(part);
     }
 
@@ -352,7 +369,9 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
     }
     let Some(Row { event, keep_from }) = now else { return };
     let was = was.map(|row| &row.event);
-    if event.state.wake_at().is_some() && was.and_then(|was| was.state.wake_at()).is_none() {
+    // Whenever it lines up: the name is dropped where nobody is in line.
+    let in_line = |event: &Event| matches!(event.state, State::Waiting { due: Some(_) });
+    if in_line(event) && !was.is_some_and(in_line) {
         part.call(command!("SADD", names.routes(), names::queue(event)));
     }
     let ended = event.state.ended();

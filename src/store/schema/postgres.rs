@@ -38,6 +38,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("postgres/0005_quarantine.up.sql"),
         down: include_str!("postgres/0005_quarantine.down.sql"),
     },
+    Migration {
+        version: 6,
+        name: "listing",
+        up: include_str!("postgres/0006_listing.up.sql"),
+        down: include_str!("postgres/0006_listing.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

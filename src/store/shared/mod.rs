@@ -15,6 +15,7 @@
 mod cell;
 pub mod draft;
 mod effect;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -23,15 +24,14 @@ pub use effect::Swapped;
 
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Removal, Sighting,
-    Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Page,
+    Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
-use crate::decide::source::Keep;
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
@@ -126,6 +126,11 @@ pub trait Shelf: Send + Sync + 'static {
     /// Up to `limit` events of these sources that ended before then and still have their body.
     fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
 
+    /// How many of these are freed in one write: few, where everything else waits for it.
+    fn swept_at_once(&self) -> usize {
+        usize::MAX
+    }
+
     /// See [`Store::payload`].
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
     /// See [`Store::receipt`].
@@ -134,6 +139,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+    /// See [`Store::page`].
+    fn page(&self, listing: Listing) -> Answer<'_, Page>;
+    /// See [`Store::census`].
+    fn census(&self) -> Answer<'_, Census>;
     /// See [`Store::story`].
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
     /// See [`Store::named`].
@@ -355,6 +364,14 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.list(listing)
     }
 
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        self.0.page(listing)
+    }
+
+    fn census(&self) -> Answer<'_, Census> {
+        self.0.census()
+    }
+
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
         self.0.story(id)
     }
@@ -368,25 +385,7 @@ impl<S: Shelf> Store for Shared<S> {
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
-        Box::pin(async move {
-            let mut forgotten = Forgotten::default();
-            let now = self.0.now();
-            let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-            for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(&keeps), kept))) {
-                let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
-                let old = self.0.with_old_bodies(of, now - kept.body, room).await?;
-                let cells = |id: &EventId| vec![Cell::Event(*id)];
-                let freed = self.run(&old, cells, |draft, id, now| draft.remove_body(*id, now - kept.body)).await?;
-                forgotten.bodies += freed.into_iter().filter(|freed| *freed == Some(true)).count() as u64;
-                let Keep::For(length) = kept.keys else { continue };
-                let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
-                let old = self.0.forgettable(of, now - length, room).await?;
-                let gone =
-                    self.run(&old, cells, |draft, id, now| ledger::forget_one(draft, *id, kept.keys, now)).await?;
-                forgotten.events += gone.into_iter().filter(|gone| *gone == Some(true)).count() as u64;
-            }
-            Ok(forgotten)
-        })
+        Box::pin(async move { self.sweep(&keeps, limit).await })
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {

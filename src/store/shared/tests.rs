@@ -13,7 +13,7 @@ use crate::store::contract::{self, Fresh, making};
 use crate::store::ledger::{Ledger, Of, Swept};
 use crate::store::memory::{Books, Memory};
 use crate::store::quarantine::Quarantined;
-use crate::store::{Advance, Answer, Due, Listing, Look, Note, Store, Stored, Story};
+use crate::store::{Advance, Answer, Census, Due, Listing, Look, Note, Page, Store, Stored, Story};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -150,6 +150,12 @@ impl Shelf for Board {
     }
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         self.memory.list(listing)
+    }
+    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+        self.memory.page(listing)
+    }
+    fn census(&self) -> Answer<'_, Census> {
+        self.memory.census()
     }
     fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
         self.memory.story(id)

@@ -5,7 +5,7 @@ use super::read::{events, limit_cell};
 use crate::decide::event::{Event, State};
 use crate::decide::id::EventId;
 use crate::store::cells::columns;
-use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Page};
+use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Looked, Page};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
@@ -78,30 +78,18 @@ pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
 
 /// One page of them.
 pub(super) fn page(db: &Connection, listing: &Listing) -> Result<Page> {
-    let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
+    let mut looks = Vec::new();
     for question in questions(db, listing)? {
         let found = ask(db, &question, Some(LOOKED_THROUGH_MAX), listing.limit.saturating_add(1))?;
+        let mut stopped = None;
         if found.len() <= listing.limit && !question.aside.is_empty() {
             let values = params_from_iter(&question.lead_values);
             let mut last = db.prepare_cached(&question.last(LOOKED_THROUGH_MAX))?;
-            let mut last = last.query_map(values, |row| row.get(0).map(EventId))?;
-            stopped = stopped.max(last.next().transpose()?);
+            stopped = last.query_map(values, |row| row.get(0).map(EventId))?.next().transpose()?;
         }
-        let full = (found.len() > listing.limit).then(|| found.last().map(|event| event.id)).flatten();
-        let some: Vec<_> = found.into_iter().filter(|event| listing.finds_inside(event)).collect();
-        if some.len() <= listing.limit {
-            // SQLite took for a match what is none: what is behind the last of them is not known yet.
-            stopped = stopped.max(full);
-        }
-        all.extend(some);
+        looks.push(Looked { found, stopped });
     }
-    if let Some(stopped) = stopped {
-        all.retain(|event: &Event| event.id >= stopped);
-    }
-    let more = all.len() > listing.limit;
-    newest(&mut all, listing.limit);
-    let next = if more { all.last().map(|event| event.id) } else { stopped };
-    Ok(Page { events: all, next })
+    Ok(listing.gathered(looks))
 }
 
 fn ask(db: &Connection, question: &Question, looked: Option<usize>, limit: usize) -> Result<Vec<Event>> {
@@ -148,8 +136,7 @@ fn question(listing: &Listing, field: Option<&(usize, &str, Value)>) -> Question
     } else {
         led = false;
     }
-    let dead = listing.state.as_deref() == Some("dead")
-        || (listing.state.is_none() && listing.cause.as_deref().is_some_and(is_cause));
+    let dead = listing.means_dead();
     match listing.state.as_deref() {
         _ if dead && !led => (asked.lead.push("state = 'dead'".into()), led = true).1,
         Some(state @ ("waiting" | "running")) => {
@@ -226,10 +213,6 @@ fn meanings(value: &str) -> Vec<Value> {
         _ => {}
     }
     all
-}
-
-fn is_cause(word: &str) -> bool {
-    crate::decide::event::Cause::parse(word).is_some()
 }
 
 fn has_index(db: &Connection, name: &str) -> Result<bool> {

@@ -1,0 +1,161 @@
+//! Lists for people: whatever leads a store to what matches, it finds what looking at every event would find.
+
+use super::{Fresh, MINUTE, delivered, failed, making, rejected};
+use crate::decide::event::{Event, Step};
+use crate::decide::id::EventId;
+use crate::store::{Declared, Listing};
+
+/// Numbers that look random, and are the same each time.
+struct Rolls(u64);
+
+impl Rolls {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from((self.0 >> 33) % sides as u64).expect("so few sides")
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.roll(all.len())]
+    }
+
+    /// Now and then.
+    fn some_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        (self.roll(5) == 0).then(|| self.one_of(all))
+    }
+}
+
+const MANY: usize = 80;
+const ASKED: usize = 250;
+const SOURCES: &[&str] = &["a", "b", "ö'\"%_"];
+const ROUTES: &[&str] = &["1", "two"];
+const STATES: &[&str] = &["waiting", "running", "done", "dead"];
+const CAUSES: &[&str] = &["acted", "recorded", "superseded", "failed", "rejected", "cancelled", "odd"];
+/// Values as they stand in JSON: what reads alike, what is escaped, and what no text of PostgreSQL can hold.
+const VALUES: &[&str] = &[
+    r#""latest""#,
+    r#""LATEST É""#,
+    r#""1""#,
+    "1",
+    "1.0",
+    "true",
+    r#""true""#,
+    "9007199254740993",
+    r#""say \"hi\" \\ 100%""#,
+    r#""zero\u0000byte""#,
+    r#""""#,
+];
+/// The same as people write them, and what nothing has.
+const WRITTEN: &[&str] = &[
+    "latest",
+    "LATEST É",
+    "latest é",
+    "1",
+    "1.0",
+    "0",
+    "true",
+    "9007199254740993",
+    "9007199254740992",
+    "say \"hi\" \\ 100%",
+    "zero\0byte",
+    "",
+    "%",
+];
+const TEXTS: &[&str] =
+    &["latest", "TEST é", "1", "0074", "hi\" \\", "\"", "%", "_", "o\0b", "delivery-1", "-", "tag", "", "true"];
+const NAMES: &[&str] = &["tag", "size", "it's \"x\"", "none"];
+
+impl Fresh {
+    /// Events of every kind, over some hours.
+    async fn anything(&self, rolls: &mut Rolls) {
+        for n in 0..MANY {
+            self.wait(MINUTE * u32::try_from(rolls.roll(9)).expect("so few"));
+            let json = format!(
+                r#"{{"tag":{},"size":{},"it's \"x\"":{}}}"#,
+                rolls.one_of(VALUES),
+                rolls.one_of(VALUES),
+                rolls.one_of(VALUES)
+            );
+            let mut made = making().dated(self.store.now()).fields(&json);
+            made = made.source(rolls.one_of(SOURCES)).route(rolls.one_of(ROUTES));
+            if rolls.roll(3) > 0 {
+                made = made.delivery(&format!("Delivery-{n}\"%\\"));
+            }
+            if rolls.roll(3) == 0 {
+                made = made.change(rolls.one_of(&["x", "y"]), &n.to_string(), None);
+            }
+            let recorded = rolls.roll(6) == 0;
+            let id = self.claimed(if recorded { made.recorded() } else { made }).await.id;
+            match rolls.roll(if recorded { 1 } else { 8 }) {
+                1 => drop(self.attempt(id, delivered()).await),
+                2 => drop(self.attempt(id, rejected()).await),
+                3 => drop(self.attempt(id, failed()).await), // it waits; or is superseded by the next of its subject
+                4 => drop(self.start(id).await),
+                5 => drop(self.step(id, Step::Cancel).await),
+                _ => {}
+            }
+        }
+    }
+
+    /// All pages, one after another.
+    async fn paged(&self, mut listing: Listing) -> Vec<EventId> {
+        let mut found = Vec::new();
+        for _ in 0..10 * MANY {
+            let page = self.store.page(listing.clone()).await.expect("it lists");
+            assert!(page.events.len() <= listing.limit, "{listing:?}");
+            found.extend(page.events.iter().map(|event| event.id));
+            match page.next {
+                Some(next) => listing.before = Some(next),
+                None => return found,
+            }
+        }
+        panic!("{listing:?}: it goes round in circles");
+    }
+}
+
+pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: Fresh) {
+    let mut rolls = Rolls(0x9e37_79b9_7f4a_7c15);
+    let fields = [("tag", true), ("size", false), ("it's \"x\"", true)].map(|(name, is)| (name.to_owned(), is));
+    let declared = |source: &&str| Declared { source: (*source).into(), fields: fields.to_vec() };
+    fresh.store.declare(SOURCES.iter().map(declared).collect()).await.expect("it declares");
+    fresh.anything(&mut rolls).await;
+    let all = fresh.store.list(Listing { limit: 10 * MANY, ..Listing::default() }).await.expect("it lists");
+    assert_eq!(all.len(), MANY);
+    let mut matched = 0;
+    for _ in 0..ASKED {
+        let listing = asked(&mut rolls, &all);
+        let expected: Vec<_> = all.iter().filter(|event| listing.finds(event)).map(|event| event.id).collect();
+        matched += expected.len();
+        assert_eq!(fresh.paged(listing.clone()).await, expected, "{listing:?}");
+    }
+    assert!(matched > ASKED, "only {matched} were found: nothing was asked");
+}
+
+/// A question with a few conditions, more or less at random.
+fn asked(rolls: &mut Rolls, all: &[Event]) -> Listing {
+    let owned = |word: Option<&str>| word.map(str::to_owned);
+    let (times, ids): (Vec<_>, Vec<_>) = all.iter().map(|event| (event.received_at, event.id)).unzip();
+    let mut fields = Vec::new();
+    for _ in 0..rolls.roll(6).saturating_sub(3) {
+        fields.push((rolls.one_of(NAMES).to_owned(), rolls.one_of(WRITTEN).to_owned()));
+    }
+    let text = match rolls.roll(8) {
+        0 => Some(rolls.one_of(TEXTS).to_owned()),
+        1 => Some(rolls.one_of(&ids).short().to_uppercase()),
+        _ => None,
+    };
+    Listing {
+        source: owned(rolls.some_of(SOURCES)),
+        route: owned(rolls.some_of(ROUTES)),
+        state: owned(rolls.some_of(STATES)),
+        cause: owned(rolls.some_of(CAUSES)),
+        since: rolls.some_of(&times),
+        until: rolls.some_of(&times),
+        fields,
+        text,
+        superseded_by: rolls.some_of(&ids).filter(|_| rolls.roll(2) == 0),
+        before: rolls.some_of(&ids),
+        limit: 1 + rolls.roll(20),
+    }
+}

@@ -1,0 +1,295 @@
+//! Lists for people, a page at a time. One condition leads through an index in the order of ids, the others are looked
+//! at on the way, through so many events; the next page goes on from there.
+
+use super::declare;
+use super::look::{events, limit_cell};
+use super::pool::{Failed, Link, Param, ask};
+use super::rows::{Id, text};
+use crate::decide::event::State;
+use crate::store::cells::columns;
+use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Looked, Page};
+use std::fmt::Write as _;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Row, Transaction};
+
+type Result<T> = std::result::Result<T, Failed>;
+
+/// Waiting and running events that are counted one by one.
+const OPEN_COUNTED_MAX: i64 = 100_000;
+/// A field's value that more events have does not lead: the newest events are looked through as soon.
+const FIELD_LEADS_MAX: i64 = 2_000;
+
+/// The plan is made for these values: a person's question is asked once.
+const PLANNED_FOR_THIS: &str = "set local plan_cache_mode = force_custom_plan";
+/// A zero byte in a field, which PostgreSQL's text cannot hold: only Rust can tell what such an event matches. There is
+/// an index of them.
+const ZERO: &str = r"strpos(fields::text, '\u0000') > 0";
+
+/// A condition with its values: one between each two parts of its text.
+struct Condition<'a> {
+    parts: Vec<String>,
+    values: Vec<Param<'a>>,
+}
+
+impl<'a> Condition<'a> {
+    fn of(parts: &[&str], values: Vec<Param<'a>>) -> Self {
+        Self { parts: parts.iter().map(|part| (*part).to_owned()).collect(), values }
+    }
+
+    fn plain(text: &str) -> Self {
+        Self::of(&[text], Vec::new())
+    }
+}
+
+/// How those that match are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In the order of ids, through at most so many.
+    Window,
+    /// All that lead are few: they are taken, and put in order.
+    Few,
+}
+
+/// A question to be asked: what leads, and what is looked at on the way.
+struct Question<'a> {
+    way: Way,
+    lead: Vec<Condition<'a>>,
+    aside: Vec<Condition<'a>>,
+}
+
+impl<'a> Question<'a> {
+    fn lead(&mut self, parts: &[&str], values: Vec<Param<'a>>) {
+        self.lead.push(Condition::of(parts, values));
+    }
+
+    fn aside(&mut self, parts: &[&str], values: Vec<Param<'a>>) {
+        self.aside.push(Condition::of(parts, values));
+    }
+
+    /// The newest that match, at most so many.
+    fn sql(&self, limit: usize) -> String {
+        let mut used = 0;
+        let (lead, aside) = (joined(&self.lead, &mut used), joined(&self.aside, &mut used));
+        let (columns, limit) = (concat!(columns!(), ", version"), limit_cell(limit));
+        match self.way {
+            Way::Window if self.aside.is_empty() => {
+                format!("select {columns} from events where {lead} order by id desc limit {limit}")
+            }
+            Way::Window => format!(
+                "select {columns} from (select * from events where {lead} order by id desc limit {LOOKED_THROUGH_MAX}) \
+                 looked where {aside} order by id desc limit {limit}"
+            ),
+            Way::Few => format!(
+                "with few as materialized (select * from events where {lead}) \
+                 select {columns} from few where {aside} order by id desc limit {limit}"
+            ),
+        }
+    }
+
+    /// The last id that such a look comes to, if it does not come to the end.
+    fn last(&self) -> String {
+        let lead = joined(&self.lead, &mut 0);
+        format!("select id from events where {lead} order by id desc limit 1 offset {}", LOOKED_THROUGH_MAX - 1)
+    }
+
+    async fn look(&self, tx: &Transaction<'_>, listing: &Listing) -> Result<Looked> {
+        let values = self.lead.iter().chain(&self.aside);
+        let rows = tx.query(&self.sql(listing.limit.saturating_add(1)), &values_of(values)).await?;
+        let found = events(&rows);
+        let mut stopped = None;
+        if self.way == Way::Window && rows.len() <= listing.limit && !self.aside.is_empty() {
+            let last = tx.query_opt(&self.last(), &values_of(self.lead.iter())).await?;
+            stopped = last.map(|row| row.try_get(0)).transpose()?.map(|Id(id)| id);
+        }
+        Ok(Looked { found, stopped })
+    }
+}
+
+fn values_of<'v, 'a: 'v>(conditions: impl Iterator<Item = &'v Condition<'a>>) -> Vec<&'v (dyn ToSql + Sync)> {
+    conditions.flat_map(|one| &one.values).map(|value| &**value as _).collect()
+}
+
+/// Conditions as one text, each value with its number.
+fn joined(conditions: &[Condition<'_>], used: &mut usize) -> String {
+    let mut text = String::from("true");
+    for Condition { parts, .. } in conditions {
+        text.push_str(" and ");
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                *used += 1;
+                let _ = write!(text, "${used}");
+            }
+            text.push_str(part);
+        }
+    }
+    text
+}
+
+/// One page of those that match, all of one moment.
+pub(super) async fn page(link: &mut Link, listing: &Listing) -> Result<Page> {
+    let tx = link.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    let tx = tx.start().await?;
+    tx.batch_execute(PLANNED_FOR_THIS).await?;
+    let mut looks = Vec::new();
+    for question in questions(&tx, listing).await? {
+        looks.push(question.look(&tx, listing).await?);
+    }
+    tx.commit().await?;
+    Ok(listing.gathered(looks))
+}
+
+async fn questions<'a>(tx: &Transaction<'_>, listing: &'a Listing) -> Result<Vec<Question<'a>>> {
+    for (at, (name, value)) in listing.fields.iter().enumerate() {
+        if listing.superseded_by.is_none() && leads(tx, name, value).await? {
+            // What the index cannot hold is looked for beside it.
+            let mut odd = question(listing, Some(at));
+            odd.way = Way::Window;
+            odd.lead[0] = Condition::plain(ZERO);
+            inside(&mut odd, name, value);
+            return Ok(vec![question(listing, Some(at)), odd]);
+        }
+    }
+    Ok(vec![question(listing, None)])
+}
+
+/// Is there an index by this field, and do few have this value?
+async fn leads(tx: &Transaction<'_>, name: &str, value: &str) -> Result<bool> {
+    let Some(index) = declare::index(name).filter(|_| !value.contains('\0')) else { return Ok(false) };
+    let there = tx.query_one("select to_regclass($1) is not null", &[&index]).await?;
+    if !there.try_get::<_, bool>(0)? {
+        return Ok(false);
+    }
+    let field = declare::value(name);
+    let sql = format!("select count(*) from (select 1 from events where {field} = $1 limit {FIELD_LEADS_MAX}) few");
+    Ok(tx.query_one(&sql, &[&value]).await?.try_get::<_, i64>(0)? < FIELD_LEADS_MAX)
+}
+
+/// What is to be asked, led by the field at this place, or by the most telling of the others.
+fn question(listing: &Listing, field: Option<usize>) -> Question<'_> {
+    let mut asked = Question { way: Way::Window, lead: Vec::new(), aside: Vec::new() };
+    let (state, mut led) = (listing.state.as_deref(), true);
+    if let Some(successor) = listing.superseded_by {
+        asked.lead(&["superseded_by = ", ""], vec![Box::new(Id(successor))]);
+    } else if let Some((name, value)) = field.map(|at| &listing.fields[at]) {
+        asked.way = Way::Few;
+        asked.lead(&[&format!("{} = ", declare::value(name)), ""], vec![Box::new(value)]);
+    } else if listing.means_dead() {
+        asked.lead(&["state = 'dead'"], Vec::new());
+    } else if matches!(state, Some("waiting" | "running")) {
+        asked.lead(&["ended_at is null"], Vec::new());
+    } else {
+        led = false;
+    }
+    match &listing.source {
+        Some(source) if led => asked.aside(&["source = ", ""], vec![Box::new(text(source))]),
+        Some(source) => asked.lead(&["source = ", ""], vec![Box::new(text(source))]),
+        None => {}
+    }
+    let (least, before) = listing.ids();
+    for (condition, id) in [("id < ", before), ("id >= ", least)] {
+        if let Some(id) = id {
+            asked.lead(&[condition, ""], vec![Box::new(Id(id))]);
+        }
+    }
+    for (condition, value) in [("state = ", state), ("route = ", listing.route.as_deref())] {
+        if let Some(value) = value {
+            asked.aside(&[condition, ""], vec![Box::new(text(value))]);
+        }
+    }
+    if let Some(cause) = &listing.cause {
+        asked.aside(&["cause = ", ""], vec![Box::new(text(cause))]);
+    }
+    for (condition, at) in [("received_at >= ", listing.since), ("received_at < ", listing.until)] {
+        if let Some(at) = at {
+            asked.aside(&[condition, ""], vec![Box::new(at.0)]);
+        }
+    }
+    for (at, (name, value)) in listing.fields.iter().enumerate() {
+        if field != Some(at) {
+            inside(&mut asked, name, value);
+        }
+    }
+    if let Some(text) = &listing.text {
+        mentions(&mut asked, text);
+    }
+    asked
+}
+
+/// A field that does not lead.
+fn inside<'a>(asked: &mut Question<'a>, name: &'a str, value: &'a str) {
+    if name.contains('\0') || value.contains('\0') {
+        return asked.aside(&[ZERO], Vec::new());
+    }
+    let begin = format!("case when {ZERO} then true else fields ->> ");
+    asked.aside(&[&begin, "::text = ", "::text end"], vec![Box::new(name), Box::new(value)]);
+}
+
+/// What may hold this text. `fields` is JSON: of a text with letters that are escaped there, the longest part without
+/// them is looked for, and the whole by `finds_inside`.
+fn mentions(asked: &mut Question<'_>, text: &str) {
+    let text = text.to_ascii_lowercase();
+    let parts = text.split(|letter: char| letter.is_control() || matches!(letter, '"' | '\\'));
+    let part = parts.max_by_key(|part| part.len()).unwrap_or_default().to_owned();
+    if part.is_empty() {
+        return;
+    }
+    let parts = [
+        r#"(strpos(lower(delivery_id collate "C"), "#,
+        r#"::text) > 0 or strpos(lower(fields::text collate "C"), "#,
+        "::text) > 0 or right(id::text, length(",
+        "::text)) = ",
+        "::text)",
+    ];
+    let values = (0..4).map(|_| Box::new(part.clone()) as Param<'_>).collect();
+    asked.aside(&parts, values);
+}
+
+const COUNT_OPEN: &str = "select state, count(*) from (select state from events where ended_at is null limit $1) open \
+                          group by state";
+const COUNT_DEAD: &str = "select count(*) from (select 1 from events where state = 'dead' limit $1) dead";
+/// A table that the server takes for larger is not counted: that reads all of it. What the server takes it for is told.
+const COUNTED_MAX: i64 = 200_000;
+const COUNT_ALL: &str = "select case when about < $1 then (select count(*) from events) else about end, about >= $1 \
+                         from (select reltuples::bigint as about from pg_class where oid = 'events'::regclass) events";
+const COUNT_DUPLICATES: &str = "select case when about < $1 then (select coalesce(sum(count), 0)::bigint from duplicates) \
+                                end from (select reltuples::bigint as about from pg_class \
+                                where oid = 'duplicates'::regclass) duplicates";
+const OLDEST: &str = concat!(
+    "select ",
+    columns!(),
+    ", version from events where ended_at is null and state = 'waiting' order by id limit 1"
+);
+
+/// How many there are, all at one moment: those that are open one by one, those that are over by what the indexes hold,
+/// and where that are too many, by what the server takes them for.
+pub(super) async fn census(link: &mut Link) -> Result<Census> {
+    let asks = [
+        ask!("begin isolation level repeatable read, read only"),
+        ask!(COUNT_OPEN, OPEN_COUNTED_MAX),
+        ask!(COUNT_DEAD, COUNTED_MAX),
+        ask!(COUNT_ALL, COUNTED_MAX),
+        ask!(COUNT_DUPLICATES, COUNTED_MAX),
+        ask!(OLDEST),
+        ask!("commit"),
+    ];
+    let answers = link.ask(&asks).await?;
+    let [_, states, dead, all, duplicates, oldest, _] = &answers[..] else { return Ok(Census::default()) };
+    let count = |rows: &[Row]| rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<i64>>(0));
+    let (mut census, mut open) = (Census::default(), 0);
+    for row in states {
+        let (state, many) = (row.try_get::<_, &str>(0)?, row.try_get::<_, i64>(1)?);
+        open += many;
+        match state {
+            "running" => census.running = many.unsigned_abs(),
+            _ => census.waiting += many.unsigned_abs(),
+        }
+    }
+    let dead = count(dead)?.unwrap_or(0);
+    let about = all.first().is_some_and(|row| row.try_get(1).unwrap_or(false));
+    census.capped = about || open == OPEN_COUNTED_MAX || dead == COUNTED_MAX;
+    census.dead = dead.unsigned_abs();
+    census.done = u64::try_from(count(all)?.unwrap_or(0) - dead - open).unwrap_or(0);
+    census.duplicates = count(duplicates)?.map(i64::unsigned_abs);
+    census.oldest = events(oldest).pop().filter(|event| matches!(event.state, State::Waiting { .. }));
+    Ok(census)
+}
