@@ -233,7 +233,9 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
 
 impl Store for Sqlite {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        new.iter().for_each(|one| self.recent.put(&one.keys));
+        for one in &new {
+            self.recent.put(&one.keys);
+        }
         let bytes = new.iter().map(|one| one.payload.body.len()).sum();
         self.ask(new.len(), bytes, |rows| {
             let now = rows.now;
