@@ -9,6 +9,7 @@
 //! only a hint; the store is the truth.
 
 mod attempt;
+mod ends;
 mod hints;
 mod keeper;
 mod lane;
@@ -29,6 +30,7 @@ use crate::store::batch::Batcher;
 use crate::store::{Advance, Effected, Keeps, Store, StoreError};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
+use ends::Ends;
 use lane::Queue;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -53,6 +55,7 @@ struct Inner {
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<Keeps>,
     news: broadcast::Sender<Event>,
+    ends: Ends,
     output: broadcast::Sender<Chunk>,
     running: Mutex<AtWork>,
     /// What the attempts of this node have written so far.
@@ -105,6 +108,7 @@ impl Dispatcher {
             lanes: by_name,
             keeps: Arc::new(Keeps { sources, ..Keeps::default() }),
             news: broadcast::Sender::new(NEWS_MAX),
+            ends: Ends::default(),
             output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
             running: Mutex::default(),
             writing: Mutex::default(),
@@ -260,6 +264,7 @@ impl Dispatcher {
     fn tell(&self, event: &Event, details: &[(&str, &str)]) {
         telemetry::state(event, details);
         self.meter().state(event);
+        self.0.ends.tell(event);
         if self.0.news.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
             self.0.news.send(event.clone()).unwrap_or_default();
@@ -278,29 +283,17 @@ impl Dispatcher {
     /// Waits for an event to end, at most so long; brings it as it stands then.
     pub async fn ended(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
         let until = tokio::time::Instant::now() + within;
-        let (mut news, mut hints) = (self.news(), self.0.store.hints());
+        let (mut waiter, mut hints) = (self.0.ends.wait(id), self.0.store.hints());
         loop {
             let event = self.0.store.get(id).await?;
             if event.as_ref().is_none_or(|event| event.state.ended().is_some()) || tokio::time::Instant::now() >= until
             {
                 return Ok(event);
             }
-            let heard = async {
-                while let Ok(event) = news.recv().await {
-                    if event.id == id && event.state.ended().is_some() {
-                        return Some(event);
-                    }
-                }
-                None
-            };
             // Another node may be the one that ends it: that is no news here, at most a hint.
             let look = tokio::time::Instant::now() + JOIN_LOOK;
             tokio::select! {
-                event = heard => {
-                    if event.is_some() {
-                        return Ok(event);
-                    }
-                }
+                event = waiter.heard() => return Ok(Some(event)),
                 () = hints::may_be_over(&mut hints, id) => {}
                 () = tokio::time::sleep_until(until.min(look)) => {}
             }

@@ -15,7 +15,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace::{self, Context};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Note, Recalled, Sighting, Store, StoreError};
+use crate::store::{Advance, Needs, Note, Recalled, Sighting, Store, StoreError};
 use crate::telemetry::heard::{self, Heard};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::trace::Span;
@@ -179,12 +179,14 @@ impl Gateway {
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
             return Came::new(None, unavailable(source), heard::Verdict::Unavailable);
         };
-        if let Some(came) = self.recall(source, &new).await {
-            return came;
-        }
+        let (mut recalled, mut receipt) = self.recall(source, &new).await;
         let mut first_look = true;
         for _ in 0..limits::REARM_TRIES {
-            match self.claim(lane, &new).await {
+            let claim = match recalled.take() {
+                Some(claim) => Ok(claim),
+                None => self.claim(lane, &new).await,
+            };
+            match claim {
                 Ok(Claim::New { event, .. }) => return self.answer_new(source, &event).await,
                 Ok(Claim::Stale { of }) => {
                     let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
@@ -204,7 +206,7 @@ impl Gateway {
                     match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
-                            return self.answer_repeat(source, &event, &same, now).await;
+                            return self.answer_repeat(source, &event, &same, now, receipt.take()).await;
                         }
                         Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
                             Ok(Some(event)) => return self.answer_new(source, &event).await,
@@ -226,21 +228,18 @@ impl Gateway {
         Came::new(None, unavailable(source), heard::Verdict::Unavailable)
     }
 
-    /// Answers a repeat with what is kept of the first, where that is all there is to it.
-    async fn recall(&self, source: &Source, new: &New) -> Option<Came> {
-        if source.respond == Respond::Accepted {
-            return None;
-        }
-        let Recalled { event, same, receipt, now } = self.store.recall(new).await.ok()??;
-        self.see(&event, &same, new, now).await;
-        let came = if claim::reused(source, &event, new) {
-            Came::reused(&event)
-        } else {
-            self.meter().duplicate(&source.name, &same);
-            let reply = answer::again(source, &event, Some(&receipt), &same, answer::Came::After, now);
-            Came::new(Some(event.id), reply, heard::Verdict::Duplicate)
+    /// What a claim would say, where it need not be made: a repeat, and the kept answer if that is wanted.
+    async fn recall(&self, source: &Source, new: &New) -> (Option<Claim>, Option<Receipt>) {
+        let needs = match source.respond {
+            Respond::Accepted => Needs::Standing,
+            Respond::WhenDone { .. } => Needs::Receipt,
         };
-        Some(came.by(&same))
+        match self.store.recall(new, needs).await {
+            Ok(Some(Recalled { event, same, instead, receipt, now })) => {
+                (Some(Claim::Duplicate { event, same, instead, now }), receipt)
+            }
+            Ok(None) | Err(_) => (None, None), // the claim will tell
+        }
     }
 
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.
@@ -303,7 +302,14 @@ impl Gateway {
         Came::new(Some(event.id), reply, heard::Verdict::Accepted)
     }
 
-    async fn answer_repeat(&self, source: &Source, event: &Event, same: &Same, now: Timestamp) -> Came {
+    async fn answer_repeat(
+        &self,
+        source: &Source,
+        event: &Event,
+        same: &Same,
+        now: Timestamp,
+        kept: Option<Receipt>,
+    ) -> Came {
         let reply = match source.respond {
             Respond::Accepted => answer::duplicate(event, same),
             Respond::WhenDone { within } => {
@@ -311,7 +317,11 @@ impl Gateway {
                     Some(_) => answer::Came::After,
                     None => answer::Came::Meanwhile,
                 };
-                match self.wait(event, within).await {
+                let waited = match kept {
+                    Some(receipt) => Ok((event.clone(), Some(receipt))),
+                    None => self.wait(event, within).await,
+                };
+                match waited {
                     Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
                     Err(error) => return failed(source, &error),
                 }

@@ -7,7 +7,7 @@
 //! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
 //! that depends on it.
 
-use super::{Advance, Forgotten, Imported, Keeps, Removal};
+use super::{Advance, Forgotten, Imported, Keeps, Recalled, Removal};
 use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
@@ -117,7 +117,8 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
         return Ok(Claim::New { event: Box::new(row.event), now });
     }
     if let Some((row, same)) = matching(ledger, &new.keys, new.kept.keys, now)? {
-        return duplicate(ledger, row, same, now);
+        let (event, instead) = standing_for(ledger, row)?;
+        return Ok(Claim::Duplicate { event, same, instead, now });
     }
     if let Some(same) = known_before(ledger, &new)? {
         return Ok(Claim::Imported { same });
@@ -171,15 +172,19 @@ fn matching<L: Ledger>(
     Ok(dead)
 }
 
-/// The event that a repeat is answered with, where a claim could come to nothing else: its first key is held by an event
-/// that has acted and is kept. Nothing is forgotten on the way.
-pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<(Event, Same)>, L::Error> {
-    let (Some(IdentityKey { same, key }), None) = (new.keys.first(), new.event.change) else { return Ok(None) };
-    let Some(held) = ledger.held(key)? else { return Ok(None) };
-    let Some(row) = ledger.row(held.event)? else { return Ok(None) };
-    let acted = matches!(row.event.state, State::Done { how: How::Acted, .. }) && row.event.change.is_none();
-    let stands = acted && !expired(ledger, &row, new.kept.keys, now)?;
-    Ok(stands.then(|| (row.event, same.clone())))
+/// What a repeat is told, where a claim would write nothing: the first of its keys that is held is held by an event that
+/// is kept and not dead. A dead one may be re-armed, and what has expired is forgotten: that takes a claim.
+pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<Recalled>, L::Error> {
+    for IdentityKey { same, key } in &new.keys {
+        let Some(held) = ledger.held(key)? else { continue };
+        let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
+        if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, now)? {
+            return Ok(None);
+        }
+        let (event, instead) = standing_for(ledger, row)?;
+        return Ok(Some(Recalled { event, same: same.clone(), instead, receipt: None, now }));
+    }
+    Ok(None)
 }
 
 /// Was this done before there was this store?
@@ -212,8 +217,9 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<Imported, L::Er
     Ok(imported)
 }
 
-/// The answer to a delivery whose key is held: where that event was superseded, its subject's current one.
-fn duplicate<L: Ledger>(ledger: &mut L, row: Row, same: Same, now: Timestamp) -> Result<Claim, L::Error> {
+/// The event that a delivery whose key is held hears of: where the holder was superseded, its subject's current one,
+/// and whether it is another.
+fn standing_for<L: Ledger>(ledger: &mut L, row: Row) -> Result<(Box<Event>, bool), L::Error> {
     let superseded = matches!(row.event.state, State::Done { how: How::Superseded { .. }, .. });
     if superseded
         && let Some(change) = row.event.change
@@ -221,9 +227,9 @@ fn duplicate<L: Ledger>(ledger: &mut L, row: Row, same: Same, now: Timestamp) ->
         && let Some(current) = ledger.row(register.event)?
     {
         let instead = current.event.id != row.event.id;
-        return Ok(Claim::Duplicate { event: Box::new(current.event), same, instead, now });
+        return Ok((Box::new(current.event), instead));
     }
-    Ok(Claim::Duplicate { event: Box::new(row.event), same, instead: false, now })
+    Ok((Box::new(row.event), false))
 }
 
 /// The subject is already what this delivery changes it to. Its delivery and body keys become aliases, so that its

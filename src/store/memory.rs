@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
 use super::quarantine::Quarantined;
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Recalled, Removal, Sighting, Store,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Recalled, Removal, Sighting, Store,
     StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
@@ -95,14 +95,13 @@ impl Store for Memory {
         answer(Ok(self.books().receipts.get(&id).cloned()))
     }
 
-    fn recall(&self, new: &New) -> Answer<'_, Option<Recalled>> {
+    fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
         answer(self.with(|books, now| {
-            let found = ledger::recall(books, new, now)?;
-            let with_receipt = |(event, same): (Event, _)| {
-                let receipt = books.receipts.get(&event.id)?.clone();
-                Some(Recalled { event, same, receipt, now })
-            };
-            Ok(found.and_then(with_receipt))
+            let mut found = ledger::recall(books, new, now)?;
+            if let (Some(found), Needs::Receipt) = (&mut found, needs) {
+                found.receipt = books.receipts.get(&found.event.id).cloned();
+            }
+            Ok(found)
         }))
     }
 

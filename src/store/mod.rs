@@ -77,9 +77,9 @@ pub trait Store: Send + Sync + 'static {
     /// The kept answer.
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
 
-    /// What a repeat is answered with, if a claim could come to nothing else: a done event and its kept answer. Read
-    /// beside the claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
-    fn recall(&self, _new: &New) -> Answer<'_, Option<Recalled>> {
+    /// What a repeat would be told if it were claimed now, where that claim would write nothing. Read beside the
+    /// claims, which are spared it. `None`: only a claim can tell, and a store that always says so is right.
+    fn recall(&self, _new: &New, _needs: Needs) -> Answer<'_, Option<Recalled>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -254,15 +254,26 @@ pub enum Stored<T> {
     Forgotten,
 }
 
-/// What a repeat can be answered with.
+/// What a repeat is answered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// How things stand with its event.
+    Standing,
+    /// That, and the kept answer of one that is over.
+    Receipt,
+}
+
+/// What a repeat is told: what [`Claim::Duplicate`] has, and the kept answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recalled {
-    /// The event, done.
-    pub event: Event,
+    /// The event; it is not dead, unless it stands in the place of another.
+    pub event: Box<Event>,
     /// Which identity matched.
     pub same: Same,
-    /// Its kept answer.
-    pub receipt: Receipt,
+    /// The event that matched was superseded, and `event` is the one that stands in its place.
+    pub instead: bool,
+    /// Its kept answer, where it is needed and there is one.
+    pub receipt: Option<Receipt>,
     /// The store's clock.
     pub now: Timestamp,
 }

@@ -9,7 +9,7 @@ use hookonce::decide::claim::{Claim, New, Same};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
-use hookonce::store::{Advance, Keeps, Store, StoreError, Stored};
+use hookonce::store::{Advance, Keeps, Needs, Recalled, Store, StoreError, Stored};
 use std::sync::Arc;
 
 /// A write on its way to the store.
@@ -116,8 +116,13 @@ impl World {
                 key.same = Same::Fields(key.same.word().into());
             }
         }
+        let recalled = ready(self.store.recall(&new, Needs::Standing)).expect("memory answers");
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
-        match claims.pop().expect("one claim, one answer") {
+        let claim = claims.pop().expect("one claim, one answer");
+        if let Some(Recalled { event, same, instead, now, .. }) = recalled {
+            assert_eq!(claim, Claim::Duplicate { event, same, instead, now }, "what is recalled is what is claimed");
+        }
+        match claim {
             Claim::Duplicate { event, same, instead, now } => {
                 Claim::Duplicate { event, same: Same::parse(same.word()), instead, now }
             }

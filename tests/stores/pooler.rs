@@ -42,33 +42,44 @@ async fn lend(mut client: TcpStream, session: Arc<Mutex<Option<Session>>>, port:
         held.as_ref()?.greeting.clone()
     };
     client.write_all(&greeting).await.ok()?;
-    let mut bytes = vec![0; 64 << 10];
     loop {
-        let read = client.read(&mut bytes).await.ok()?;
+        let question = question(&mut client).await?;
         let mut held = session.lock().await;
         let server = &mut held.as_mut()?.server;
-        match bytes[..read].first() {
-            None | Some(b'X') => return None, // it goes; the session stays
-            Some(_) => server.write_all(&bytes[..read]).await.ok()?,
-        }
+        server.write_all(&question).await.ok()?;
         let said = answer(server).await?;
         client.write_all(&said).await.ok()?;
     }
 }
 
+/// Messages up to the one that the server answers with being ready. `None`: it goes; the session stays.
+async fn question(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let kind = message(client, &mut all).await?;
+        match kind {
+            b'X' => return None,
+            b'S' | b'Q' => return Some(all),
+            _ => {}
+        }
+    }
+}
+
+/// Reads one message; its kind.
+async fn message(from: &mut TcpStream, all: &mut Vec<u8>) -> Option<u8> {
+    let mut head = [0; 5];
+    from.read_exact(&mut head).await.ok()?;
+    let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
+    let mut rest = vec![0; length - 4];
+    from.read_exact(&mut rest).await.ok()?;
+    all.extend_from_slice(&head);
+    all.extend_from_slice(&rest);
+    Some(head[0])
+}
+
 /// Messages up to the one that says that the server is ready for the next question.
 async fn answer(server: &mut TcpStream) -> Option<Vec<u8>> {
     let mut all = Vec::new();
-    loop {
-        let mut head = [0; 5];
-        server.read_exact(&mut head).await.ok()?;
-        let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
-        let mut rest = vec![0; length - 4];
-        server.read_exact(&mut rest).await.ok()?;
-        all.extend_from_slice(&head);
-        all.extend_from_slice(&rest);
-        if head[0] == b'Z' {
-            return Some(all);
-        }
-    }
+    while message(server, &mut all).await? != b'Z' {}
+    Some(all)
 }

@@ -9,7 +9,7 @@ use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
 use crate::decide::time::Duration;
-use crate::store::{Listing, Look, Note, Sighting, Stored};
+use crate::store::{Listing, Look, Needs, Note, Recalled, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
     assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
@@ -148,28 +148,30 @@ pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fres
 /// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
 pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
     let made = || making().delivery("d1").made(fresh.store.now());
-    let recalled = async || fresh.store.recall(&made()).await.expect("it reads");
+    let recalled = async || fresh.store.recall(&made(), Needs::Receipt).await.expect("it reads");
+    let told = async |receipt: Option<&Receipt>| {
+        let Some(found) = recalled().await else { return };
+        let mut claims = fresh.store.claim(vec![made()]).await.expect("it claims");
+        let Recalled { event, same, instead, receipt: kept, now } = found;
+        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, instead, now }));
+        assert_eq!(kept.as_ref(), receipt);
+    };
     assert_eq!(recalled().await, None, "nothing is known");
     let event = fresh.claimed(making().delivery("d1")).await.id;
-    assert_eq!(recalled().await, None, "it waits");
+    told(None).await;
     let answer = Receipt { status: 201, headers: Vec::new(), body: b"yes".to_vec(), cut: false };
-    let failed = Outcome::Failed { why: "no".into(), retry_after: None, receipt: Some(answer.clone()) };
-    for outcome in [failed, Outcome::Delivered(Some(answer.clone()))] {
+    let settled = async |outcome: Outcome| {
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
-        assert_eq!(recalled().await, None, "it runs");
-        let step = Step::Settle { outcome: outcome.clone(), blocks: Blocks::default(), jitter: Jitter(0) };
+        told(None).await;
+        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
         let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
-        match (recalled().await, outcome) {
-            (Some(found), Outcome::Delivered(_)) => {
-                let claims = fresh.store.claim(vec![made()]).await.expect("it claims");
-                let [Claim::Duplicate { event, same, instead: false, .. }] = &claims[..] else { panic!("{claims:?}") };
-                assert_eq!((&found.event, &found.same, found.receipt), (&**event, same, answer.clone()));
-            }
-            (found, _) => assert_eq!(found, None),
-        }
-    }
+    };
+    settled(Outcome::Failed { why: "no".into(), retry_after: None, receipt: None }).await;
+    told(None).await;
+    settled(Outcome::Delivered(Some(answer.clone()))).await;
+    told(Some(&answer)).await;
     fresh.wait(Duration::from_hours(24 * 365));
     assert_eq!(recalled().await, None, "it is not kept any more");
 }

@@ -7,9 +7,9 @@ use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
-use crate::store::Recalled;
 use crate::store::cells::{self, Found, columns};
 use crate::store::ledger::{self, Held, Ledger, Register, Row};
+use crate::store::{Needs, Recalled};
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
@@ -17,24 +17,33 @@ type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 /// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
 pub(super) fn foresee(db: &Connection, new: Vec<New>, now: Timestamp) -> Result<Vec<Claim>> {
-    let snapshot = db.unchecked_transaction()?;
-    let (mut turns, mut mark) = (0, Mark::none());
-    let claim = |one| {
-        let rows = Rows { db: &snapshot, now, turns: &mut turns, mark: &mut mark };
-        ledger::claim(&mut Glance { rows, gone: HashSet::new(), slots: HashMap::new() }, one, now)
-    };
-    new.into_iter().map(claim).collect()
+    in_snapshot(db, || {
+        let (mut turns, mut mark) = (0, Mark::none());
+        let claim = |one| ledger::claim(&mut Glance::new(db, now, &mut turns, &mut mark), one, now);
+        new.into_iter().map(claim).collect()
+    })
 }
 
-/// What a repeat can be answered with, if that is all there is to it. The rows are not read in one snapshot: whatever
-/// happens to them in between, what is found of a done event is true.
-pub(super) fn recall(db: &Connection, new: &New, now: Timestamp) -> Result<Option<Recalled>> {
-    let (mut turns, mut mark) = (0, Mark::none());
-    let rows = Rows { db, now, turns: &mut turns, mark: &mut mark };
-    let mut glance = Glance { rows, gone: HashSet::new(), slots: HashMap::new() };
-    let Some((event, same)) = ledger::recall(&mut glance, new, now)? else { return Ok(None) };
-    let receipt = super::read::receipt(db, event.id)?;
-    Ok(receipt.map(|receipt| Recalled { event, same, receipt, now }))
+/// What a repeat is told, in one snapshot.
+pub(super) fn recall(db: &Connection, new: &New, needs: Needs, now: Timestamp) -> Result<Option<Recalled>> {
+    in_snapshot(db, || {
+        let (mut turns, mut mark) = (0, Mark::none());
+        let mut found = ledger::recall(&mut Glance::new(db, now, &mut turns, &mut mark), new, now)?;
+        if let (Some(found), Needs::Receipt) = (&mut found, needs)
+            && found.event.state.ended().is_some()
+        {
+            found.receipt = super::read::receipt(db, found.event.id)?;
+        }
+        Ok(found)
+    })
+}
+
+/// All that is read meanwhile is read as it stood at the first of it; the locks are taken once, not for each.
+fn in_snapshot<T>(db: &Connection, read: impl FnOnce() -> Result<T>) -> Result<T> {
+    db.prepare_cached("begin")?.execute([])?;
+    let found = read();
+    db.prepare_cached("rollback")?.execute([])?;
+    found
 }
 
 /// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
@@ -42,6 +51,12 @@ struct Glance<'t> {
     rows: Rows<'t>,
     gone: HashSet<EventId>,
     slots: HashMap<Key, Option<EventId>>,
+}
+
+impl<'t> Glance<'t> {
+    fn new(db: &'t Connection, now: Timestamp, turns: &'t mut u64, mark: &'t mut Mark) -> Self {
+        Self { rows: Rows { db, now, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
+    }
 }
 
 impl Ledger for Glance<'_> {

@@ -22,6 +22,7 @@ mod notes;
 mod open;
 mod quarantine;
 mod read;
+mod recent;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -34,8 +35,8 @@ use super::ledger;
 use super::quarantine::Quarantined;
 use super::schema::{self, sqlite as migrations};
 use super::{
-    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Note, Page, Recalled,
-    Removal, Store, StoreError, Stored, Story,
+    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
+    Recalled, Removal, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -49,6 +50,7 @@ use crate::telemetry::{self, Level};
 use log::Log;
 use notes::Notes;
 use read::Readers;
+use recent::Recent;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::Path;
@@ -70,6 +72,7 @@ pub struct Sqlite {
     failed: Arc<Failed>,
     commits: Arc<AtomicU64>,
     notes: Notes,
+    recent: Recent,
     _lock: Option<Lock>,
 }
 
@@ -116,7 +119,7 @@ impl Sqlite {
             writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
         }
         let readers = Arc::new(Readers::new(path.to_owned()));
-        Ok(Self { writer, readers, clock, failed, commits, notes, _lock: lock })
+        Ok(Self { writer, readers, clock, failed, commits, notes, recent: Recent::default(), _lock: lock })
     }
 
     /// How many transactions wrote something since it was opened.
@@ -163,6 +166,20 @@ impl Sqlite {
         Box::pin(async move {
             self.works()?;
             self.readers.clone().ask(look).await
+        })
+    }
+
+    /// The same, here and now where a connection is idle: for a row or two.
+    fn glance<T: Send + 'static>(
+        &self,
+        look: impl Fn(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            self.works()?;
+            match self.readers.at_once(&look) {
+                Some(found) => found,
+                None => self.readers.clone().ask(look).await,
+            }
         })
     }
 }
@@ -216,6 +233,9 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
 
 impl Store for Sqlite {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+        for one in &new {
+            self.recent.put(&one.keys);
+        }
         let bytes = new.iter().map(|one| one.payload.body.len()).sum();
         self.ask(new.len(), bytes, |rows| {
             let now = rows.now;
@@ -240,7 +260,7 @@ impl Store for Sqlite {
     }
 
     fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
-        self.look(move |db| read::get(db, id))
+        self.glance(move |db| read::get(db, id))
     }
 
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
@@ -248,12 +268,13 @@ impl Store for Sqlite {
     }
 
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
-        self.look(move |db| read::receipt(db, id))
+        self.glance(move |db| read::receipt(db, id))
     }
 
-    fn recall(&self, new: &New) -> Answer<'_, Option<Recalled>> {
-        let recall = |db: &Connection| foresee::recall(db, new, self.clock.now());
-        let found = self.works().and_then(|()| self.readers.at_once(recall).unwrap_or(Ok(None)));
+    fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
+        let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.now());
+        let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
+        let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
         Box::pin(std::future::ready(found))
     }
 

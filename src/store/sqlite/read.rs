@@ -48,7 +48,7 @@ impl Readers {
                 None => open::reader(&readers.path).map_err(|error| StoreError::Down(error.to_string()))?,
             };
             let found = look(&db).map_err(|error| classify(&error, Stage::Before));
-            readers.idle().push(db);
+            readers.give_back(db);
             found
         });
         looked.await.unwrap_or_else(|error| Err(StoreError::Down(format!("a read ended early: {error}"))))
@@ -67,8 +67,15 @@ impl Readers {
             Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
         };
         let found = look(&db).map_err(|error| classify(&error, Stage::Before));
-        self.idle().push(db);
+        self.give_back(db);
         Some(found)
+    }
+
+    /// One that is left in a snapshot would tell what was, and is closed.
+    fn give_back(&self, db: Connection) {
+        if db.is_autocommit() {
+            self.idle().push(db);
+        }
     }
 
     /// Closes those that nobody uses.

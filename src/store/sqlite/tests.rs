@@ -2,8 +2,9 @@
 
 use super::rows::{BODY_SOURCES, FORGETTABLE, KEPT_SOURCES, OLD_BODIES, PARKED};
 use super::{Access, Sqlite, read};
+use crate::decide::claim::Same;
 use crate::store::contract::making;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Needs, Store, StoreError, Stored};
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -116,4 +117,20 @@ async fn an_error_in_one_task_takes_back_all_of_its_transaction() {
     let store = open(&dir.path().join("a.db"));
     let left = store.look(|db| db.query_row("select count(*) from scopes", [], |row| row.get::<_, i64>(0)));
     assert_eq!(left.await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let first = making().delivery("d1").made(store.now());
+    store.claim(vec![first.clone()]).await.unwrap();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
+    let told = store.recall(&making().delivery("d1").made(store.now()), Needs::Standing).await.unwrap();
+    let told = told.expect("it waits, and so does its repeat's answer not");
+    assert_eq!((told.event.id, told.same, told.instead), (first.event.id, Same::Delivery, false));
+    assert_eq!(store.recall(&first, Needs::Standing).await.unwrap(), None, "of itself nothing is a repeat");
+    go_on.send(()).unwrap();
+    assert!(busy.await.unwrap());
 }

@@ -12,7 +12,7 @@
 use super::effect::Effect;
 use super::log::Log;
 use super::mark::Mark;
-use super::notes::Notes;
+use super::notes::{Besides, Notes};
 use super::rows::Rows;
 use crate::decide::change::Change;
 use crate::decide::limits;
@@ -102,7 +102,9 @@ impl Writer {
             }
         }
         self.notes.close();
-        self.work(Vec::new());
+        while self.failed.borrow().is_none() && self.notes.are_due() {
+            self.work(Vec::new());
+        }
         leave_log(&self.db, &self.failed);
     }
 
@@ -182,10 +184,9 @@ impl Writer {
         for task in batch {
             task.run(&mut rows)?;
         }
-        if self.notes.are_due() || self.db.total_changes() != before {
-            for (event, seen) in self.notes.take() {
-                rows.note(event, &seen)?;
-            }
+        let besides = if self.db.total_changes() == before { Besides::Nothing } else { Besides::Writes };
+        for (event, seen) in self.notes.take(besides) {
+            rows.note(event, &seen)?;
         }
         Ok(self.db.total_changes() != before)
     }
