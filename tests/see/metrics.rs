@@ -38,8 +38,9 @@ async fn what_came_and_what_became_of_it_is_counted_under_bounded_labels() {
         "hookonce_oldest_waiting_seconds 0",
         "hookonce_leases_lost_total 0",
         "hookonce_bodies_in_flight_bytes 0",
-        "hookonce_batch_claims_sum 3",
-        r#"hookonce_store_seconds_count{call="claim"} 3"#,
+        // The repeat was found beside the claims.
+        "hookonce_batch_claims_sum 2",
+        r#"hookonce_store_seconds_count{call="claim"} 2"#,
     ] {
         assert!(told.lines().any(|found| found == line), "{line}\n{told}");
     }
