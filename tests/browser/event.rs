@@ -117,6 +117,11 @@ async fn all_dead_letters_that_match_are_counted_and_then_replayed() {
     house.quiet().await;
     let page = visit(&house, "/dead?cause=failed").await;
     page.until("document.querySelectorAll('tbody tr').length === 5").await;
+    let why = "it failed because step 1 of block 1 exited with 1";
+    page.until(&format!(
+        "[...document.querySelectorAll('[data-why]')].filter((e) => e.textContent.startsWith('{why}')).length === 5"
+    ))
+    .await;
     touch(&house, "fixed");
     page.click("#replay-all").await;
     page.shows("dialog[open]", "Replay 5 events?").await;

@@ -10,9 +10,12 @@ import { row, table } from "./rows.js";
 
 const CAUSES = [["", "All"], ["failed", "Failed"], ["rejected", "Rejected"], ["in_doubt", "In doubt"], ["damaged", "Damaged"], ["cancelled", "Cancelled"]];
 
+/** Events whose reason is asked for, of those that are loaded at once. */
+const REASONS = 50;
+
 export async function dead({ page, signal, asked, go, recount }) {
   const filter = { state: "dead", cause: asked.get("cause") ?? "", source: asked.get("source") ?? "" };
-  const { node, body } = table(["Event", "State", "Source", "Fields", "Attempts", "Dead since", mayAct() ? "" : null].filter((name) => name !== null));
+  const { node, body } = table(["Event", "State", "Source", "Fields and reason", "Attempts", "Dead since", mayAct() ? "" : null].filter((name) => name !== null));
   const more = h("div", { class: "more" });
   const all = h("button", { type: "button", id: "replay-all", hidden: true }, icon("replay"), "Replay all that match");
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Cause" }, CAUSES.map(([cause, label]) =>
@@ -27,7 +30,20 @@ export async function dead({ page, signal, asked, go, recount }) {
     const replay = mayAct()
       ? h("td", { class: "tight" }, h("button", { type: "button", class: "replay-one", "aria-label": `Replay ${shortId(event.event)}`, onclick: () => again(event) }, icon("replay"), "Replay"))
       : null;
-    return row(event, [h("td", { class: "tight", data: { label: "dead since" } }, when(event.ended_at)), replay]);
+    const made = row(event, [h("td", { class: "tight", data: { label: "dead since" } }, when(event.ended_at)), replay]);
+    made.querySelector("td.wide").append(h("div", { class: "because", data: { why: deathOf(event) } }, reasons.get(deathOf(event)) ?? ""));
+    return made;
+  };
+  // Why each of them is dead is told by the event itself: asked one after another, once, for those on the page.
+  const reasons = new Map();
+  const deathOf = (event) => `${event.event} ${event.ended_at}`;
+  const explain = async (events) => {
+    for (const event of events.slice(0, REASONS).filter((one) => !reasons.has(deathOf(one)))) {
+      const { why = "" } = await api.event(event.event, signal);
+      reasons.set(deathOf(event), why.replace(/^dead: /, ""));
+      const line = body.querySelector(`[data-why="${CSS.escape(deathOf(event))}"]`);
+      if (line) fill(line, reasons.get(deathOf(event)));
+    }
   };
   let next = null;
   const load = async () => {
@@ -35,12 +51,14 @@ export async function dead({ page, signal, asked, go, recount }) {
     fill(body, first.events.map(one));
     next = first.next;
     foot();
+    explain(first.events).catch(() => {}); // it is gone, or the page is
   };
   const older = async () => {
     const rest = await api.events({ ...filter, limit: 50, before: next }, signal);
     body.append(...rest.events.map(one));
     next = rest.next;
     foot();
+    explain(rest.events).catch(() => {});
   };
   const foot = () => {
     node.hidden = !body.childElementCount;
