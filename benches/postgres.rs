@@ -1,5 +1,5 @@
 //! What the PostgreSQL store does, beside plain inserts of the same rows on the same server, turn by turn:
-//! `cargo bench --bench postgres -- --ignored --nocapture`.
+//! `cargo test --release --bench postgres -- --ignored --nocapture`.
 #![cfg(feature = "postgres")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 

@@ -1,5 +1,5 @@
 //! What the Redis store alone does, in figures, against a server of its own on this disk:
-//! `cargo bench --bench redis -- --ignored --nocapture`.
+//! `cargo test --release --bench redis -- --ignored --nocapture`.
 #![cfg(feature = "redis")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 

@@ -1,4 +1,4 @@
-//! What the SQLite store alone does, in figures: `cargo bench --bench store -- --ignored --nocapture`.
+//! What the SQLite store alone does, in figures: `cargo test --release --bench store -- --ignored --nocapture`.
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
