@@ -1,13 +1,12 @@
 //! Exactly so many rows, whatever dies: nodes at random under load, and connections at the commit.
 
+use crate::cutter::Cutter;
 use crate::house::{House, Sent};
 use crate::postgres::Server;
 use crate::{IN, config, number, size};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Client;
 
 /// No key of its own: a row too many is a row too many.
@@ -100,48 +99,6 @@ async fn three_nodes_killed_at_random_make_exactly_one_row_for_each_event() {
     assert!(kills > 2);
 }
 
-/// Passes bytes on. Of so many answers to a commit, one is cut off with its connection: it is committed, and nobody hears.
-struct Proxy {
-    port: u16,
-    cuts: Arc<AtomicU64>,
-}
-
-impl Proxy {
-    async fn before(server: u16, every: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (cuts, commits) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let cut = cuts.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, server, every, commits.clone(), cut.clone()));
-            }
-        });
-        Self { port, cuts }
-    }
-}
-
-async fn pass(client: TcpStream, server: u16, every: u64, commits: Arc<AtomicU64>, cuts: Arc<AtomicU64>) {
-    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
-    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-        (client.into_split(), server.into_split());
-    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
-        let said = &bytes[..length];
-        if said.windows(7).any(|word| word == b"COMMIT\0")
-            && commits.fetch_add(1, Ordering::SeqCst) % every == every - 1
-        {
-            cuts.fetch_add(1, Ordering::SeqCst);
-            break;
-        }
-        if to_client.write_all(said).await.is_err() {
-            break;
-        }
-    }
-    up.abort();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_cut_at_the_commit_make_exactly_one_row_for_each_event() {
     let events = size(10_000, 600);
@@ -149,7 +106,7 @@ async fn connections_cut_at_the_commit_make_exactly_one_row_for_each_event() {
     let database = server.database().await;
     let db = server.client(&database).await;
     db.batch_execute(SINK).await.unwrap();
-    let proxy = Proxy::before(server.port, 13).await;
+    let proxy = Cutter::of_every(server.port, 13).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
     let node = House::new(&config(&url, "", ROUTE));
     flood(Arc::new(RwLock::new(vec![node.url(IN)])), events, 16).await;

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod config;
+#[path = "../house/cutter.rs"]
+mod cutter;
 #[path = "../house/mod.rs"]
 mod house;
 mod kills;
