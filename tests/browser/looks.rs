@@ -108,7 +108,7 @@ async fn every_text_can_be_read_in_both_themes() {
 async fn no_page_is_wider_than_a_phone_and_its_navigation_folds() {
     let (house, pages) = furnished().await;
     let page = visit(&house, "/").await;
-    for width in [360, 390, 768, 1024] {
+    for width in [360, 390, 768, 840, 1024, 1100] {
         page.size(width, 800).await;
         for (path, text) in &pages {
             page.open(&house.admin_url(path)).await;

@@ -15,7 +15,7 @@ const REASONS = 50;
 
 export async function dead({ page, signal, asked, go, recount }) {
   const filter = { state: "dead", cause: asked.get("cause") ?? "", source: asked.get("source") ?? "" };
-  const { node, body } = table(["Event", "State", "Source", "Fields and reason", "Attempts", "Dead since", mayAct() ? "" : null].filter((name) => name !== null));
+  const { node, body } = table(["Event", "State", "Source", "Fields, why", "Attempts", "Dead since", mayAct() ? "" : null].filter((name) => name !== null));
   const more = h("div", { class: "more" });
   const all = h("button", { type: "button", id: "replay-all", hidden: true }, icon("replay"), "Replay all that match");
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Cause" }, CAUSES.map(([cause, label]) =>
