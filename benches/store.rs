@@ -4,9 +4,9 @@
 
 use hookonce::decide::claim::New;
 use hookonce::decide::time::Duration;
-use hookonce::store::Store;
 use hookonce::store::contract::making;
 use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::{Needs, Store};
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::Instant;
@@ -120,5 +120,25 @@ async fn many_events() {
     let sizes = sizes.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, f64>(1)?))).unwrap();
     for (name, bytes) in sizes.flatten().filter(|(_, bytes)| *bytes > 1e6) {
         println!("{name:>20}: {:>6.1} bytes per event", bytes / many as f64);
+    }
+}
+
+/// What it costs to tell a repeat, with its kept answer, beside the claims: `RECALLS` under callgrind for instructions.
+#[tokio::test]
+#[ignore = "prints figures; RECALLS is how many"]
+async fn recalls_per_second() {
+    let recalls: usize = std::env::var("RECALLS").map_or(200_000, |many| many.parse().unwrap());
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let store = Sqlite::open(&dir.path().join("a.db"), Access::Node).unwrap();
+    let new = batch(&store, 0, 1_000, &[]);
+    store.claim(new).await.unwrap();
+    let again = batch(&store, 0, 1_000, &[]);
+    for needs in [Needs::Standing, Needs::Receipt] {
+        let begun = Instant::now();
+        for n in 0..recalls {
+            assert!(store.recall(&again[n % 1_000], needs).await.unwrap().is_some());
+        }
+        let each = begun.elapsed().as_secs_f64() * 1e6 / recalls as f64;
+        println!("{recalls} recalls, {needs:?}: {each:.1} µs each");
     }
 }

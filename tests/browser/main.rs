@@ -1,6 +1,8 @@
 //! The dashboard in a real browser, against the real binary with real deliveries.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+#[cfg(feature = "nats")]
+mod aside;
 mod browser;
 mod event;
 mod events;
@@ -11,6 +13,10 @@ mod login;
 mod looks;
 mod reconnect;
 mod served;
+#[cfg(feature = "nats")]
+#[path = "../nats/server.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod server;
 mod shots;
 mod strings;
 
@@ -22,6 +28,10 @@ use serde_json::json;
 const DEPLOY: &str = "/in/deploys";
 /// Where orders arrive.
 const ORDER: &str = "/in/orders";
+
+/// A duplicate window that no test outlives.
+#[cfg(feature = "nats")]
+const LONG: std::time::Duration = std::time::Duration::from_hours(2);
 
 /// Two sources: deploys that run a command, orders that are only recorded.
 fn config(step: &str) -> String {
