@@ -3,9 +3,9 @@
 import { h, fill } from "../dom.js";
 import { api } from "../api.js";
 import { live, atMost } from "../live.js";
-import { count, verdictChip, copier } from "../words.js";
+import { copier, count, many, verdictChip } from "../words.js";
 import { when } from "../time.js";
-import { because } from "./heard.js";
+import { because, reasonWords } from "./heard.js";
 
 const size = (bytes) => (!bytes ? "–" : bytes < 1024 ? `${count(bytes)} B` : bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / (1 << 20)).toFixed(1)} MB`);
 
@@ -15,12 +15,13 @@ export async function away({ page, signal, asked, go }) {
   const table = h("table", { class: "cards" }, h("thead", {}, h("tr", {}, ["When", "Verdict", "Source", "Reason", "Answered", "Delivery", "Size"].map((name) => h("th", { scope: "col" }, name)))), body);
   const foot = h("div", { class: "more" });
   const nodes = h("div", { class: "stack" });
+  const aside = h("div");
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Verdict" }, [["", "Both"], ["refused", "Refused"], ["ignored", "Ignored"]].map(([verdict, label]) =>
     h("button", { type: "button", "aria-pressed": String(verdict === filter.verdict), onclick: () => go(`/turned-away${verdict ? `?verdict=${verdict}` : ""}`) }, label)));
   fill(page,
     h("div", { class: "head" }, h("h1", {}, "Turned away"),
       h("p", {}, "The last deliveries that did not become events. Refused: not believed, or not to be understood. Ignored: believed, but no filter let them through. Their bodies are not kept.")),
-    h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot));
+    h("div", { class: "head" }, tabs), nodes, h("div", { class: "card" }, table, foot), aside);
 
   const reason = (turned) => {
     const [short, long] = because(turned);
@@ -35,6 +36,21 @@ export async function away({ page, signal, asked, go }) {
     h("td", { class: "tight" }, turned.delivery ? [h("code", { title: turned.delivery }, turned.delivery.length > 13 ? `${turned.delivery.slice(0, 8)}…` : turned.delivery), copier(turned.delivery, "Copy the delivery id")] : h("span", { class: "faint" }, "–")),
     h("td", { class: "tight last num" }, size(turned.bytes)));
 
+  const message = (lies) => h("li", {},
+    verdictChip("refused"),
+    h("div", { class: "came" }, h("div", {}, reasonWords(lies.why)), h("div", { class: "small soft" }, `${lies.subject} · ${size(lies.bytes)}`),
+      h("details", {}, h("summary", {}, "How it begins"), h("pre", {}, lies.head))),
+    h("div", { class: "whence" }, h("div", {}, lies.source, h("span", { class: "faint" }, " · "), when(lies.at)),
+      h("div", { class: "delivery-id" }, h("code", {}, lies.message), copier(lies.message, "Copy the message's name"))));
+  const loadAside = async () => {
+    const messages = (await api.quarantine(signal)).messages.filter(({ source }) => !filter.source || source === filter.source);
+    fill(aside, messages.length && filter.verdict !== "ignored"
+      ? h("section", { class: "card", id: "quarantine" },
+        h("div", { class: "card-head" }, h("h2", {}, `${many(messages.length, "message")} in quarantine`)),
+        h("ul", { class: "heard" }, messages.map(message)),
+        h("div", { class: "more" }, h("span", { class: "faint" }, "Taken from a stream and given up there: not believed, or not to be understood.")))
+      : null);
+  };
   const load = async () => {
     const { turned_away: all, nodes: from } = await api.turnedAway({ ...filter, limit: 200 }, signal);
     fill(body, all.map(one));
@@ -44,6 +60,7 @@ export async function away({ page, signal, asked, go }) {
     fill(foot, all.length
       ? h("span", { class: "faint" }, "The last 64 refused and 64 ignored per source and node. ", h("a", { href: "/explain" }, "Explain one"))
       : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was believed and let through.")));
+    await loadAside();
   };
   const refresh = atMost(1000, () => load().catch(() => {}), signal);
   live.on("delivery", ({ verdict }) => {

@@ -18,11 +18,13 @@ const REASONS = {
   unavailable: "could not be taken; the sender was asked to come again",
 };
 
+export const reasonWords = (reason) => REASONS[reason] ?? String(reason).replaceAll("_", " ");
+
 /** Why, in a few words and in a sentence. */
 export function because({ verdict, reason, why, same, event }) {
   if (verdict === "duplicate") return [event ? ["repeats ", eventLink(event)] : "was done before there was this store", sameWords(same)];
   if (verdict === "stale") return [["came too late: ", eventLink(event), " is newer"], null];
-  return [REASONS[reason] ?? String(reason).replaceAll("_", " "), why];
+  return [reasonWords(reason), why];
 }
 
 /** Deliveries with this in their id, where there are any; says how many. */
