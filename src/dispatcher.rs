@@ -16,7 +16,7 @@ mod lane;
 
 pub use lane::Lane;
 
-use crate::action::{Boottime, Chunk, Lease, Output, Ready, boottime};
+use crate::action::{Boottime, Chunk, Lease, Output, boottime};
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};
@@ -31,7 +31,7 @@ use crate::store::{Advance, Effected, Keeps, Store, StoreError};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use ends::Ends;
-use lane::Queue;
+use lane::{Queue, Seat};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ pub struct Held {
     payload: Option<Payload>,
     /// When the write that made it ours was first sent: the lease counts from there.
     sent: Boottime,
-    permit: OwnedSemaphorePermit,
+    seat: Seat,
 }
 
 /// News that a listener may fall behind by.
@@ -176,19 +176,19 @@ impl Dispatcher {
         }
     }
 
-    /// A free place on this lane for an attempt at this receiver, if there is one, the receiver is not left alone, and
-    /// the node goes on.
-    pub fn permit(&self, lane: &Lane, part: u16) -> Option<OwnedSemaphorePermit> {
-        if self.0.stopping.is_cancelled() { None } else { lane.permit(part) }
+    /// A free seat on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
+    /// node goes on.
+    pub fn free_seat(&self, lane: &Lane, part: u16) -> Option<Seat> {
+        if self.0.stopping.is_cancelled() { None } else { lane.free_seat(part) }
     }
 
-    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, with this
-    /// permit, and is still as it was claimed.
-    pub fn adopt(&self, event: Event, to_run: Option<(OwnedSemaphorePermit, Option<Payload>)>, sent: Boottime) {
+    /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
+    /// seat, and is still as it was claimed.
+    pub fn adopt(&self, event: Event, to_run: Option<(Seat, Option<Payload>)>, sent: Boottime) {
         self.tell(&event, &[]);
         match to_run {
-            Some((permit, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
-                self.act(Held { event, payload, sent, permit });
+            Some((seat, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+                self.act(Held { event, payload, sent, seat });
             }
             _ => self.wake(&event),
         }
@@ -348,15 +348,15 @@ impl Dispatcher {
             };
             // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
             // spent on it.
-            if let Ready::In(rest) = lane.ready(event.part) {
-                return rest;
-            }
-            self.0.tasks.spawn(self.clone().start(event, lane.route.lease, permit));
+            match lane.seat(permit, event.part) {
+                Ok(seat) => self.0.tasks.spawn(self.clone().start(event, lane.route.lease, seat)),
+                Err(rest) => return rest,
+            };
         }
         if full { Duration::ZERO } else { self.until(due.next) }
     }
 
-    async fn start(self, event: Event, lasts: Duration, permit: OwnedSemaphorePermit) {
+    async fn start(self, event: Event, lasts: Duration, seat: Seat) {
         let sent = boottime();
         let started = match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
             Ok(Some(Advance::Written { event, .. })) => Some(*event),
@@ -366,7 +366,7 @@ impl Dispatcher {
                 match error {
                     StoreError::Unsure(_) => self.started(&event).await,
                     StoreError::Down(_) | StoreError::Broken(_) => {
-                        // With the permit: a store that takes nothing is not asked again by the next in line.
+                        // In its seat: a store that takes nothing is not asked again by the next in line.
                         self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
                         None
                     }
@@ -374,7 +374,7 @@ impl Dispatcher {
             }
         };
         if let Some(event) = started.filter(|event| event.runs_by(&self.0.node)) {
-            self.attempt(Held { event, payload: None, sent, permit }).await;
+            self.attempt(Held { event, payload: None, sent, seat }).await;
         }
     }
 

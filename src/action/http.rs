@@ -91,6 +91,17 @@ impl Action for Forward {
         to.breaker.as_ref().map_or(Ready::Now, |breaker| lock(breaker).ready(boottime().0, lasts))
     }
 
+    fn not_tried(&self, part: u16) {
+        if let Some(to) = self.receivers.get(usize::from(part)) {
+            to.hear(Heard::Nothing);
+        }
+    }
+
+    fn answers(&self, part: u16) -> bool {
+        let breaker = self.receivers.get(usize::from(part)).and_then(|to| to.breaker.as_ref());
+        breaker.is_none_or(|breaker| lock(breaker).is_closed())
+    }
+
     fn at_once(&self, part: u16) -> Option<usize> {
         self.receivers.get(usize::from(part))?.receiver.at_once
     }

@@ -58,6 +58,14 @@ pub trait Action: Send + Sync {
         Ready::Now
     }
 
+    /// The attempt that was let begin did not.
+    fn not_tried(&self, _part: u16) {}
+
+    /// Whether nothing is known against this of its receivers. Asking begins nothing.
+    fn answers(&self, _part: u16) -> bool {
+        true
+    }
+
     /// What is to run in the very write that moves the event to done, if it has come so far.
     fn effect(&self, _event: &Event, _payload: &Payload) -> Option<Bound> {
         None

@@ -80,6 +80,11 @@ impl Breaker {
         }
     }
 
+    /// Whether nothing is known against the receiver.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     /// An attempt came back.
     pub fn heard(&mut self, heard: Heard, now: Duration) -> Option<Turned> {
         match (heard, self.state) {

@@ -2,6 +2,7 @@
 
 use crate::action::{Action, Ready};
 use crate::decide::source::{Makes, Route, Source};
+use crate::decide::time::Duration;
 use crate::store::Look;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -22,6 +23,28 @@ pub(super) struct Queue {
     part: u16,
     pub(super) permits: Arc<Semaphore>,
     pub(super) wake: Notify,
+}
+
+/// A seat for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
+/// none begins after all, it is given back for the next.
+pub struct Seat {
+    _permit: OwnedSemaphorePermit,
+    leave: Option<(Arc<dyn Action>, u16)>,
+}
+
+impl Seat {
+    /// The attempt begins: how its receiver is, its action will know.
+    pub(super) fn begin(&mut self) {
+        self.leave = None;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some((action, part)) = self.leave.take() {
+            action.not_tried(part);
+        }
+    }
 }
 
 impl Lane {
@@ -61,15 +84,24 @@ impl Lane {
         self.queue(part.into())
     }
 
-    /// A free place for an event for this receiver, if there is one and the receiver is not left alone.
-    pub(super) fn permit(&self, part: u16) -> Option<OwnedSemaphorePermit> {
+    /// A free seat for an event that may turn out to be none, if there is one and its receiver answers. Whether one
+    /// that does not is back is for the queue to try, with an event that is there.
+    pub(super) fn free_seat(&self, part: u16) -> Option<Seat> {
+        if self.action.as_ref().is_some_and(|action| !action.answers(part)) {
+            return None;
+        }
         let permit = self.queue_of(part).permits.clone().try_acquire_owned().ok()?;
-        (!matches!(self.ready(part), Ready::In(_))).then_some(permit)
+        Some(Seat { _permit: permit, leave: None })
     }
 
-    /// Whether an attempt for this receiver may begin: whoever asks begins one, if it may.
-    pub(super) fn ready(&self, part: u16) -> Ready {
-        self.action.as_ref().map_or(Ready::Now, |action| action.ready(part))
+    /// A seat for an attempt at this receiver that begins now; else how long the receiver is left alone.
+    pub(super) fn seat(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<Seat, Duration> {
+        let leave = match self.action.as_ref().map(|action| (action, action.ready(part))) {
+            None | Some((_, Ready::Now)) => None,
+            Some((action, Ready::Once)) => Some((action.clone(), part)),
+            Some((_, Ready::In(rest))) => return Err(rest),
+        };
+        Ok(Seat { _permit: permit, leave })
     }
 
     /// Where the events of a queue are found.
@@ -85,5 +117,53 @@ impl Lane {
     /// Somebody may have work to do.
     pub(super) fn wake_all(&self) {
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::{Acting, Attempt};
+    use crate::decide::breaker::{Breaker, Heard};
+    use std::sync::Mutex;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    /// Has a receiver that failed too often, and may be tried now.
+    struct Tried(Mutex<Breaker>);
+
+    impl Action for Tried {
+        fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
+            unreachable!("nothing is done here")
+        }
+
+        fn ready(&self, _: u16) -> Ready {
+            self.0.lock().unwrap().ready(NOW, Duration::from_secs(30))
+        }
+
+        fn not_tried(&self, _: u16) {
+            self.0.lock().unwrap().heard(Heard::Nothing, NOW);
+        }
+    }
+
+    #[test]
+    fn the_leave_to_try_a_receiver_is_given_back_unless_an_attempt_begins() {
+        let mut breaker = Breaker::default();
+        for _ in 0..crate::decide::limits::BREAKER_FAILURES {
+            breaker.heard(Heard::Ill, Duration::ZERO);
+        }
+        let action: Arc<dyn Action> = Arc::new(Tried(Mutex::new(breaker)));
+        let permits = Arc::new(Semaphore::new(1));
+        let seat = || {
+            let leave = (action.ready(0) == Ready::Once).then(|| (action.clone(), 0))?;
+            Some(Seat { _permit: permits.clone().try_acquire_owned().unwrap(), leave: Some(leave) })
+        };
+        let first = seat().expect("one may try");
+        assert!(seat().is_none(), "and no second");
+        drop(first);
+        let mut second = seat().expect("nobody has tried it");
+        second.begin();
+        drop(second);
+        assert!(seat().is_none(), "it is being tried");
     }
 }

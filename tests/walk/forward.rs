@@ -3,7 +3,7 @@
 
 use crate::house::{House, Sent, until};
 use crate::receiver::Receiver;
-use crate::{IN, number, numbers};
+use crate::{IN, at_once, number, numbers};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use std::path::Path;
@@ -160,6 +160,29 @@ async fn a_receiver_that_fails_again_and_again_is_left_alone_and_no_event_pays_f
     let log = house.log();
     let said = |what: &str| log.matches(what).count();
     assert_eq!((said("failures in a row"), said("it answers again")), (1, 1), "{log}");
+}
+
+#[tokio::test]
+async fn a_receiver_is_tried_again_in_time_though_deliveries_that_start_nothing_keep_coming() {
+    let answers: Vec<_> = [(503, "no"); 5].into_iter().chain([(200, "ok")]).collect();
+    let receiver = Receiver::open(&answers).await;
+    let retry = "retry = { attempts = 9, first = \"1ms\", longest = \"1ms\" }\ngroup = \"one\"";
+    let house = House::new(&numbers("", &format!("{retry}\nforward = {{ url = \"{}\" }}", receiver.url)));
+    house.deliver(IN, &number("first", 0)).await;
+    until("it to be left alone", || house.log().contains("failures in a row")).await;
+    let opened = Instant::now();
+    tokio::time::sleep(Duration::from_millis(4_800)).await; // shortly before it may be tried
+    let mut n = 0;
+    while receiver.calls().len() == 5 {
+        let some: Vec<_> = (n + 1..=n + 16).map(|n| number(&format!("d{n}"), n)).collect();
+        let taken = at_once(&house, IN, &some).await;
+        assert!(taken.iter().all(|answer| answer.status == 202), "each waits behind the first");
+        n += 16;
+        assert!(opened.elapsed() < Duration::from_secs(10), "the receiver is not tried; {n} came meanwhile");
+    }
+    house.quiet().await;
+    assert_eq!(house.sql("select attempt from events where delivery_id = 'first'"), ["6"]);
+    assert_eq!(receiver.calls().len() as u64, 5 + 1 + n, "each once");
 }
 
 #[tokio::test]
