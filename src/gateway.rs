@@ -30,6 +30,23 @@ pub struct Gateway {
     dispatcher: Dispatcher,
 }
 
+/// A delivery that was looked at.
+pub enum Judged {
+    /// It makes no event: this is its answer.
+    Answered(Reply),
+    /// It makes these, if they are new.
+    Events {
+        /// Each with the bytes of the body.
+        events: Vec<New>,
+        /// When it arrived.
+        at: Timestamp,
+        /// How long its body is.
+        bytes: usize,
+        /// Its part of a trace.
+        span: Span,
+    },
+}
+
 /// What came of an event of a delivery: its name where it has one, and the answer.
 struct Came {
     event: Option<EventId>,
@@ -76,48 +93,58 @@ impl Gateway {
         self.store.now()
     }
 
-    /// Receives one delivery.
-    pub async fn receive(&self, source: &Source, delivery: &Delivery<'_>) -> Reply {
-        self.take(source, delivery).await.0
-    }
-
-    /// The same, with the events it made or repeats.
-    pub async fn take(&self, source: &Source, delivery: &Delivery<'_>) -> (Reply, Vec<EventId>) {
+    /// Judges one delivery. What is judged holds nothing of it but what its events carry.
+    pub fn judge(&self, source: &Source, delivery: &Delivery<'_>) -> Judged {
         let mut span = Span::begin("receive", delivery.text(trace::PARENT).and_then(Context::parse));
         span.tell("source", &source.name);
         let meter = self.batch.meter();
-        let reply = match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
-            Verdict::Refused(refusal) => {
-                span.failed(refusal.reason());
-                self.refuse(source, delivery, &refusal)
-            }
-            Verdict::Ignored(why) => {
-                span.tell("verdict", "ignored");
-                let id = delivery_id(source, delivery);
-                telemetry::say(Level::Info, "ignored", &[("source", &source.name), ("delivery", &id), ("why", &why)]);
-                let reply = answer::ignored(&why);
-                let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Ignored, delivery.at);
-                let (reason, why, delivery_id) = (Some("filtered".into()), Some(why), some(id));
-                let (status, bytes) = (reply.status, delivery.body.len());
-                meter.turned_away(Heard { reason, why, delivery: delivery_id, status, bytes, ..heard });
-                reply
-            }
-            Verdict::Events(events) => {
-                let came = self.claim_all(source, events, &mut span).await;
-                span.tell("verdict", came.verdict.word());
-                meter.delivery(&source.name, came.verdict, delivery.at, || Heard {
-                    status: came.reply.status,
-                    event: came.event,
-                    reason: came.reason(),
-                    same: came.same.as_ref().map(|same| same.word().to_owned()),
-                    delivery: came.delivery.as_deref().map(str::to_owned),
-                    bytes: delivery.body.len(),
-                    ..Heard::new(Some(source.name.clone()), came.verdict, delivery.at)
-                });
-                return (came.reply, came.events);
-            }
+        Judged::Answered(
+            match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
+                Verdict::Refused(refusal) => {
+                    span.failed(refusal.reason());
+                    self.refuse(source, delivery, &refusal)
+                }
+                Verdict::Ignored(why) => {
+                    span.tell("verdict", "ignored");
+                    let id = delivery_id(source, delivery);
+                    telemetry::say(
+                        Level::Info,
+                        "ignored",
+                        &[("source", &source.name), ("delivery", &id), ("why", &why)],
+                    );
+                    let reply = answer::ignored(&why);
+                    let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Ignored, delivery.at);
+                    let (reason, why, delivery_id) = (Some("filtered".into()), Some(why), some(id));
+                    let (status, bytes) = (reply.status, delivery.body.len());
+                    meter.turned_away(Heard { reason, why, delivery: delivery_id, status, bytes, ..heard });
+                    reply
+                }
+                Verdict::Events(events) => {
+                    return Judged::Events { events, at: delivery.at, bytes: delivery.body.len(), span };
+                }
+            },
+        )
+    }
+
+    /// Takes what was judged; says its answer, and the events it made or repeats. Whoever waits for the end of an event
+    /// does so without its body.
+    pub async fn take(&self, source: &Source, judged: Judged) -> (Reply, Vec<EventId>) {
+        let (events, at, bytes, mut span) = match judged {
+            Judged::Answered(reply) => return (reply, Vec::new()),
+            Judged::Events { events, at, bytes, span } => (events, at, bytes, span),
         };
-        (reply, Vec::new())
+        let came = self.claim_all(source, events, &mut span).await;
+        span.tell("verdict", came.verdict.word());
+        self.meter().delivery(&source.name, came.verdict, at, || Heard {
+            status: came.reply.status,
+            event: came.event,
+            reason: came.reason(),
+            same: came.same.as_ref().map(|same| same.word().to_owned()),
+            delivery: came.delivery.as_deref().map(str::to_owned),
+            bytes,
+            ..Heard::new(Some(source.name.clone()), came.verdict, at)
+        });
+        (came.reply, came.events)
     }
 
     fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &Refusal) -> Reply {
@@ -187,7 +214,10 @@ impl Gateway {
                 None => self.claim(lane, &new).await,
             };
             match claim {
-                Ok(Claim::New { event, .. }) => return self.answer_new(source, &event).await,
+                Ok(Claim::New { event, .. }) => {
+                    drop(new);
+                    return self.answer_new(source, &event).await;
+                }
                 Ok(Claim::Stale { of }) => {
                     let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
                     telemetry::say(Level::Info, "stale", &details);
@@ -206,10 +236,14 @@ impl Gateway {
                     match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
+                            drop(new);
                             return self.answer_repeat(source, &event, &same, now, receipt.take()).await;
                         }
                         Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
-                            Ok(Some(event)) => return self.answer_new(source, &event).await,
+                            Ok(Some(event)) => {
+                                drop(new);
+                                return self.answer_new(source, &event).await;
+                            }
                             Ok(None) => {}
                             Err(error) => return failed(source, &error),
                         },

@@ -234,8 +234,9 @@ impl Taker {
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return Fate::Later };
         let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
         let delivery = Delivery { path, query: "", headers: &letter.headers, body: &body, at };
-        let (reply, events) = self.hall.gateway.take(&self.source, &delivery).await;
+        let judged = self.hall.gateway.judge(&self.source, &delivery);
         drop(body);
+        let (reply, events) = self.hall.gateway.take(&self.source, judged).await;
         match (reply.status, reply.word) {
             (500.., _) => Fate::Later,
             (_, "refused") => self.lay_aside(message, &reason(&reply.body)).await,

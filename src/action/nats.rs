@@ -154,7 +154,7 @@ impl Publisher {
         if scheme.signed_in().is_none_or(|header| payload.header(header).is_some()) {
             return Vec::new();
         }
-        let signed = scheme.sign(event.delivery_id.as_deref().unwrap_or_default(), at, &payload.body);
+        let signed = scheme.proof(event.delivery_id.as_deref().unwrap_or_default(), at, &payload.body);
         signed.into_iter().filter(|(name, _)| self.plan.carries.contains(name)).collect()
     }
 

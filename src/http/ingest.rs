@@ -128,7 +128,9 @@ impl Ingest {
             body: &body,
             at: self.gateway.now(),
         };
-        self.gateway.receive(source, &delivery).await
+        let judged = self.gateway.judge(source, &delivery);
+        drop(body);
+        self.gateway.take(source, judged).await.0
     }
 }
 

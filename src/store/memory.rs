@@ -98,7 +98,7 @@ impl Store for Memory {
     fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
         answer(self.with(|books, now| {
             let mut found = ledger::recall(books, new, now)?;
-            if let (Some(found), Needs::Receipt) = (&mut found, needs) {
+            if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
                 found.receipt = books.receipts.get(&found.event.id).cloned();
             }
             Ok(found)

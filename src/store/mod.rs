@@ -263,6 +263,13 @@ pub enum Needs {
     Receipt,
 }
 
+impl Needs {
+    /// Is the kept answer of this event needed? One that goes on may have an answer too, of a try that failed.
+    fn receipt_of(self, event: &Event) -> bool {
+        self == Self::Receipt && event.state.ended().is_some()
+    }
+}
+
 /// What a repeat is told: what [`Claim::Duplicate`] has, and the kept answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recalled {

@@ -83,6 +83,7 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
     assert!(!format!("{sign:?}").contains("MfKQ"));
     let action = to(Receiver { sign, ..at(&fixture) });
     let mut bench = Bench::body(&b"{\"n\":1}\0\xff"[..]);
+    bench.payload.headers = vec![("content-type".into(), "application/x-www-form-urlencoded".into())];
     let scheme = Scheme::standard_webhooks(&[KEY.to_vec()], Duration::from_secs(5)).unwrap();
     let mut ids = Vec::new();
     for life in [1, 2] {
@@ -99,6 +100,7 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
         assert!(!believed(body.clone(), bench.at + Duration::from_secs(10)), "the time is signed");
         assert!(!believed([&body[..body.len() - 1], b"x"].concat(), bench.at));
         ids.extend(last(&fixture, "webhook-id"));
+        assert_eq!(last(&fixture, "content-type"), ["application/x-www-form-urlencoded"], "a signature says no type");
     }
     assert_eq!(ids, [bench.event.id.to_string(), format!("{}_2", bench.event.id)]);
 }

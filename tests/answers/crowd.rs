@@ -27,7 +27,7 @@ respond_within = "30s"
 fields  = {{ hash = "body.event.hash" }}
 once    = {{ per = ["hash"] }}
 [[source.s.route]]
-forward = {{ url = "{url}" }}
+forward = {{ url = "{url}", timeout = "1m" }}
 "#
     )
 }
@@ -56,6 +56,29 @@ async fn two_hundred_copies_of_one_upload_are_one_call_and_two_hundred_equal_ans
     assert_eq!((answers[0].status, &*answers[0].body), (201, &b"{\"id\":7}"[..]));
     let replayed = answers.iter().filter(|answer| answer.header("idempotent-replayed").is_some()).count();
     assert_eq!(replayed, COPIES - 1);
+}
+
+/// All that wait share the room for bodies in flight: who only waits must not take any of it.
+#[tokio::test]
+async fn a_hundred_copies_of_a_large_upload_wait_without_their_bodies() {
+    let gate = Arc::new(Semaphore::new(0));
+    let backend = Backend::gated(vec![Does::Answers(201, "{\"id\":7}".into())], gate.clone()).await;
+    let house = House::new(&config(&backend.url));
+    // Together more than there is room for.
+    let body = format!("{{\"event\":{{\"hash\":\"a1b2\"}},\"report\":\"{}\"}}", "x".repeat(700 << 10));
+    let sent = signed("x-sig", SECRET, &body);
+    let joined = |count: usize| house.log().matches(" duplicate ").count() >= count;
+    let waves = (0..10_usize).map(async |wave| {
+        until("those before to join", || joined((wave * 10).saturating_sub(1))).await;
+        storm(10, async || house.deliver(IN, &sent).await).await
+    });
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(waves), async {
+        until("all to join", || joined(99)).await;
+        gate.add_permits(COPIES);
+    });
+    let answers: Vec<_> = answers.into_iter().flatten().map(|answer| (answer.status, answer.body.to_vec())).collect();
+    assert_eq!((backend.calls().len(), answers.len()), (1, 100));
+    assert!(answers.iter().all(|answer| *answer == (201, b"{\"id\":7}".to_vec())), "{:?}", &answers[..3]);
 }
 
 /// A service as the guides write it: is it known? Act. Record it.

@@ -97,7 +97,7 @@ fn own(signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
         ("hookonce-attempt".to_owned(), event.attempt.to_string()),
     ];
     own.extend(trace::headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    own.extend(signs.into_iter().flat_map(|scheme| scheme.sign(&message_id(event), *at, &payload.body)));
+    own.extend(signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)));
     own
 }
 

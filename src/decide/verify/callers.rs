@@ -46,10 +46,10 @@ impl Callers {
         known.unwrap_or_else(|| Arc::new(self.of_nobody.clone()))
     }
 
-    /// The headers with which some caller would send this.
+    /// The headers by which some caller would be believed.
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let caller = self.book.anyone();
-        let mut headers = self.scheme(caller.as_deref()).sign(id, at, body);
+        let mut headers = self.scheme(caller.as_deref()).proof(id, at, body);
         if let (Some(caller), Place::Header(name)) = (caller, &self.who.at) {
             headers.push((name.clone(), format!("{}{caller}", self.who.after.as_deref().unwrap_or_default())));
         }

@@ -309,15 +309,20 @@ impl Scheme {
     /// The headers with which a genuine sender would send this JSON body, signed with the first secret.
     pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        headers.extend(match self {
+        headers.extend(self.proof(id, at, body));
+        headers
+    }
+
+    /// Those of them that prove where any body comes from.
+    pub fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+        match self {
             Self::Github(secrets) => github::sign(secrets, id, body),
             Self::StandardWebhooks { secrets, .. } => standard::sign(secrets, id, at, body),
             Self::Hmac(hmac) => hmac.sign(id, at, body),
             Self::Bearer(secrets) => bearer::sign(secrets),
-            Self::Callers(callers) => return callers.sign(id, at, body),
+            Self::Callers(callers) => callers.sign(id, at, body),
             Self::None => Vec::new(),
-        });
-        headers
+        }
     }
 }
 

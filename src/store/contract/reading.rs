@@ -168,8 +168,9 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
         let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
     };
-    settled(Outcome::Failed { why: "no".into(), retry_after: None, receipt: None }).await;
-    told(None).await;
+    let no = Some(Receipt { status: 503, ..answer.clone() });
+    settled(Outcome::Failed { why: "no".into(), retry_after: None, receipt: no }).await;
+    told(None).await; // it will be tried again
     settled(Outcome::Delivered(Some(answer.clone()))).await;
     told(Some(&answer)).await;
     fresh.wait(Duration::from_hours(24 * 365));

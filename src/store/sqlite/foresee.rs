@@ -29,9 +29,7 @@ pub(super) fn recall(db: &Connection, new: &New, needs: Needs, now: Timestamp) -
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, Mark::none());
         let mut found = ledger::recall(&mut Glance::new(db, now, &mut turns, &mut mark), new, now)?;
-        if let (Some(found), Needs::Receipt) = (&mut found, needs)
-            && found.event.state.ended().is_some()
-        {
+        if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
             found.receipt = super::read::receipt(db, found.event.id)?;
         }
         Ok(found)
