@@ -221,7 +221,12 @@ impl Resolver<'_> {
         if api.is_none() || section.flag("api") != Some(true) {
             return Speaks::Webhook;
         }
-        if let (Some(id), Some(scheme)) = (id, scheme)
+        if matches!(scheme, Some(Scheme::None)) {
+            self.found
+                .warning("keys are told apart by the `Authorization` header alone")
+                .at(section.place("verify"), "nobody is asked who it is; callers without the header share their keys")
+                .hint("scheme = \"bearer\" gives each token keys of its own");
+        } else if let (Some(id), Some(scheme)) = (id, scheme)
             && !scheme.covers(&id.at)
         {
             self.found

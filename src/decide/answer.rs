@@ -192,6 +192,10 @@ pub fn again(
         (State::Done { how: How::Acted, .. }, Some(receipt)) if kept => {
             replayed(source, Reply::kept("duplicate", event, receipt))
         }
+        // Nobody answered the first one but we: a client of an API hears the same again.
+        (State::Done { .. }, None) if kept && source.speaks == Speaks::Api => {
+            replayed(source, self::ended(source.speaks, event, None))
+        }
         (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(source.speaks, event, receipt),
         (State::Dead { .. }, _) if kept && source.once.keep_failures => {
             replayed(source, self::ended(source.speaks, event, receipt))

@@ -207,7 +207,13 @@ impl Made<'_> {
         match (self.verified.by(), self.source.speaks) {
             (Credential::Caller(name), _) => Some(Part::text("caller", name)),
             (Credential::Secret(mark), Speaks::Api) => Some(Part::bytes("credential", &mark.0)),
-            (Credential::Secret(_) | Credential::None, _) => None,
+            // Whoever asks behind us who it is does so by this: what it told one caller is not for another.
+            (Credential::None, Speaks::Api) => {
+                let mut headers = self.verified.delivery().headers.iter();
+                let (_, value) = headers.find(|(name, _)| name == "authorization")?;
+                Some(Part::bytes("authorization", value))
+            }
+            (Credential::Secret(_) | Credential::None, Speaks::Webhook) => None,
         }
     }
 

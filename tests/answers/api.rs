@@ -141,6 +141,38 @@ async fn one_caller_never_sees_anothers_answer() {
 }
 
 #[tokio::test]
+async fn a_repeat_of_what_no_backend_answered_hears_the_first_answer_too() {
+    let to_run = config("", "").replace("forward = { url = \"\" }", "run = { steps = [\"echo x >> ran\"] }");
+    let mut house = House::empty(&to_run);
+    std::fs::write(house.path("alice"), "the token of alice\n").unwrap();
+    std::fs::write(house.path("bob"), "the token of bob\n").unwrap();
+    house.start();
+    let first = house.deliver(IN, &request("alice", Some("k"), "{}")).await;
+    let again = house.deliver(IN, &request("alice", Some("k"), "{}")).await;
+    assert_eq!((first.status, first.json()["how"].as_str()), (200, Some("acted")), "{first:?}");
+    assert_eq!((again.status, &again.body), (200, &first.body));
+    assert_eq!((first.header("idempotent-replayed"), again.header("idempotent-replayed")), (None, Some("true")));
+    assert_eq!(house.lines("ran").len(), 1);
+}
+
+#[tokio::test]
+async fn where_only_the_backend_knows_its_callers_none_of_them_sees_anothers_answer() {
+    let does = vec![Does::Answers(200, "{\"for\":\"alice\"}".into()), Does::Answers(200, "{\"for\":\"bob\"}".into())];
+    let backend = Backend::new(does).await;
+    let open = config(&backend.url, "").replace(
+        r#"verify = { scheme = "bearer", secret = [{ file = "alice" }, { file = "bob" }] }"#,
+        r#"verify = "none""#,
+    );
+    let house = House::new(&open.replace("forward = { ", "forward = { headers = [\"authorization\"], "));
+    for (who, replayed) in [("alice", None), ("bob", None), ("alice", Some("true")), ("bob", Some("true"))] {
+        let answer = house.deliver(IN, &request(who, Some("k"), "{\"a\":1}")).await;
+        assert_eq!((answer.json()["for"].as_str(), answer.header("idempotent-replayed")), (Some(who), replayed));
+    }
+    assert_eq!(backend.calls().len(), 2);
+    assert!(house.log().contains("keys are told apart by the `Authorization` header alone"), "{}", house.log());
+}
+
+#[tokio::test]
 async fn while_the_store_is_away_a_client_hears_a_problem_and_nothing_is_done() {
     let backend = Backend::answers(200, "{}").await;
     let house = house(&backend.url, "");
