@@ -205,13 +205,13 @@ impl Dispatcher {
         let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
-            Step::Expire { .. } => "its lease ran out: it may have acted".into(),
             Step::SetAside { .. } => format!("route gone: {}", event.route),
             _ => String::new(),
         };
         let known = event.passed == Passed::Aside && matches!(step, Step::SetAside { .. });
         match event.change(step, route, now) {
             Ok(change) if known => self.0.batch.advance(change).await.map(Some),
+            Ok(change) if change.attempt.is_some() => self.write(change).await.map(Some),
             Ok(change) => self.write_because(change, why).await.map(Some),
             Err(_) => Ok(None),
         }
@@ -409,10 +409,10 @@ impl Dispatcher {
     }
 
     /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
-    /// itself: a slot is not handed on, nor the event replayed, while its command still runs.
+    /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
     pub async fn cancel(&self, event: &Event) -> Result<Option<Advance>, StoreError> {
         if !self.is_at(event.id) {
-            return self.step(event, Step::Cancel).await;
+            return self.step(event, event.cancelled_from_outside(self.0.store.now())).await;
         }
         self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.call_off());
         let stands = self.ended(event.id, END_TIME).await?;

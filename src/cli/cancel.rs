@@ -27,6 +27,14 @@ pub async fn cancel(asked: &Cancel, env: Env<'_>, out: &mut impl Write) -> Resul
     let event = desk.show(&asked.event).await?;
     match desk.cancel(text(&event, "event")).await? {
         Came::Done(now) if Paper::stdout(asked.json).form == Form::Json => writeln!(out, "{now:#}")?,
+        Came::Done(now) if text(&now, "state") == "running" => {
+            writeln!(
+                out,
+                "called off {}: the node that is at it ends it, by {} at the latest",
+                short(&now),
+                text(&now, "until")
+            )?;
+        }
         Came::Done(now) => writeln!(out, "cancelled {}, which was {}", short(&now), text(&event, "state"))?,
         Came::Refused(why) => return Err(Trouble::no(format!("{} was not cancelled: {why}", short(&event)))),
     }

@@ -100,12 +100,34 @@ impl Event {
             Step::Expire { .. } => Answered::Now(None),
             _ => Answered::Before,
         };
+        let attempt = match (&step, &self.state) {
+            (Step::Expire { .. }, State::Running { until, .. }) => Some(self.lost(*until - route.lease, now)),
+            _ => None,
+        };
         let event = self.after(step, route, now)?;
         let overtaken = match (asks, self.change) {
             (true, Some(_)) => Some(self.after(Step::Supersede { by: WHOEVER }, route, now)?),
             _ => None,
         };
-        Ok(Change { event, now, overtaken, place, attempt: None, receipt, payload: None, passed: PassedOn::Goes })
+        Ok(Change { event, now, overtaken, place, attempt, receipt, payload: None, passed: PassedOn::Goes })
+    }
+
+    /// What is known of an attempt of which nobody has heard since then.
+    fn lost(&self, heard: Timestamp, now: Timestamp) -> Tried {
+        let why = match self.is_called_off() {
+            true => "it was cancelled while a node was at it",
+            false => "its lease ran out: it may have acted",
+        };
+        let outcome = Outcome::Unknown { why: why.into() };
+        Tried {
+            life: self.life,
+            attempt: self.attempt,
+            started_at: heard,
+            ended_at: now,
+            outcome: outcome.word().into(),
+            why: outcome.why().into(),
+            output: Vec::new(),
+        }
     }
 
     /// A repeat's re-arming, with the body that has just arrived, if that takes the same way and changes the same thing

@@ -266,7 +266,7 @@ pub enum Step {
         /// Spreads the next attempt.
         jitter: Jitter,
     },
-    /// The lease ran out: the same as an unknown outcome.
+    /// The lease ran out: the same as an unknown outcome, unless a person has called it off.
     Expire {
         /// Spreads the next attempt.
         jitter: Jitter,
@@ -282,6 +282,9 @@ pub enum Step {
     Replay,
     /// A person ends it.
     Cancel,
+    /// A person ends it while another node is at it: that node loses its lease, and nobody else gets anything of the
+    /// event's before the lease would have been over.
+    CallOff,
     /// What is stored is not what was received.
     Damage,
     /// There is nothing to do on its route any more: it is only recorded.
@@ -405,6 +408,9 @@ impl Event {
                 next.blocks = blocks;
                 next.settle(&outcome, jitter, route, now);
             }
+            (Step::Expire { .. }, State::Running { until, by }) if *until <= now && by.is_nobody() => {
+                next.state = State::Dead { cause: Cause::Cancelled, at: now };
+            }
             (Step::Expire { jitter }, State::Running { until, .. }) if *until <= now => {
                 next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
             }
@@ -422,6 +428,9 @@ impl Event {
             }
             (Step::Cancel, State::Waiting { .. } | State::Running { .. }) => {
                 next.state = State::Dead { cause: Cause::Cancelled, at: now };
+            }
+            (Step::CallOff, State::Running { until, .. }) => {
+                next.state = State::Running { until: *until, by: Node::nobody() };
             }
             (Step::Damage, State::Waiting { .. } | State::Running { .. }) => {
                 next.state = State::Dead { cause: Cause::Damaged, at: now };
@@ -477,6 +486,24 @@ impl Event {
         self.attempt = 1;
         self.state = State::Running { until: self.received_at + lasts, by };
         self
+    }
+
+    /// How a person ends it from outside of whoever may be at it.
+    pub fn cancelled_from_outside(&self, now: Timestamp) -> Step {
+        match self.state {
+            State::Running { until, .. } if until > now => Step::CallOff,
+            _ => Step::Cancel,
+        }
+    }
+
+    /// Has a person ended it while a node was at it?
+    pub fn is_called_off(&self) -> bool {
+        matches!(&self.state, State::Running { by, .. } if by.is_nobody())
+    }
+
+    /// Has a person ended it?
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.state, State::Dead { cause: Cause::Cancelled, .. })
     }
 
     /// Its node, while it runs.

@@ -44,6 +44,18 @@ impl serde::Serialize for EventId {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Node(pub Arc<str>);
 
+impl Node {
+    /// Nobody: the lease of an event that was called off is left to run out.
+    pub fn nobody() -> Self {
+        Self("nobody".into())
+    }
+
+    /// Is it nobody?
+    pub fn is_nobody(&self) -> bool {
+        *self.0 == *"nobody"
+    }
+}
+
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -69,7 +69,8 @@ impl Dispatcher {
             return self.finish(&event, Step::Damage).await;
         }
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
-            return self.finish(&event, Step::HandBack).await;
+            let step = if lease.term().call == Call::CallOff { Step::Cancel } else { Step::HandBack };
+            return self.finish(&event, step).await;
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();

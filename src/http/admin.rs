@@ -268,7 +268,15 @@ async fn again(desk: &Desk, event: &Event) -> Result<Event, Result<(StatusCode, 
 
 async fn cancel(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
-    Ok(written(&event, desk.dispatcher.cancel(&event).await))
+    Ok(match desk.dispatcher.cancel(&event).await {
+        Ok(Some(Advance::Written { event, .. })) if event.is_called_off() => {
+            (StatusCode::ACCEPTED, Json(shown::event(&event))).into_response()
+        }
+        Ok(Some(Advance::Written { event, .. })) if !event.is_cancelled() => {
+            refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))
+        }
+        came => written(&event, came),
+    })
 }
 
 /// What came of a step, for who asked for it.

@@ -13,6 +13,10 @@ pub fn standing(story: &Story, now: Timestamp) -> String {
         State::Running { until, .. } if *until <= now => {
             format!("attempt {} lost its node {} ago; the next one to look decides", event.attempt, rough(now, *until))
         }
+        State::Running { until, .. } if event.is_called_off() => {
+            let rest = rough(*until, now);
+            format!("a person cancelled it; the node at attempt {} ends it, in {rest} at the latest", event.attempt)
+        }
         State::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
         State::Done { how: How::Acted, .. } => match last(story) {
             Some(tried) => format!("attempt {} acted", tried.attempt),

@@ -10,7 +10,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 13] = [
+const ARROWS: [(&str, &[&str], &[&str]); 14] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 13] = [
     ("rearm", &["dead"], &["waiting"]),
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
+    ("call off", &["running"], &["running"]),
     ("damage", &["waiting", "running"], &["dead"]),
     ("record", &["waiting"], &["done"]),
     ("set aside", &["waiting"], &["waiting"]),
@@ -37,6 +38,7 @@ fn word(step: &Step) -> &'static str {
         Step::Rearm => "rearm",
         Step::Replay => "replay",
         Step::Cancel => "cancel",
+        Step::CallOff => "call off",
         Step::Damage => "damage",
         Step::Record => "record",
         Step::SetAside { .. } => "set aside",
@@ -67,6 +69,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => Just(Step::Rearm),
         1 => Just(Step::Replay),
         1 => Just(Step::Cancel),
+        1 => Just(Step::CallOff),
         1 => Just(Step::Damage),
         1 => Just(Step::Record),
         1 => Just(Step::SetAside { lasts: LEASE }),
@@ -92,7 +95,7 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
         assert!(matches!(*name, "rearm" | "replay" | "supersede"), "{name} from {:?}", was.state);
     }
     let doubted = match step {
-        Step::Expire { .. } => true,
+        Step::Expire { .. } => !was.is_called_off(),
         Step::Settle { outcome, .. } => matches!(outcome, Outcome::Unknown { .. }),
         _ => false,
     };

@@ -14,6 +14,7 @@ mod postgres;
 mod redis;
 
 mod backup;
+mod cancelling;
 mod fleet;
 mod keeping;
 mod later;
@@ -22,6 +23,7 @@ mod servers;
 mod tls;
 mod wrong;
 
+use cancelling::an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs;
 use fleet::{Fleet, Start, size};
 use house::Sent;
 use moving::a_file_that_a_node_filled_is_moved_whole;
@@ -57,6 +59,7 @@ on_both! {
     nodes_are_replaced_under_load_and_nobody_notices
     one_node_receives_and_another_acts
     two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
+    an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs
     a_store_that_is_not_there_yet_is_waited_for
     a_file_that_a_node_filled_is_moved_whole
 }
@@ -89,13 +92,15 @@ async fn nodes_that_are_killed_lose_and_double_nothing(store: StoreServer) {
 
 async fn a_node_that_slept_past_its_lease_writes_nothing_stale(store: StoreServer) {
     let (deliveries, keys, sleeps) = (size(50_000, 3_000), size(10_000, 1_000), size(20, 2));
-    let fleet = Arc::new(Fleet::of_three(store, "accepted", Duration::from_millis(20)).await);
+    let fleet = Arc::new(Fleet::of_three(store, "accepted", Duration::from_millis(100)).await);
     let flood = tokio::spawn({
         let fleet = fleet.clone();
         async move { fleet.flood(deliveries, keys, 16).await }
     });
     for sleep in 0..sleeps {
         let n = usize::try_from(sleep).unwrap() % fleet.len();
+        let times = |word: &str| fleet.node(n).log().matches(word).count();
+        house::until("it to be at something", || times(" running ") > times(" done ")).await;
         fleet.node(n).signal(Signal::STOP);
         tokio::time::sleep(Duration::from_millis(4_500)).await; // longer than the lease
         fleet.node(n).signal(Signal::CONT);
@@ -103,6 +108,8 @@ async fn a_node_that_slept_past_its_lease_writes_nothing_stale(store: StoreServe
     }
     let words = flood.await.unwrap();
     fleet.settled(&format!("{sleeps} nodes slept past their lease"), deliveries, keys, &words).await;
+    let lost: usize = (0..fleet.len()).map(|n| fleet.node(n).log().matches("lease ran out").count()).sum();
+    assert!(lost > 0, "nobody slept while it had something to do");
 }
 
 async fn a_store_that_crashes_is_waited_for_and_loses_nothing(store: StoreServer) {
@@ -162,6 +169,8 @@ async fn one_node_receives_and_another_acts(store: StoreServer) {
     let fleet = Arc::new(Fleet::start(store, "accepted", NO_TIME, &halves).await);
     let words = fleet.flood(deliveries, keys, 16).await;
     fleet.settled("one receives, two act", deliveries, keys, &words).await;
+    let acts = [0, 1, 2].map(|n| fleet.node(n).log().contains(" running "));
+    assert!(!acts[0] && (acts[1] || acts[2]), "who acted: {acts:?}");
 }
 
 async fn two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers(store: StoreServer) {

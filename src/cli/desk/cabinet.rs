@@ -45,7 +45,7 @@ impl Cabinet {
 
     pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
         let event = self.named(name).await?;
-        self.step(&event, Step::Cancel).await
+        self.step(&event, event.cancelled_from_outside(self.store.now())).await
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {

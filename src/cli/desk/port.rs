@@ -149,7 +149,7 @@ impl Port {
     async fn tell(&self, method: Method, path: &[&str], name: &str) -> Result<Came, Trouble> {
         let heard = self.ask(method, self.url(path)).await?;
         match (heard.status, of_name(name, &heard)) {
-            (StatusCode::OK, _) => Ok(Came::Done(heard.body)),
+            (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(Came::Done(heard.body)),
             (_, Some(trouble)) => Err(trouble),
             (StatusCode::CONFLICT | StatusCode::GONE, None) => {
                 Ok(Came::Refused(text(&heard.body, "reason").to_owned()))

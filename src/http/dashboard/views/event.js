@@ -329,7 +329,7 @@ class View {
   async cancel() {
     const { story } = this;
     const text = story.state === "running" ? "Its command is ended. What it has already done stays done." : "It will not run. It can be replayed later.";
-    if (await confirm({ title: `Cancel ${shortId(story.event)}?`, text, yes: "Cancel it", danger: true })) await this.tried(() => api.cancel(story.event), "Cancelled");
+    if (await confirm({ title: `Cancel ${shortId(story.event)}?`, text, yes: "Cancel it", danger: true })) await this.tried(() => api.cancel(story.event), (now) => (now.state === "running" ? "Called off: the node that is at it ends it" : "Cancelled"));
   }
 
   async forget() {
@@ -344,7 +344,7 @@ class View {
     try {
       const now = await what();
       if (now.state) this.moved(now);
-      toast(said);
+      toast(typeof said === "function" ? said(now) : said);
     } catch (error) {
       worked = false;
       toast(error.message, { bad: true });
