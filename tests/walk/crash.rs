@@ -35,6 +35,23 @@ async fn under_hold_a_command_that_died_with_its_node_is_not_run_again() {
 }
 
 #[tokio::test]
+async fn the_attempt_that_died_with_its_node_is_told_and_not_the_one_before_it() {
+    let step = "test $HOOKONCE_ATTEMPT = 1 && exit 7; echo run >> runs; sleep 60";
+    let retry = "retry = { attempts = 3, first = \"1ms\", longest = \"1ms\" }";
+    let mut house =
+        House::new(&numbers("", &format!("in_doubt = \"hold\"\n{retry}\nrun = {{ steps = [\"{step}\"] }}")));
+    let event = house.deliver(IN, &number("a", 1)).await.event();
+    until("the second attempt", || !house.lines("runs").is_empty()).await;
+    house.kill();
+    house.start();
+    house.quiet().await;
+    let told = house.ask("GET", &format!("/api/events/{event}")).await.json();
+    let attempts: Vec<_> = told["attempts"].as_array().unwrap().iter().map(|tried| tried["outcome"].as_str()).collect();
+    assert_eq!(attempts, [Some("failed"), Some("unknown")], "{told}");
+    assert_eq!(told["why"], "dead: nobody knows whether it acted: its lease ran out: it may have acted");
+}
+
+#[tokio::test]
 async fn what_was_accepted_and_not_begun_is_run_by_the_next_node() {
     let step = "echo $HOOKONCE_FIELD_N >> runs; until test -e go; do sleep 0.01; done";
     let route = format!("at_once = 1\nretry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{step}\"] }}");
