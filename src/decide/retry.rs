@@ -65,9 +65,9 @@ mod tests {
         let (each, long) = (Duration::from_millis(1), Duration::from_hours(24 * 365));
         for (first, longest) in [(Duration::from_secs(10), Duration::from_mins(1)), (Duration::from_nanos(1), long)] {
             let retry = Retry { attempts: 1, first, longest };
-            let step = |tries| horizon(&retry, tries + 1, each) - horizon(&retry, tries, each);
             for tries in [1, 2, 3, 31, 32, 33, 34, 35, 1000, 1_000_000_000, u32::MAX - 1] {
-                assert_eq!(step(tries), delay(&retry, tries, Jitter(u32::MAX)) + each, "{retry:?}, {tries}");
+                let one_more = horizon(&retry, tries, each) + delay(&retry, tries, Jitter(u32::MAX)) + each;
+                assert_eq!(horizon(&retry, tries + 1, each), one_more, "{retry:?}, {tries}");
             }
         }
         let retry = Retry { attempts: 1, first: Duration::MAX, longest: Duration::MAX };
