@@ -85,14 +85,14 @@ impl Event {
     /// This step, ready to be written.
     pub fn change(&self, step: Step, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
         let place = match step {
-            Step::Rearm => PlaceInLine::LinesUp,
+            Step::Rearm | Step::Resume => PlaceInLine::LinesUp,
             Step::Replay => PlaceInLine::Leads,
             _ => PlaceInLine::Keeps,
         };
         let asks = match &step {
             Step::Start { .. } | Step::Rejoin => !self.owed_first_attempt(),
             Step::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
-            Step::Expire { .. } | Step::Rearm => true,
+            Step::Expire { .. } | Step::Rearm | Step::Resume => true,
             _ => false,
         };
         let receipt = match &step {

@@ -1,8 +1,8 @@
 //! How a delivery is wrapped into one message for workers that were there before us.
 //!
 //! `patchwork`: a JSON object with `delivery_id`, `event`, `action` and `repo_full_name` (both left out when empty), and
-//! the body itself as `payload`. We put the body in as it came, so that its signature, carried beside it, still fits;
-//! others may have written it anew, and then nothing about it can be verified.
+//! the body itself as `payload`. We put the body in as it came, with the white space around it, so that its signature,
+//! carried beside it, still fits; others may have written it anew, and then nothing about it can be verified.
 
 use super::form::{self, Entry};
 use bytes::Bytes;
@@ -36,6 +36,10 @@ pub const DELIVERY_HEADER: &str = "x-github-delivery";
 /// The header that names its kind.
 pub const KIND_HEADER: &str = "x-github-event";
 
+/// How an envelope without white space of its own begins. Whoever puts none behind the first name puts none anywhere, and
+/// what stands around the payload is the body's.
+const DENSE: &[u8] = br#"{"delivery_id":""#;
+
 #[derive(Serialize, Deserialize)]
 struct Patchwork<'e> {
     #[serde(default)]
@@ -46,7 +50,7 @@ struct Patchwork<'e> {
     action: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     repo_full_name: String,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     payload: Option<&'e RawValue>,
 }
 
@@ -60,7 +64,7 @@ struct About {
 }
 
 /// Wraps a body as Patchwork's workers know it. `form`: the body is a form that carries its JSON as `payload`. An error
-/// is a sentence.
+/// is a sentence: nothing is wrapped that [`open_patchwork`] would not take out again, byte by byte.
 pub fn patchwork(delivery_id: &str, event: &str, body: &[u8], form: bool) -> Result<Vec<u8>, String> {
     let json = match form.then(|| form::entry(body, "payload")) {
         None => body.into(),
@@ -69,6 +73,8 @@ pub fn patchwork(delivery_id: &str, event: &str, body: &[u8], form: bool) -> Res
     };
     let no_json = |_| "the body is no JSON, and cannot be put into an envelope".to_owned();
     let payload: &RawValue = serde_json::from_slice(&json).map_err(no_json)?;
+    let unfit = |why| format!("no worker could take it: {why}");
+    fits(delivery_id, event, payload.get()).map_err(unfit)?;
     let about: About = serde_json::from_str(payload.get()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
     let wrapped = Patchwork {
@@ -76,17 +82,17 @@ pub fn patchwork(delivery_id: &str, event: &str, body: &[u8], form: bool) -> Res
         event: event.to_owned(),
         action: text(&about.action),
         repo_full_name: text(&about.repository["full_name"]),
-        payload: Some(payload),
+        payload: None,
     };
-    serde_json::to_vec(&wrapped).map_err(|error| format!("cannot be put into an envelope: {error}"))
+    let mut wrapped =
+        serde_json::to_vec(&wrapped).map_err(|error| format!("cannot be put into an envelope: {error}"))?;
+    wrapped.pop(); // its closing brace
+    Ok([&wrapped, &br#","payload":"#[..], &json, b"}"].concat())
 }
 
-/// Takes a body out of Patchwork's envelope. An error says what is wrong with the envelope.
-pub fn open_patchwork(message: &Bytes) -> Result<Opened, String> {
-    let found: Patchwork<'_> =
-        serde_json::from_slice(message).map_err(|error| format!("the envelope cannot be read: {error}"))?;
-    let payload = found.payload.ok_or("the envelope has no payload")?.get();
-    for (name, value) in [("delivery_id", &found.delivery_id), ("event", &found.event)] {
+/// Can a delivery be made of these? An error says what is wrong with the envelope.
+fn fits(delivery_id: &str, event: &str, payload: &str) -> Result<(), String> {
+    for (name, value) in [("delivery_id", delivery_id), ("event", event)] {
         if value.is_empty() {
             return Err(format!("the envelope has no {name}"));
         }
@@ -97,7 +103,26 @@ pub fn open_patchwork(message: &Bytes) -> Result<Opened, String> {
     if payload == "null" {
         return Err("the envelope has no payload".into());
     }
-    Ok(Opened { body: message.slice_ref(payload.as_bytes()), delivery_id: found.delivery_id, event: found.event })
+    Ok(())
+}
+
+/// Takes a body out of Patchwork's envelope. An error says what is wrong with the envelope.
+pub fn open_patchwork(message: &Bytes) -> Result<Opened, String> {
+    let found: Patchwork<'_> =
+        serde_json::from_slice(message).map_err(|error| format!("the envelope cannot be read: {error}"))?;
+    let payload = found.payload.ok_or("the envelope has no payload")?.get();
+    fits(&found.delivery_id, &found.event, payload)?;
+    Ok(Opened { body: body(message, payload), delivery_id: found.delivery_id, event: found.event })
+}
+
+/// The payload as it lies in its message.
+fn body(message: &Bytes, payload: &str) -> Bytes {
+    if !message.starts_with(DENSE) {
+        return message.slice_ref(payload.as_bytes());
+    }
+    let at = payload.as_ptr().addr() - message.as_ptr().addr();
+    let (before, after) = (&message[..at], &message[at + payload.len()..]);
+    message.slice(before.trim_ascii_end().len()..message.len() - after.trim_ascii_start().len())
 }
 
 #[cfg(test)]
@@ -116,6 +141,38 @@ mod tests {
         let opened = open_patchwork(&wrapped.into()).unwrap();
         assert_eq!((opened.delivery_id.as_str(), opened.event.as_str()), ("d-1", "pull_request"));
         assert_eq!(opened.body, &body[..]);
+    }
+
+    #[test]
+    fn white_space_around_the_body_is_part_of_it() {
+        for body in ["{}\n", " {}", "\r\n\t[1] \n"] {
+            let wrapped = patchwork("d", "push", body.as_bytes(), false).unwrap();
+            let parsed: Value = serde_json::from_slice(&wrapped).unwrap();
+            assert_eq!(parsed["payload"], serde_json::from_str::<Value>(body).unwrap());
+            assert_eq!(open_patchwork(&wrapped.into()).unwrap().body, body.as_bytes(), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn white_space_of_whoever_wrote_the_envelope_is_not() {
+        for envelope in [
+            "{\"delivery_id\": \"d\", \"event\": \"push\", \"payload\": {}}",
+            "{\n  \"delivery_id\": \"d\",\n  \"event\": \"push\",\n  \"payload\": {}\n}\n",
+            "{\"payload\" : {} ,\"delivery_id\":\"d\",\"event\":\"push\"}",
+            "{\"delivery_id\":\"d\",\"payload\":{},\"event\":\"push\"}",
+        ] {
+            assert_eq!(open_patchwork(&envelope.to_owned().into()).unwrap().body, "{}", "{envelope}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_wrapped_that_nobody_could_take_out_again() {
+        let refused = |id, event, body: &str| patchwork(id, event, body.as_bytes(), false).unwrap_err();
+        assert!(refused("", "push", "{}").contains("no delivery_id"));
+        assert!(refused("d", "", "{}").contains("no event"));
+        assert!(refused("d", "a\nb", "{}").contains("event cannot be a header"));
+        assert!(refused("d", "push", " null\n").contains("no payload"));
+        assert!(refused("d", "push", "{} {}").contains("no JSON"));
     }
 
     #[test]

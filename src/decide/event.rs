@@ -5,7 +5,7 @@
 //!               ▼                                                              │
 //!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew
 //!     │       │ ▲ ▲                                                     │   │      └─┘
-//!     │       │ │ └── Rearm (a repeat), Replay (a person) ──────────┐   │   │
+//!     │       │ │ └── Rearm, Resume (a repeat), Replay (a person) ──┐   │   │
 //!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
 //!     │       │                                                     │   │   │
 //!     │       └─ Supersede, Cancel, Damage ─▶ done or dead ─────────┘   │   │
@@ -278,6 +278,9 @@ pub enum Step {
     },
     /// A repeat of a dead event gives it another attempt.
     Rearm,
+    /// Where whoever asks is the retrier, the next to ask takes it over, whatever it died of: the same life, and so the
+    /// same idempotency key. A gateway never does this: else `hold` would mean nothing.
+    Resume,
     /// A person gives it another life.
     Replay,
     /// A person ends it.
@@ -417,7 +420,9 @@ impl Event {
             (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
                 next.state = State::Done { how: How::Superseded { by }, at: now };
             }
-            (Step::Rearm, State::Dead { cause, .. }) if cause.rearmable() => {
+            (step @ (Step::Rearm | Step::Resume), State::Dead { cause, .. })
+                if step == Step::Resume || cause.rearmable() =>
+            {
                 next.passed = Passed::No;
                 next.state = State::Waiting { due: Some(now) };
             }

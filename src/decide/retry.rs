@@ -23,10 +23,14 @@ pub fn delay(retry: &Retry, count: u32, jitter: Jitter) -> Duration {
     doubled.min(retry.longest).mul_f64(f64::from(jitter.0) / (f64::from(u32::MAX) + 1.0))
 }
 
+/// From this failure on every wait is as long as the one before: a `u32` doubles no further.
+const GROWN: u32 = u32::BITS + 1;
+
 /// The longest that may lie between the first of so many tries and the last, when each takes at most so long.
 pub fn horizon(retry: &Retry, tries: u32, each: Duration) -> Duration {
-    let longest = |count| delay(retry, count, Jitter(u32::MAX)) + each;
-    (1..tries).map(longest).fold(each, Duration::saturating_add)
+    let longest = |count| delay(retry, count, Jitter(u32::MAX)).saturating_add(each);
+    let growing = (1..tries.min(GROWN)).map(longest).fold(each, Duration::saturating_add);
+    growing.saturating_add(longest(GROWN).saturating_mul(tries.saturating_sub(GROWN)))
 }
 
 #[cfg(test)]
@@ -54,5 +58,19 @@ mod tests {
         let retry = Retry { attempts: 4, first: Duration::from_secs(10), longest: Duration::from_secs(30) };
         let got = horizon(&retry, 4, Duration::from_secs(1));
         assert!(got.abs_diff(Duration::from_secs(10 + 20 + 30 + 4)) < Duration::from_millis(1), "{got:?}");
+    }
+
+    #[test]
+    fn the_horizon_of_any_number_of_tries_is_known_at_once() {
+        let (each, long) = (Duration::from_millis(1), Duration::from_hours(24 * 365));
+        for (first, longest) in [(Duration::from_secs(10), Duration::from_mins(1)), (Duration::from_nanos(1), long)] {
+            let retry = Retry { attempts: 1, first, longest };
+            for tries in [1, 2, 3, 31, 32, 33, 34, 35, 1000, 1_000_000_000, u32::MAX - 1] {
+                let one_more = horizon(&retry, tries, each) + delay(&retry, tries, Jitter(u32::MAX)) + each;
+                assert_eq!(horizon(&retry, tries + 1, each), one_more, "{retry:?}, {tries}");
+            }
+        }
+        let retry = Retry { attempts: 1, first: Duration::MAX, longest: Duration::MAX };
+        assert_eq!(horizon(&retry, u32::MAX, Duration::MAX), Duration::MAX);
     }
 }

@@ -245,7 +245,9 @@ impl Engine {
                 event.change(Step::Start { lasts: route.lease, by: self.node.clone() }, route, now)
             }
             State::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
-            State::Dead { .. } | State::Done { .. } => event.change(Step::Replay, route, now),
+            // It may have acted: whom it called must recognise the next attempt.
+            State::Dead { .. } => event.change(Step::Resume, route, now),
+            State::Done { .. } => return Ok(None),
         };
         match change {
             Ok(change) => match self.batch().advance(change).await {

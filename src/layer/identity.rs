@@ -121,6 +121,12 @@ impl Identities {
         self.per.iter().any(|made| made.same == *same && made.minds_body)
     }
 
+    /// Does this request lack its key, whatever its body says? Never where the key may be in the body.
+    pub(super) fn lacks_key(&self, request: &request::Parts, at: Timestamp) -> bool {
+        let head = || self.recognise(request, &Bytes::new(), at);
+        !self.reads_body && matches!(head(), Err(Refusal::MissingField(_)))
+    }
+
     pub(super) fn recognise(
         &self,
         request: &request::Parts,

@@ -27,8 +27,8 @@
 //! ```
 //!
 //! Every call of gRPC is a `POST`, also one that only reads: without [`Once::optional`] those need a key too, the checks of
-//! a load balancer among them. A request is read whole before it is recognised, and an answer before it is given, up to
-//! their limits: calls that stream both ways belong on a server of their own.
+//! a load balancer among them. A request with a key is read whole before it is recognised, and its answer before it is
+//! given, up to their limits: calls that stream both ways come without a key, or belong on a server of their own.
 //!
 //! The first request under a key is claimed in the store before the service is called. A repeat that comes while it
 //! runs waits for it; one that comes later gets the first answer again, with `Idempotent-Replayed: true`. What failed is
@@ -238,6 +238,7 @@ impl Once {
     }
 
     /// Requests without a key pass, and are not recognised when they come again. Without this they are answered 400.
+    /// One whose key may be in its body is looked through first, and still must not be larger than [`Once::body_max`].
     #[must_use]
     pub fn optional(self) -> Self {
         self.with(|set| set.without = Without::Passes)

@@ -38,13 +38,14 @@ impl<T> Ran<T> {
     pub fn is_before(&self) -> bool {
         matches!(self, Self::Before(_))
     }
+}
 
-    fn then<U>(self, make: impl FnOnce(T) -> U) -> Ran<U> {
-        match self {
-            Self::Now(value) => Ran::Now(make(value)),
-            Self::Before(value) => Ran::Before(make(value)),
-        }
-    }
+/// The same, as far as it is kept.
+enum Came<T> {
+    /// The work's own value.
+    Now(T),
+    /// What was written down of it.
+    Before(Bytes),
 }
 
 /// Why there is no value.
@@ -54,7 +55,8 @@ pub enum OnceError<E> {
     Work(E),
     /// Somebody else is at it, for longer than [`Once::wait`]. Come again later.
     Running,
-    /// It was done before, but its value is not kept: it was too large, is forgotten, or is of another type.
+    /// It was done before, but its value is not kept: it was too large, could not be written down, is forgotten, or is of
+    /// another type.
     NotKept,
     /// The store did not answer. The work was not begun, or its value could not be kept.
     Store(StoreError),
@@ -86,7 +88,8 @@ impl Once {
     /// `Err` is not kept: the next caller does the work again. So does the next one after a crash, when the
     /// [lease](Once::lease) of the one that is gone has ended.
     ///
-    /// The value is kept as JSON. Who stops waiting (drops the future) ends the work; to let it go on, spawn it.
+    /// The value is kept as JSON. One that cannot be written so is given to the first caller alone; the work is not done
+    /// again. Who stops waiting (drops the future) ends the work; to let it go on, spawn it.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -105,18 +108,15 @@ impl Once {
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, E>>,
     {
-        let mut value = None;
         let work = async {
-            let done = work.await.map_err(OnceError::Work)?;
-            let bytes = serde_json::to_vec(&done).map_err(|_| OnceError::NotKept)?;
-            value = Some(done);
-            Ok(Bytes::from(bytes))
+            let done = work.await?;
+            let written = serde_json::to_vec(&done).ok().map(Bytes::from);
+            Ok((done, written))
         };
-        let ran = self.run_kept(key.as_ref(), work).await?;
-        match (ran, value) {
-            (Ran::Now(_), Some(value)) => Ok(Ran::Now(value)),
-            (ran, _) => match serde_json::from_slice(&ran.clone().into_inner()) {
-                Ok(value) => Ok(ran.then(|_| value)),
+        match self.run_kept(key.as_ref(), work).await? {
+            Came::Now(value) => Ok(Ran::Now(value)),
+            Came::Before(written) => match serde_json::from_slice(&written) {
+                Ok(value) => Ok(Ran::Before(value)),
                 Err(_) => Err(OnceError::NotKept),
             },
         }
@@ -127,12 +127,20 @@ impl Once {
     where
         F: Future<Output = Result<Bytes, E>>,
     {
-        self.run_kept(key.as_ref(), async { work.await.map_err(OnceError::Work) }).await
+        let work = async {
+            let done = work.await?;
+            Ok((done.clone(), Some(done)))
+        };
+        Ok(match self.run_kept(key.as_ref(), work).await? {
+            Came::Now(bytes) => Ran::Now(bytes),
+            Came::Before(bytes) => Ran::Before(bytes),
+        })
     }
 
-    async fn run_kept<E, F>(&self, key: &str, work: F) -> Result<Ran<Bytes>, OnceError<E>>
+    /// The work comes to a value, and to that value written down where it can be.
+    async fn run_kept<T, E, F>(&self, key: &str, work: F) -> Result<Came<T>, OnceError<E>>
     where
-        F: Future<Output = Result<Bytes, OnceError<E>>>,
+        F: Future<Output = Result<(T, Option<Bytes>), E>>,
     {
         let once = self.resolved();
         let now = once.engine.store.now();
@@ -142,23 +150,23 @@ impl Once {
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
         let mut held = match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
             Taken::Ours(held) => held,
-            Taken::Over(ended) => return kept(&ended).map(Ran::Before),
+            Taken::Over(ended) => return kept(&ended).map(Came::Before),
             Taken::Failed(_) | Taken::Busy(_) | Taken::Conflict(_) => return Err(OnceError::Running),
         };
-        let done = match held.act(work).await {
+        let (done, written) = match held.act(work).await {
             Some(Ok(done)) => done,
             Some(Err(error)) => {
                 // Whether or not that could be written: after the lease it is free again.
                 held.settle(failed("the work failed", None)).await.ok();
-                return Err(error);
+                return Err(OnceError::Work(error));
             }
             None => return Err(OnceError::Store(StoreError::Down("the lease could not be kept".into()))),
         };
-        let cut = done.len() > once.settings.receipt_max;
-        let body = if cut { Vec::new() } else { done.to_vec() };
+        let body = written.filter(|written| written.len() <= once.settings.receipt_max);
+        let (cut, body) = (body.is_none(), body.unwrap_or_default().to_vec());
         let receipt = Receipt { status: 200, headers: Vec::new(), body, cut };
         match held.settle(Outcome::Delivered(Some(receipt))).await {
-            Ok(Some(_)) => Ok(Ran::Now(done)),
+            Ok(Some(_)) => Ok(Came::Now(done)),
             Ok(None) => Err(OnceError::Running),
             Err(error) => Err(OnceError::Store(error)),
         }

@@ -100,6 +100,10 @@ async fn asked<In: Body, Out: Body>(once: &Resolved, request: Request<In>) -> As
         return Asked::Passes(Box::new(request.map(OnceBody::passed)));
     }
     let (parts, body) = request.into_parts();
+    // What passes anyway passes as it comes, however long it is.
+    if once.settings.without == Without::Passes && once.identities.lacks_key(&parts, once.engine.store.now()) {
+        return Asked::Passes(Box::new(Request::from_parts(parts, OnceBody::passed(body))));
+    }
     let no = |problem: Problem| Asked::Answered(Box::new(problem.response(speaks)));
     let (body, trailers) = match read(body, once.settings.body_max).await {
         Read::Whole(body, trailers) => (body, trailers),

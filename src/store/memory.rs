@@ -199,7 +199,8 @@ impl Store for Memory {
 
     fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
         let mut books = self.books();
-        if !books.quarantine.iter().any(|known| known.message == message.message) {
+        let same = |known: &Quarantined| known.source == message.source && known.message == message.message;
+        if !books.quarantine.iter().any(same) {
             books.quarantine.push_front(message);
             books.quarantine.truncate(limits::QUARANTINE_MAX);
         }

@@ -129,8 +129,8 @@ pub trait Store: Send + Sync + 'static {
     /// What each of these would come to if it were claimed now, alone. Writes nothing.
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>>;
 
-    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message again
-    /// changes nothing.
+    /// Lays a message that can never become an event into quarantine. Durable when it returns; the same message of the
+    /// same source again changes nothing.
     fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
 
     /// What lies there, the newest first: at most `limit`.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Quarantined {
     /// The source that could not take it.
     pub source: Arc<str>,
-    /// The message: its stream, its number there and when it was stored. The same one is laid here once.
+    /// The message: its stream, its number there and when it was stored. A source lays the same one here once.
     pub message: String,
     /// Its subject.
     pub subject: String,

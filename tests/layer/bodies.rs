@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::response::IntoResponse;
 use axum::routing::post;
-use hookonce::Once;
 use hookonce::layer::{Attempt, OnceBody};
+use hookonce::{Once, json};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::Response;
 use hyper::body::{Bytes, Frame, Incoming};
@@ -27,6 +27,24 @@ async fn a_body_that_is_too_large_is_refused_before_anything_happens() {
     assert_eq!(client.post("k", &"x".repeat(1000)).await.status, 200);
     let large = client.post("l", &"x".repeat(1001)).await;
     assert_eq!((large.status, &*large.problem()), (413, "too-large"));
+    assert_eq!(service.calls(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_any_size_passes_where_no_key_is_needed_and_none_is_there() {
+    let place = Kind::Memory.fresh().await;
+    let service = Service::new();
+    let once = Once::new(place.store.clone()).optional().body_max(1000);
+    let large = async |client: &Client| {
+        client.send(client.http.post(format!("{}/act", client.url)).body("x".repeat(1001))).await
+    };
+    let client = behind(&service, once.clone()).await;
+    let passed = large(&client).await;
+    assert_eq!((passed.status, passed.body.len()), (200, "call 1 of nobody: ".len() + 1001));
+    assert_eq!(client.post("k", &"x".repeat(1001)).await.problem(), "too-large");
+    // What may hold the key is looked through, or not taken.
+    let client = behind(&service, once.per(json("id"))).await;
+    assert_eq!(large(&client).await.problem(), "too-large");
     assert_eq!(service.calls(), 1);
 }
 

@@ -17,8 +17,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A process that is at the key `k` when it dies.
-fn dies(store: &Arc<dyn Store>, live: &Runtime) {
+/// A process that is at the key `k` when it dies. Says in which attempt, and under which idempotency key.
+fn dies(store: &Arc<dyn Store>, live: &Runtime) -> (u32, String) {
     let (dead, service) = (runtime(), Service::slow());
     let client = dead.block_on(behind(&service, Once::new(store.clone()).lease(LEASE)));
     live.block_on(async {
@@ -29,11 +29,12 @@ fn dies(store: &Arc<dyn Store>, live: &Runtime) {
         dead.shutdown_background();
         assert!(asked.await.unwrap().is_err());
     });
+    service.last_attempt()
 }
 
 fn check(store: &Arc<dyn Store>, clock: &Clock) {
     let live = runtime();
-    dies(store, &live);
+    let (_, first) = dies(store, &live);
     live.block_on(async {
         let service = Service::new();
         let once = Once::new(store.clone()).lease(LEASE).wait(Duration::from_millis(50));
@@ -53,6 +54,7 @@ fn check(store: &Arc<dyn Store>, clock: &Clock) {
             assert_eq!(copy.await.unwrap().body, "call 1 of nobody: b");
         }
         assert_eq!(service.calls(), 1, "the swap decides who takes it over");
+        assert_eq!(service.last_attempt(), (2, first));
         let events = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
         assert_eq!((events.len(), events[0].attempt, events[0].doubts), (1, 2, 1));
     });
@@ -90,7 +92,7 @@ fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
     let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
     let store = Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>;
     let live = runtime();
-    dies(&store, &live);
+    let (_, first) = dies(&store, &live);
     clock.advance(LEASE + seconds(1));
     live.block_on(async {
         let once = Once::new(store.clone()).keep(days(1));
@@ -100,6 +102,7 @@ fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
         let service = Service::new();
         let client = behind(&service, once.clone()).await;
         assert_eq!(client.post("k", "b").await.status, 200);
+        assert_eq!(service.last_attempt(), (2, first), "whom the dead process called recognises the next one");
         assert!(client.post("k", "b").await.replayed());
     });
     clock.advance(days(2));

@@ -22,11 +22,12 @@ mod trouble;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hookonce::Once;
+use hookonce::layer::Attempt;
 use hookonce::store::Store;
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +86,7 @@ struct Service {
     gate: Arc<Semaphore>,
     held_up: Arc<Mutex<bool>>,
     answers: Arc<Mutex<Vec<u16>>>,
+    attempts: Arc<Mutex<Vec<Attempt>>>,
 }
 
 impl Service {
@@ -96,6 +98,7 @@ impl Service {
             gate: Arc::new(Semaphore::new(0)),
             held_up: Arc::default(),
             answers: Arc::default(),
+            attempts: Arc::default(),
         }
     }
 
@@ -120,6 +123,13 @@ impl Service {
         self.calls.load(Ordering::SeqCst)
     }
 
+    /// The number of the last attempt it was called in, and what it would pass on as idempotency key.
+    fn last_attempt(&self) -> (u32, String) {
+        let attempts = self.attempts.lock().unwrap();
+        let last = attempts.last().unwrap();
+        (last.number, last.idempotency_key.clone())
+    }
+
     async fn entered(&self, calls: usize) {
         tokio::time::timeout(PATIENCE, async {
             while self.calls() < calls {
@@ -131,7 +141,13 @@ impl Service {
     }
 
     fn router(&self) -> Router {
-        async fn act(State(service): State<Service>, headers: HeaderMap, body: Bytes) -> Response {
+        async fn act(
+            State(service): State<Service>,
+            attempt: Option<Extension<Attempt>>,
+            headers: HeaderMap,
+            body: Bytes,
+        ) -> Response {
+            service.attempts.lock().unwrap().extend(attempt.map(|Extension(attempt)| attempt));
             let call = service.calls.fetch_add(1, Ordering::SeqCst) + 1;
             service.entered.notify_waiters();
             if *service.held_up.lock().unwrap() {

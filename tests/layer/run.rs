@@ -4,6 +4,7 @@ use super::flaky::{Flaky, Mood};
 use super::{Kind, PATIENCE, STORES};
 use hookonce::layer::{OnceError, Ran};
 use hookonce::{Once, seconds};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,22 @@ async fn an_error_is_not_kept_and_a_value_too_large_is_not_done_again() {
         assert_eq!(large().await.unwrap().into_inner().len(), 2 << 20);
         assert!(matches!(large().await, Err(OnceError::NotKept)), "{kind:?}");
     }
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_written_down_is_given_once_and_its_work_not_done_again() {
+    let place = Kind::Memory.fresh().await;
+    let once = Once::new(place.store.clone());
+    let calls = AtomicUsize::new(0);
+    // JSON has no names but text.
+    let value = HashMap::from([((1, 2), 3)]);
+    let work = async || {
+        calls.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Infallible>(value.clone())
+    };
+    assert_eq!(once.run("k", work()).await.unwrap(), Ran::Now(value.clone()));
+    assert!(matches!(once.run("k", work()).await, Err(OnceError::NotKept)));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

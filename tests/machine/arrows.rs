@@ -18,6 +18,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 14] = [
     ("expire", &["running"], &["waiting", "dead"]),
     ("supersede", &["waiting", "running", "dead"], &["done"]),
     ("rearm", &["dead"], &["waiting"]),
+    ("resume", &["dead"], &["waiting"]),
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
     ("call off", &["running"], &["running"]),
@@ -36,6 +37,7 @@ fn word(step: &Step) -> &'static str {
         Step::Expire { .. } => "expire",
         Step::Supersede { .. } => "supersede",
         Step::Rearm => "rearm",
+        Step::Resume => "resume",
         Step::Replay => "replay",
         Step::Cancel => "cancel",
         Step::CallOff => "call off",
@@ -67,6 +69,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => any::<u32>().prop_map(|jitter| Step::Expire { jitter: Jitter(jitter) }),
         1 => Just(Step::Supersede { by: EventId([9; 16]) }),
         2 => Just(Step::Rearm),
+        1 => Just(Step::Resume),
         1 => Just(Step::Replay),
         1 => Just(Step::Cancel),
         1 => Just(Step::CallOff),
@@ -92,7 +95,7 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
     assert_eq!(is.life, was.life + u32::from(*name == "replay"));
     if was.state.ended().is_some() {
-        assert!(matches!(*name, "rearm" | "replay" | "supersede"), "{name} from {:?}", was.state);
+        assert!(matches!(*name, "rearm" | "resume" | "replay" | "supersede"), "{name} from {:?}", was.state);
     }
     let doubted = match step {
         Step::Expire { .. } => !was.is_called_off(),

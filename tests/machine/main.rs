@@ -177,6 +177,20 @@ fn only_what_failed_or_was_rejected_is_re_armed() {
 }
 
 #[test]
+fn what_is_resumed_goes_on_in_the_same_life_whatever_it_died_of() {
+    let route = route(1, InDoubt::Hold);
+    let left = tried(event(), [unknown()], &route);
+    for cause in Cause::ALL {
+        let dead = Event { state: State::Dead { cause, at: NOW }, ..left.clone() };
+        let next = dead.after(Step::Resume, &route, NOW).expect("it is dead");
+        let next = next.after(start(), &route, NOW).expect("it is due");
+        assert_eq!((next.attempt, next.doubts, next.idempotency_key()), (2, 1, left.idempotency_key()), "{cause:?}");
+    }
+    let done = tried(event(), [Outcome::Delivered(None)], &route);
+    assert_eq!(done.after(Step::Resume, &route, NOW), Err(Impossible));
+}
+
+#[test]
 fn what_is_parked_or_set_aside_does_not_start() {
     let route = route(1, InDoubt::Retry);
     assert_eq!(event().parked().after(start(), &route, NOW), Err(Impossible));
@@ -273,7 +287,7 @@ fn whether_it_was_overtaken_is_asked_once_its_first_attempt_is_owed_no_more() {
     assert!(asks(&running, settle(failed()), NOW));
     assert!(asks(&running, settle(unknown()), NOW));
     assert!(asks(&running, Step::Expire { jitter: Jitter(0) }, NOW + LEASE));
-    assert!(asks(&dead, Step::Rearm, NOW));
+    assert!(asks(&dead, Step::Rearm, NOW) && asks(&dead, Step::Resume, NOW));
     assert!(asks(&aside, Step::Rejoin, NOW));
     let plain = Event { change: None, ..waiting };
     assert!(!asks(&plain, start(), NOW), "it stands for no change");
@@ -295,11 +309,12 @@ fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
 }
 
 #[test]
-fn only_a_re_arm_and_a_replay_change_an_events_place() {
+fn only_what_brings_an_event_back_changes_its_place() {
     let route = route(1, InDoubt::Retry);
     let dead = tried(event(), [failed()], &route);
     let place = |event: &Event, step| event.change(step, &route, NOW).expect("it is possible").place;
     assert_eq!(place(&dead, Step::Rearm), PlaceInLine::LinesUp);
+    assert_eq!(place(&dead, Step::Resume), PlaceInLine::LinesUp);
     assert_eq!(place(&dead, Step::Replay), PlaceInLine::Leads);
     assert_eq!(place(&event(), start()), PlaceInLine::Keeps);
     assert_eq!(place(&event(), Step::Cancel), PlaceInLine::Keeps);

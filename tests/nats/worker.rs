@@ -157,7 +157,9 @@ async fn an_envelope_of_ours_is_verified_again_and_one_of_others_needs_none() {
     nats.consumer("GITHUB", Duration::from_secs(30)).await;
     let edge = House::new(&edge(&nats.url(), r#", envelope = "patchwork""#, ""));
     let carried = House::new(&worker(&nats.url(), r#", envelope = "patchwork""#, LINES));
-    edge.deliver(super::IN, &push("d-1", 1)).await;
+    // Signed with the newline at its end.
+    let line = Sent::github("push", "d-1", "{\"n\":1}\n");
+    edge.deliver(super::IN, &line).await;
     until("the line", || carried.lines("lines") == ["1"]).await;
     // Written anew by somebody else: no signature fits any more.
     nats.put("github.push", &[], br#"{"delivery_id":"d-2","event":"push","payload":{"n":2}}"#).await;

@@ -208,7 +208,7 @@ impl All {
             9 => Step::Renew { lasts: Duration::from_secs(30), blocks },
             10 => Step::HandBack,
             11 => Step::Expire { jitter },
-            12 => Step::Rearm,
+            12 => dice.one(&[Step::Rearm, Step::Resume]),
             13 => Step::Replay,
             14 => dice.one(&[Step::Cancel, Step::Damage]),
             _ => dice.one(&[Step::SetAside { lasts: DAY }, Step::Rejoin]),

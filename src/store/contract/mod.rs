@@ -57,6 +57,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
         times_are_written_by_the_stores_clock
     }
     quarantine {
+        each_source_lays_a_message_into_quarantine_once
         a_message_lies_in_quarantine_once_and_the_oldest_make_way
     }
     registers {

@@ -4,16 +4,32 @@ use super::Fresh;
 use crate::decide::limits;
 use crate::store::quarantine::{Quarantined, head};
 
-pub(super) async fn a_message_lies_in_quarantine_once_and_the_oldest_make_way(fresh: Fresh) {
-    let one = |n: usize| Quarantined {
-        source: "hooks".into(),
-        message: format!("HOOKS:{n}"),
+/// A message that this source could not take.
+fn one(fresh: &Fresh, source: &str, message: &str) -> Quarantined {
+    Quarantined {
+        source: source.into(),
+        message: message.into(),
         subject: "github.push".into(),
         at: fresh.store.now(),
         why: "the envelope has no payload".into(),
         bytes: 7,
         head: head(b"no json"),
-    };
+    }
+}
+
+pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: Fresh) {
+    let all = [("a", "bc"), ("b", "bc"), ("a", "d"), ("ab", "c")];
+    let all = all.map(|(source, message)| one(&fresh, source, message));
+    for laid in all.iter().chain(&all) {
+        fresh.store.quarantine(laid.clone()).await.expect("the store takes it");
+    }
+    let mut lie = fresh.store.quarantined(10).await.expect("the store answers");
+    lie.reverse();
+    assert_eq!(lie, all);
+}
+
+pub(super) async fn a_message_lies_in_quarantine_once_and_the_oldest_make_way(fresh: Fresh) {
+    let one = |n: usize| one(&fresh, "hooks", &format!("HOOKS:{n}"));
     assert_eq!(fresh.store.quarantined(10).await.expect("the store answers"), []);
     for n in [1, 1, 2, 1] {
         fresh.store.quarantine(one(n)).await.expect("the store takes it");

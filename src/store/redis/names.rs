@@ -160,10 +160,20 @@ impl Names {
     }
 }
 
-/// A route as bytes: the length of its source's name stands before both, so that no two are the same.
+/// A route as bytes.
 pub(super) fn route(source: &str, route: &str) -> Vec<u8> {
+    of_source(source, route)
+}
+
+/// A message that a source could not take, as bytes.
+pub(super) fn message(source: &str, message: &str) -> Vec<u8> {
+    of_source(source, message)
+}
+
+/// The length of the source's name stands before both, so that no two are the same.
+fn of_source(source: &str, name: &str) -> Vec<u8> {
     let length = u32::try_from(source.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes(), source.as_bytes(), route.as_bytes()].concat()
+    [&length.to_be_bytes(), source.as_bytes(), name.as_bytes()].concat()
 }
 
 /// The route that these bytes stand for.

@@ -237,7 +237,8 @@ impl<'n> Words<'n> {
     pub(super) fn quarantine(&mut self, one: &Quarantined) {
         let mut part = Part::default();
         let (list, hash, most) = (self.names.quarantine(), self.names.quarantined(), number(limits::QUARANTINE_MAX));
-        part.call(command!("LAY", list, hash, &*one.message, coding::quarantined(one), most));
+        let name = names::message(&one.source, &one.message);
+        part.call(command!("LAY", list, hash, name, coding::quarantined(one), most));
         self.add(part);
     }
 

@@ -44,6 +44,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("postgres/0006_listing.up.sql"),
         down: include_str!("postgres/0006_listing.down.sql"),
     },
+    Migration {
+        version: 7,
+        name: "by_source",
+        up: include_str!("postgres/0007_by_source.up.sql"),
+        down: include_str!("postgres/0007_by_source.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

@@ -43,6 +43,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("sqlite/0006_quarantine.up.sql"),
         down: include_str!("sqlite/0006_quarantine.down.sql"),
     },
+    Migration {
+        version: 7,
+        name: "by_source",
+        up: include_str!("sqlite/0007_by_source.up.sql"),
+        down: include_str!("sqlite/0007_by_source.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
@@ -166,6 +172,28 @@ mod tests {
         let left: Vec<_> = schema(&db).into_iter().map(|(_, name, _)| name).collect();
         assert_eq!(left, ["schema_migrations"]);
         assert!(applied(&db).expect("the log").is_empty());
+    }
+
+    #[test]
+    fn what_lies_in_quarantine_stays_there_on_the_way_up_and_once_for_each_message_on_the_way_down() {
+        let mut db = Connection::open_in_memory().expect("a database");
+        let lay = "insert into quarantine (message, source, subject, at, why, bytes, head) \
+                   values (?1, ?2, '', 0, '', 0, x'') on conflict do nothing";
+        let lie = |db: &Connection| {
+            let mut rows = db.prepare("select source || ' ' || message from quarantine order by n").expect("a query");
+            let rows = rows.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+            rows.map(|row| row.expect("a row")).collect::<Vec<_>>()
+        };
+        up(&mut db, Some(6), Timestamp(1)).expect("up");
+        db.execute(lay, ["m1", "a"]).expect("a row");
+        up(&mut db, Some(7), Timestamp(1)).expect("up");
+        // The same words that a binary of version 6 says: it may still run.
+        for (message, source) in [("m1", "a"), ("m1", "b"), ("m2", "b")] {
+            db.execute(lay, [message, source]).expect("it is laid, or lies there");
+        }
+        assert_eq!(lie(&db), ["a m1", "b m1", "b m2"]);
+        down(&mut db, 6).expect("down");
+        assert_eq!(lie(&db), ["a m1", "b m2"]);
     }
 
     #[test]
