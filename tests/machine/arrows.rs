@@ -10,7 +10,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 14] = [
+const ARROWS: [(&str, &[&str], &[&str]); 15] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
