@@ -95,7 +95,7 @@ pub async fn stored(name: &str, known: &Known, sources: &[Arc<Source>]) -> Resul
             return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
         }
     };
-    let events = store.named(name.to_owned(), 2).await?;
+    let events = store.meant(name.to_owned(), 2).await?;
     let event = match events.as_slice() {
         [event] => event,
         [] => {

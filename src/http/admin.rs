@@ -183,7 +183,7 @@ async fn quarantined(State(desk): State<Desk>) -> Response {
 
 /// The one event of this name, or why not.
 async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
-    let mut events = desk.store.named(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
+    let mut events = desk.store.meant(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
     if events.len() > 1 {
         let events: Vec<_> = events.iter().map(shown::event).collect();
         let body = json!({ "status": "refused", "reason": "several_events", "events": events });

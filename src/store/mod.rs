@@ -106,6 +106,20 @@ pub trait Store: Send + Sync + 'static {
     /// The events of this name: an id, a suffix of one, or a delivery id. At most `limit`.
     fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>>;
 
+    /// The events that a person means by this name. A whole id means its event alone, whatever senders call theirs.
+    fn meant(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+        Box::pin(async move {
+            let whole = match name.parse() {
+                Ok(id) => self.get(id).await?,
+                Err(_) => None,
+            };
+            match whole {
+                Some(event) => Ok(vec![event]),
+                None => self.named(name, limit).await,
+            }
+        })
+    }
+
     /// Notes sightings of duplicates. Not durable: written with the next batch.
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
 

@@ -85,7 +85,16 @@ mod on {
             ] });
             tokio::spawn(export(url.clone(), resource, from));
         }
-        Some(url)
+        Some(shown(&url))
+    }
+
+    /// Where it goes, without what is secret of it.
+    fn shown(url: &str) -> String {
+        let Ok(mut url) = reqwest::Url::parse(url) else { return "an address that cannot be read".into() };
+        // An address that cannot have a name and a password has none to show.
+        url.set_password(None).unwrap_or_default();
+        url.set_username("").unwrap_or_default();
+        url.to_string()
     }
 
     /// Waits until what was traced so far is sent, or given up.

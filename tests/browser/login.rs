@@ -66,3 +66,25 @@ async fn a_token_that_may_only_read_sees_no_button_that_would_fail() {
     page.shows("#would", "It would").await;
     page.close(&house.admin_url("/")).await;
 }
+
+#[tokio::test]
+async fn an_address_to_go_to_after_the_login_leads_nowhere_else() {
+    let house = guarded();
+    let page = visit(&house, "/login").await;
+    for (next, leads) in [
+        ("/%09/elsewhere.invalid/x", "/"),
+        ("//elsewhere.invalid/x", "/"),
+        ("/%5Celsewhere.invalid/x", "/"),
+        ("https://elsewhere.invalid/", "/"),
+        ("http://[", "/"),
+        ("/login?next=/dead", "/"),
+        ("/events?source=orders", "/events?source=orders"),
+    ] {
+        page.open(&house.admin_url(&format!("/login?next={}", next.replace('?', "%3F")))).await;
+        page.type_in("#token", "a token that may do all\u{e007}").await;
+        page.until(&format!("location.pathname + location.search === '{leads}'")).await;
+        page.click("#logout").await;
+        page.shows("form", "This node asks for a token").await;
+    }
+    page.close(&house.admin_url("/")).await;
+}

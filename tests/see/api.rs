@@ -218,3 +218,15 @@ async fn the_overview_counts_what_came_and_what_became_of_it_and_remembers_event
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn an_event_is_found_by_its_whole_id_whatever_senders_call_theirs() {
+    let house = House::new(&numbers(""));
+    let event = house.deliver(IN, &number("a", 1, "x")).await.event();
+    let other = house.deliver(IN, &number(&event, 2, "x")).await.event();
+    assert_eq!(get(&house, &format!("/api/events/{event}")).await["event"], event.as_str());
+    assert_eq!(get(&house, &format!("/api/events/{other}")).await["delivery"], event.as_str());
+    let shown = house.command(&["show", &event, "--json"]).output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["event"], event.as_str());
+}

@@ -63,7 +63,7 @@ impl Cabinet {
     }
 
     async fn named(&self, name: &str) -> Result<Event, Trouble> {
-        let mut events = self.store.named(name.to_owned(), NAMESAKES_MAX).await?;
+        let mut events = self.store.meant(name.to_owned(), NAMESAKES_MAX).await?;
         match (events.pop(), events.is_empty()) {
             (Some(event), true) => Ok(event),
             (None, _) => Err(nobody(name)),

@@ -6,8 +6,8 @@ import { api } from "../api.js";
 /** Only back to a page of ours. */
 function next() {
   if (location.pathname !== "/login") return location.pathname + location.search;
-  const asked = new URLSearchParams(location.search).get("next") ?? "/";
-  return /^\/(?![/\\])/.test(asked) && !asked.startsWith("/login") ? asked : "/";
+  const asked = URL.parse(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
+  return asked?.origin === location.origin && asked.pathname !== "/login" ? asked.pathname + asked.search : "/";
 }
 
 export function login(mark) {
