@@ -61,8 +61,10 @@ impl Resolver<'_> {
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
             passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
         };
-        if let Some(ActionPlan::Publish(publish)) = &mut plan {
-            publish.horizon = horizon(&route, publish.timeout);
+        match &mut plan {
+            Some(ActionPlan::Publish(publish)) => publish.horizon = horizon(&route, publish.timeout),
+            Some(ActionPlan::Sql(statement)) => self.lease_is_longer(section, route.lease, statement.timeout),
+            _ => {}
         }
         (route, plan)
     }
