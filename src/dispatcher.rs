@@ -205,6 +205,7 @@ impl Dispatcher {
         let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
+            Step::Expire { .. } if route.in_doubt == InDoubt::Never => "its lease ran out: nothing was written".into(),
             Step::Expire { .. } => "its lease ran out: it may have acted".into(),
             Step::SetAside { .. } => format!("route gone: {}", event.route),
             _ => String::new(),

@@ -245,7 +245,7 @@ impl Gateway {
     /// Claims an event: running by this node if it has a free permit and may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
         let mut new = new.clone();
-        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt == InDoubt::Retry;
+        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt != InDoubt::Hold;
         let permit = if at_once { self.dispatcher.permit(lane, new.event.part) } else { None };
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());

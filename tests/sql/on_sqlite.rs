@@ -127,3 +127,27 @@ async fn a_node_that_is_killed_has_done_all_of_an_event_or_nothing_of_it() {
     assert_eq!(house.sql(apart), ["0"]);
     assert_eq!(house.sql("select count(*) || '|' || count(distinct event) from sink"), [format!("{all}|{all}")]);
 }
+
+/// Counts to the time limit for `n = 1`.
+const COUNTS: &str = "insert into sink (n) with recursive c (x) as (select 1 union all select x + 1 from c) \
+    select count(*) from c where :n = 1 union all select :n";
+
+#[tokio::test]
+async fn what_a_killed_node_was_at_was_not_done_and_is_never_in_doubt() {
+    let route = format!(
+        "retry = {{ attempts = 1, first = \"10ms\" }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"20s\" }}"
+    );
+    let mut house = house(SINK, "", &route);
+    house.deliver(IN, &number("a", 1)).await;
+    // As often as a payload may end its node.
+    for attempt in 1..=3 {
+        let runs = format!("select count(*) from events where state = 'running' and attempt = {attempt}");
+        until("the attempt", || house.sql(&runs) == ["1"]).await;
+        house.kill();
+        house.start();
+    }
+    house.quiet().await;
+    assert_eq!(house.sql("select state || ' ' || cause || ' ' || doubts from events"), ["dead failed 3"]);
+    assert_eq!(house.sql("select count(*) from sink"), ["0"]);
+    assert!(house.log().contains("its lease ran out: nothing was written"), "{}", house.log());
+}
