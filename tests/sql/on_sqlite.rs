@@ -133,6 +133,21 @@ const COUNTS: &str = "insert into sink (n) with recursive c (x) as (select 1 uni
     select count(*) from c where :n = 1 union all select :n";
 
 #[tokio::test]
+async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
+    let route = format!("retry = {{ attempts = 1 }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"200ms\" }}");
+    let house = house(SINK, "", &route);
+    let slow: Vec<_> = (0..30).map(|n| number(&format!("d{n}"), 1)).collect();
+    futures_util::future::join_all(slow.iter().map(|sent| house.deliver(IN, sent))).await;
+    for n in 0..3 {
+        assert_eq!(house.deliver(IN, &number(&format!("next{n}"), 0)).await.status, 202);
+    }
+    let over = house.count("dead");
+    assert!(over < 20, "they had to wait until {over} had ended");
+    house.quiet().await;
+    assert_eq!((house.count("dead"), house.count("done")), (30, 3), "{}", house.log());
+}
+
+#[tokio::test]
 async fn what_a_killed_node_was_at_was_not_done_and_is_never_in_doubt() {
     let route = format!(
         "retry = {{ attempts = 1, first = \"10ms\" }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"20s\" }}"

@@ -4,6 +4,7 @@
 use super::address::Address;
 use super::trouble::{self, Stage};
 use crate::decide::time::Duration;
+use crate::store::place::Places;
 use crate::store::{CannotOpen, StoreError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
@@ -63,7 +64,8 @@ pub(super) struct Pool {
     used: Mutex<Vec<Link>>,
     links: Semaphore,
     looks: Semaphore,
-    effects: Semaphore,
+    /// Who comes for a connection to run a statement has one of these places.
+    pub(super) effects: Places,
     links_out: AtomicUsize,
     effects_out: AtomicUsize,
     freed: Notify,
@@ -72,7 +74,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(address: Address, session: Session) -> Self {
         let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
-        let effects = Semaphore::new(LINKS_FOR_EFFECTS);
+        let effects = Places::new(LINKS_FOR_EFFECTS);
         let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
         let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { address, session, idle, used, links, looks, effects, links_out, effects_out, freed }
@@ -85,8 +87,10 @@ impl Pool {
             Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
             Purpose::Write | Purpose::Effect => None,
         };
-        let places = if purpose == Purpose::Effect { &self.effects } else { &self.links };
-        let permit = places.acquire().await.map_err(closed)?;
+        let permit = match purpose {
+            Purpose::Look | Purpose::Write => Some(self.links.acquire().await.map_err(closed)?),
+            Purpose::Effect => None,
+        };
         let link = self.link(purpose).await.map_err(|error| trouble::classify(&error, Stage::Before))?;
         self.out(purpose).fetch_add(1, Ordering::SeqCst);
         Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
@@ -236,7 +240,7 @@ pub(super) struct Lent<'p> {
     pool: &'p Pool,
     purpose: Purpose,
     link: Option<Link>,
-    _permit: SemaphorePermit<'p>,
+    _permit: Option<SemaphorePermit<'p>>,
     _look: Option<SemaphorePermit<'p>>,
 }
 
