@@ -20,6 +20,8 @@ mod pool;
 mod quarantine;
 mod read;
 mod rows;
+#[cfg(test)]
+mod silence;
 mod swap;
 mod trouble;
 mod write;

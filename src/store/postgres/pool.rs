@@ -25,7 +25,8 @@ const LINKS_FOR_EFFECTS: usize = 4;
 /// How long to wait for a connection of our own while the server has no other to spare.
 const SPARE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
-pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
+/// Tests have less patience.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 20 });
 
 /// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
 /// that may have been empty then.
@@ -91,13 +92,13 @@ impl Pool {
             Purpose::Look | Purpose::Write => Some(self.links.acquire().await.map_err(closed)?),
             Purpose::Effect => None,
         };
-        let link = self.link(purpose).await.map_err(|error| trouble::classify(&error, Stage::Before))?;
+        let link = self.link(purpose).await.map_err(|failed| failed.classify(Stage::Before))?;
         self.out(purpose).fetch_add(1, Ordering::SeqCst);
         Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
     }
 
     /// One that is idle, else a new one. Where the server has none to spare, those of ours who have one are waited for.
-    async fn link(&self, purpose: Purpose) -> Result<Link, Error> {
+    async fn link(&self, purpose: Purpose) -> Result<Link, Failed> {
         let patience = Instant::now() + SPARE_TIME;
         let mut refused = None;
         loop {
@@ -107,8 +108,8 @@ impl Pool {
                 (Some(link), _) => return Ok(link),
                 (None, None) => match self.connect().await {
                     Ok(link) => return Ok(link),
-                    Err(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => refused = Some(error),
-                    Err(error) => return Err(error),
+                    Err(failed) if failed.is_full() => refused = Some(failed),
+                    Err(failed) => return Err(failed),
                 },
                 (None, Some(full)) => {
                     if lent == 0 || timeout_at(patience, freed).await.is_err() {
@@ -127,10 +128,18 @@ impl Pool {
 
     /// The first connection, with sentences for people if there is none.
     pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
-        self.connect().await.map_err(|error| trouble::cannot_open(&self.address, &error))
+        self.connect().await.map_err(|failed| match failed {
+            Failed::Said(error) => trouble::cannot_open(&self.address, &error),
+            Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
+        })
     }
 
-    async fn connect(&self) -> Result<Link, Error> {
+    /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
+    async fn connect(&self) -> Result<Link, Failed> {
+        Ok(tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)??)
+    }
+
+    async fn connect_now(&self) -> Result<Link, Error> {
         let (client, connection) = self.address.config.connect(self.address.tls.clone()).await?;
         // It ends with its client; why it ended early is told to whoever asks it.
         tokio::spawn(connection);
@@ -189,6 +198,10 @@ pub(super) enum Failed {
     Silent,
 }
 
+fn no_answer() -> String {
+    format!("no answer within {} s", ANSWER_TIME.as_secs())
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Said(error)
@@ -197,12 +210,16 @@ impl From<Error> for Failed {
 
 impl Failed {
     pub(super) fn classify(&self, stage: Stage) -> StoreError {
-        let why = format!("no answer within {} s", ANSWER_TIME.as_secs());
         match (self, stage) {
             (Self::Said(error), _) => trouble::classify(error, stage),
-            (Self::Silent, Stage::Before) => StoreError::Down(why),
-            (Self::Silent, Stage::Commit) => StoreError::Unsure(why),
+            (Self::Silent, Stage::Before) => StoreError::Down(no_answer()),
+            (Self::Silent, Stage::Commit) => StoreError::Unsure(no_answer()),
         }
+    }
+
+    /// Has the server no connection to spare?
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS))
     }
 
     pub(super) fn is_contention(&self) -> bool {
