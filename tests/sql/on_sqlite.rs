@@ -143,8 +143,13 @@ async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
     }
     let over = house.count("dead");
     assert!(over < 20, "they had to wait until {over} had ended");
+    // Who waits can be cancelled, and has then not run.
+    let waits = house.sql("select id from events where state = 'running' and delivery_id like 'd%' order by id desc");
+    let cancelled = house.ask("POST", &format!("/api/events/{}/cancel", waits[0])).await;
+    assert_eq!((cancelled.status, &cancelled.json()["cause"]), (200, &"cancelled".into()), "{cancelled:?}");
     house.quiet().await;
     assert_eq!((house.count("dead"), house.count("done")), (30, 3), "{}", house.log());
+    assert_eq!(house.sql("select count(*) from events where cause = 'cancelled'"), ["1"]);
 }
 
 #[tokio::test]

@@ -38,7 +38,8 @@ fn question(client: &mut TcpStream, tag: usize) -> std::io::Result<()> {
 
 /// What becomes of a statement.
 async fn run(pool: &Pool) -> Result<(), StoreError> {
-    let statement = Statement::parse("select :delivery", Dialect::Postgres, Duration::from_secs(1)).unwrap();
+    let statement =
+        Statement::parse("select :delivery", Dialect::Postgres, Duration::from_secs(1)).expect("a statement");
     let bound = Arc::new(statement).bind(&making().made(Timestamp(0)).event, &Payload::default());
     let mut lent = pool.lend(Purpose::Effect).await?;
     effect::write(lent.link(), &Swap::default(), &bound).await.map(drop)
@@ -48,10 +49,11 @@ async fn run(pool: &Pool) -> Result<(), StoreError> {
 async fn a_server_that_falls_silent_at_any_moment_before_a_statement_holds_its_place_only_so_long() {
     // Before its greeting, while the session is set up, before the statement, and while it is prepared.
     for answers in 0..=3 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
         let server = std::thread::spawn(move || serve(&listener, answers));
-        let pool = Pool::new(Address::parse(&format!("postgres://u@127.0.0.1:{port}/d")).unwrap(), Session::Writes);
+        let address = Address::parse(&format!("postgres://u@127.0.0.1:{port}/d")).expect("a URL");
+        let pool = Pool::new(address, Session::Writes);
         let came = tokio::time::timeout(ANSWER_TIME * 5, run(&pool)).await;
         assert!(matches!(&came, Ok(Err(StoreError::Down(why))) if why.contains("no answer")), "{answers}: {came:?}");
         drop((pool, server));
