@@ -9,6 +9,7 @@
 //! only a hint; the store is the truth.
 
 mod attempt;
+mod effect;
 mod ends;
 mod hints;
 mod keeper;
@@ -27,7 +28,7 @@ use crate::decide::source::{InDoubt, Route, Source};
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Effected, Keeps, Store, StoreError};
+use crate::store::{Advance, Effected, Keeps, Place, Store, StoreError};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use ends::Ends;
@@ -233,10 +234,10 @@ impl Dispatcher {
 
     /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
     /// keeps nobody else's change waiting.
-    async fn write_with(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
+    async fn write_with(&self, change: Change, statement: Bound, place: &Place) -> Result<Effected, StoreError> {
         let began = boottime();
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
-        let effected = self.0.store.effect(change, statement).await?;
+        let effected = self.0.store.effect(change, statement, place).await?;
         if let Effected::Came(advance) = &effected {
             self.told(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
         }

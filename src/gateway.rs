@@ -279,7 +279,7 @@ impl Gateway {
     /// Claims an event: running by this node if it has a free seat and may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
         let mut new = new.clone();
-        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt == InDoubt::Retry;
+        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt != InDoubt::Hold;
         let seat = if at_once { self.dispatcher.free_seat(lane, new.event.part) } else { None };
         if seat.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());

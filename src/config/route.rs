@@ -23,12 +23,8 @@ const AT_ONCE: usize = 64;
 
 /// How long after the first attempt of a life the last one may be. Attempts that fail and doubts are counted apart.
 fn horizon(route: &Route, timeout: Duration) -> Duration {
-    let attempts = route.retry.attempts;
-    let doubts = match route.in_doubt {
-        InDoubt::Retry => attempts.max(limits::DOUBTS_MIN),
-        InDoubt::Hold => 1,
-    };
-    retry::horizon(&route.retry, attempts.saturating_add(doubts) - 1, timeout + route.lease)
+    let attempts = route.retry.attempts.saturating_add(route.doubts_max());
+    retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
 }
 
 impl Resolver<'_> {
@@ -53,7 +49,11 @@ impl Resolver<'_> {
             when: self.filter("when", section, names),
             group: self.group(section, names, once.change.as_ref()),
             retry: self.retry(section, if runs || respond != Respond::Accepted { 1 } else { 5 }),
-            in_doubt: if section.text("in_doubt") == Some("hold") { InDoubt::Hold } else { InDoubt::Retry },
+            in_doubt: match section.text("in_doubt") {
+                _ if section.has("sql") => InDoubt::Never,
+                Some("hold") => InDoubt::Hold,
+                _ => InDoubt::Retry,
+            },
             redelivery: self.redelivery(section, respond, once),
             lease: self.lease(section),
             at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
@@ -61,8 +61,10 @@ impl Resolver<'_> {
             needs: plan.iter().flat_map(ActionPlan::fields).filter_map(|name| names.fields.ix(&name)).collect(),
             passes: plan.as_ref().map(ActionPlan::passes).unwrap_or_default(),
         };
-        if let Some(ActionPlan::Publish(publish)) = &mut plan {
-            publish.horizon = horizon(&route, publish.timeout);
+        match &mut plan {
+            Some(ActionPlan::Publish(publish)) => publish.horizon = horizon(&route, publish.timeout),
+            Some(ActionPlan::Sql(statement)) => self.lease_is_longer(section, route.lease, statement.timeout),
+            _ => {}
         }
         (route, plan)
     }

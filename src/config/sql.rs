@@ -54,7 +54,6 @@ impl Resolver<'_> {
             }
         };
         self.names_of(&statement, node, names);
-        self.lease_is_longer(route, timeout);
         if route.text("in_doubt") == Some("hold") {
             self.found
                 .error("`sql` and `in_doubt` cannot stand together")
@@ -97,14 +96,19 @@ impl Resolver<'_> {
     }
 
     /// Who is still at it when the lease ends is overtaken by the next attempt.
-    fn lease_is_longer(&mut self, route: &Section<'_>, timeout: Duration) {
-        if let Some(lease) = route.duration("lease")
-            && lease <= timeout
-        {
-            self.found
-                .error("`lease` is not longer than the statement may take")
-                .at(route.place("lease"), format!("the statement may take {}", duration_text(timeout)))
-                .hint("a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
+    pub(super) fn lease_is_longer(&mut self, route: &Section<'_>, lease: Duration, timeout: Duration) {
+        if lease > timeout {
+            return;
         }
+        let (at, label) = match route.section("sql", Part::Sql) {
+            Some(section) if !route.has("lease") => {
+                (section.place("timeout"), format!("`lease` is {} where it is left out", duration_text(lease)))
+            }
+            _ => (route.place("lease"), format!("the statement may take {}", duration_text(timeout))),
+        };
+        self.found
+            .error("`lease` is not longer than the statement may take")
+            .at(at, label)
+            .hint("a longer lease, or sql = { statement = \"…\", timeout = \"…\" }");
     }
 }

@@ -65,6 +65,7 @@ pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
     match in_doubt {
         InDoubt::Retry => "retry",
         InDoubt::Hold => "hold",
+        InDoubt::Never => "never",
     }
 }
 

@@ -6,7 +6,7 @@
 use super::claim::{New, Payload};
 use super::event::{Event, Impossible, Outcome, Receipt, State, Step};
 use super::id::EventId;
-use super::source::Route;
+use super::source::{InDoubt, Route};
 use super::time::Timestamp;
 
 /// One write to one event: revision n-1 is swapped for n.
@@ -101,7 +101,7 @@ impl Event {
             _ => Answered::Before,
         };
         let attempt = match (&step, &self.state) {
-            (Step::Expire { .. }, State::Running { until, .. }) => Some(self.lost(*until - route.lease, now)),
+            (Step::Expire { .. }, State::Running { until, .. }) => Some(self.lost(route, *until, now)),
             _ => None,
         };
         let event = self.after(step, route, now)?;
@@ -112,17 +112,18 @@ impl Event {
         Ok(Change { event, now, overtaken, place, attempt, receipt, payload: None, passed: PassedOn::Goes })
     }
 
-    /// What is known of an attempt of which nobody has heard since then.
-    fn lost(&self, heard: Timestamp, now: Timestamp) -> Tried {
-        let why = match self.is_called_off() {
-            true => "it was cancelled while a node was at it",
-            false => "its lease ran out: it may have acted",
+    /// What is known of an attempt whose lease ran out: when it was last heard of, and no more.
+    fn lost(&self, route: &Route, until: Timestamp, now: Timestamp) -> Tried {
+        let why = match route.in_doubt {
+            _ if self.is_called_off() => "it was cancelled while a node was at it",
+            InDoubt::Never => "its lease ran out: nothing was written",
+            InDoubt::Retry | InDoubt::Hold => "its lease ran out: it may have acted",
         };
         let outcome = Outcome::Unknown { why: why.into() };
         Tried {
             life: self.life,
             attempt: self.attempt,
-            started_at: heard,
+            started_at: until - route.lease,
             ended_at: now,
             outcome: outcome.word().into(),
             why: outcome.why().into(),

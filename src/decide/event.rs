@@ -50,7 +50,7 @@ pub struct Event {
     pub life: u32,
     /// Attempts begun in this life.
     pub attempt: u32,
-    /// Attempts of this life whose outcome nobody knows.
+    /// Attempts of this life whose outcome nobody told.
     pub doubts: u32,
     /// Which blocks of its command have succeeded in this life.
     pub blocks: Blocks,
@@ -472,14 +472,12 @@ impl Event {
             }
             Outcome::Unknown { .. } => {
                 self.doubts += 1;
-                let limit = match route.in_doubt {
-                    InDoubt::Hold => 1,
-                    InDoubt::Retry => route.retry.attempts.max(limits::DOUBTS_MIN),
-                };
-                if self.doubts >= limit {
-                    dead(Cause::InDoubt)
-                } else {
-                    State::Waiting { due: Some(now + retry::delay(&route.retry, self.doubts, jitter)) }
+                match route.in_doubt {
+                    _ if self.doubts < route.doubts_max() => {
+                        State::Waiting { due: Some(now + retry::delay(&route.retry, self.doubts, jitter)) }
+                    }
+                    InDoubt::Hold | InDoubt::Retry => dead(Cause::InDoubt),
+                    InDoubt::Never => dead(Cause::Failed),
                 }
             }
         };

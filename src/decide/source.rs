@@ -247,6 +247,18 @@ pub enum InDoubt {
     Retry,
     /// Leave it to a person: at most once.
     Hold,
+    /// It never is: what was not written together with the event's end was not done, and is done again.
+    Never,
+}
+
+impl Route {
+    /// How many attempts of one life may be left without an outcome. The last of them ends it.
+    pub fn doubts_max(&self) -> u32 {
+        match self.in_doubt {
+            InDoubt::Hold => 1,
+            InDoubt::Retry | InDoubt::Never => self.retry.attempts.max(limits::DOUBTS_MIN),
+        }
+    }
 }
 
 /// What a repeat of a dead event does.

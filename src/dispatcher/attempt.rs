@@ -12,24 +12,24 @@ use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome, Step};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
-use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace::Context;
-use crate::store::{Advance, Effected, StoreError, Stored};
+use crate::store::{Advance, StoreError, Stored};
 use crate::telemetry::meter::Asked;
 use crate::telemetry::trace::Span;
 use crate::telemetry::{self, Level};
 use std::collections::btree_map::Entry;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// The wait before a store that did not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How long after its lease an action may take to end: a command has five seconds to stop, its guard two to say so.
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 /// What a renewal came to.
-enum Renewal {
+pub(super) enum Renewal {
     Renewed(Box<Event>),
     Lost,
 }
@@ -110,7 +110,7 @@ impl Dispatcher {
         };
         let end = End { step, tried, passed };
         match effect {
-            Some(effect) => self.settle_with(lane, &event, end, effect).await,
+            Some(effect) => self.settle_with(lane, Attempt { event: &event, ..attempt }, end, effect).await,
             None => self.settle(lane, &event, end).await,
         }
     }
@@ -150,16 +150,25 @@ impl Dispatcher {
 
     /// Acts, and renews the lease meanwhile. `None`: the lease was lost, and with it the result.
     async fn act_leased(&self, lane: &Lane, attempt: Attempt<'_>) -> Option<(Event, Outcome)> {
-        let mut act = lane.action.as_ref()?.act(attempt);
+        let (event, outcome) = self.leased(lane, attempt, lane.action.as_ref()?.act(attempt)).await?;
+        let left = || Outcome::Unknown { why: "the action did not end with its lease, and was left".into() };
+        Some((event, outcome.unwrap_or_else(left)))
+    }
+
+    /// Renews the lease while this goes on: the event as it then stands, and what came of it, unless it did not end
+    /// with the lease and was left. `None`: the lease was lost.
+    pub(super) async fn leased<T>(
+        &self,
+        lane: &Lane,
+        attempt: Attempt<'_>,
+        mut act: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+    ) -> Option<(Event, Option<T>)> {
         let Attempt { lease, blocks, .. } = attempt;
         let mut event = attempt.event.clone();
         loop {
             tokio::select! {
-                outcome = &mut act => return Some((event, outcome)),
-                () = overdue(lease) => {
-                    let why = "the action did not end with its lease, and was left".into();
-                    return Some((event, Outcome::Unknown { why }));
-                }
+                outcome = &mut act => return Some((event, Some(outcome))),
+                () = overdue(lease) => return Some((event, None)),
                 () = tokio::time::sleep(lane.route.lease / 3), if lease.term().over().is_none() => {}
                 () = blocks.changed() => {}
             }
@@ -186,14 +195,14 @@ impl Dispatcher {
                     return None;
                 }
             }
-            if let Some(outcome) = outcome {
+            if outcome.is_some() {
                 return Some((event, outcome));
             }
         }
     }
 
     /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
-    async fn renew(&self, lane: &Lane, event: &Event, lease: &Lease, blocks: &BlocksDone) -> Renewal {
+    pub(super) async fn renew(&self, lane: &Lane, event: &Event, lease: &Lease, blocks: &BlocksDone) -> Renewal {
         let lasts = lane.route.lease;
         loop {
             let sent = boottime();
@@ -236,65 +245,57 @@ impl Dispatcher {
     }
 
     /// Writes what this attempt came to.
-    async fn settle(&self, lane: &Lane, event: &Event, end: End) {
+    pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: End) {
         if let Some(change) = end.change(event, &lane.route) {
-            self.insist(event, change, None).await;
-        }
-    }
-
-    /// The same with a statement in the same transaction. What refuses to run leaves nothing behind, and is then what the
-    /// attempt came to.
-    async fn settle_with(&self, lane: &Lane, event: &Event, end: End, effect: Bound) {
-        let Some(change) = end.change(event, &lane.route) else { return };
-        if let Some(outcome) = self.insist(event, change, Some(effect)).await {
-            self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
+            self.insist(event, change).await;
         }
     }
 
     /// Writes a step that ends this attempt before it began.
-    async fn finish(&self, event: &Event, step: Step) {
+    pub(super) async fn finish(&self, event: &Event, step: Step) {
         let lane = self.lane(&event.source, &event.route);
         let change = lane.and_then(|lane| event.change(step, &lane.route, self.0.store.now()).ok());
         if let Some(change) = change {
-            self.insist(event, change, None).await;
+            self.insist(event, change).await;
         }
     }
 
-    /// Writes the end of this attempt, until the store has taken it or somebody else was first. What a statement that
-    /// was to run in the same transaction came to, if it refused.
-    async fn insist(&self, event: &Event, change: Change, effect: Option<Bound>) -> Option<Outcome> {
+    /// Writes the end of this attempt, until the store has taken it or somebody else was first.
+    async fn insist(&self, event: &Event, change: Change) {
         for tries in 0_u64.. {
-            let came = match &effect {
-                Some(effect) => self.write_with(change.clone(), effect.clone()).await,
-                None => self.write(change.clone()).await.map(Effected::Came),
-            };
-            match came {
-                Ok(Effected::Came(Advance::Written { .. })) | Err(StoreError::Broken(_)) => return None,
-                Ok(Effected::Came(Advance::Lost)) => {
-                    self.lost(event);
-                    return None;
-                }
-                Ok(Effected::Refused(outcome)) => return Some(outcome),
-                // Where the commit did not come through, the event stands as it did, and nothing is written.
-                Err(StoreError::Unsure(_)) => match self.stands(event).await {
-                    Some(stands) if stands.revision == event.revision => {}
-                    _ => return None,
-                },
-                Err(error @ StoreError::Down(_)) => {
-                    if tries == 0 {
-                        rest(&error);
-                    }
-                }
+            let came = self.write(change.clone()).await;
+            if self.is_over(event, came, tries).await {
+                return;
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
-        None
+    }
+
+    /// Is this attempt over, now that its end came to this? It is not where nothing was written.
+    pub(super) async fn is_over(&self, event: &Event, came: Result<Advance, StoreError>, tries: u64) -> bool {
+        match came {
+            Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => true,
+            Ok(Advance::Lost) => {
+                self.lost(event);
+                true
+            }
+            // Where the commit did not come through, the event stands as it did.
+            Err(StoreError::Unsure(_)) => {
+                self.stands(event).await.is_none_or(|stands| stands.revision != event.revision)
+            }
+            Err(error @ StoreError::Down(_)) => {
+                if tries == 0 {
+                    rest(&error);
+                }
+                false
+            }
+        }
     }
 }
 
 impl Dispatcher {
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
-    fn lost(&self, event: &Event) {
+    pub(super) fn lost(&self, event: &Event) {
         self.meter().lost(event.id);
         let (id, attempt) = (event.id.short(), event.attempt.to_string());
         telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
@@ -302,20 +303,20 @@ impl Dispatcher {
 }
 
 /// How an attempt ends.
-struct End {
+pub(super) struct End {
     step: Step,
-    tried: Tried,
+    pub(super) tried: Tried,
     passed: PassedOn,
 }
 
 impl End {
-    fn change(&self, event: &Event, route: &Route) -> Option<Change> {
+    pub(super) fn change(&self, event: &Event, route: &Route) -> Option<Change> {
         let change = event.change(self.step.clone(), route, self.tried.ended_at).ok()?;
         Some(Change { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
     }
 
     /// The same attempt, whose statement came to this instead.
-    fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
+    pub(super) fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
         let (word, why) = (outcome.word().into(), outcome.why().into());
         let tried = Tried { outcome: word, why, ended_at: now, ..self.tried };
         let step = match self.step {

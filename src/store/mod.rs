@@ -17,6 +17,7 @@ pub mod memory;
 pub mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod packed;
+pub mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod quarantine;
@@ -31,6 +32,7 @@ pub mod sweep;
 
 pub use listing::{Census, Listing, Page};
 pub use open::open;
+pub use place::{Place, Placing};
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same};
@@ -61,9 +63,14 @@ pub trait Store: Send + Sync + 'static {
     /// Writes these changes: each swaps revision n-1 for n, or is lost.
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>>;
 
+    /// Waits for a place to run a statement: there are few.
+    fn place(&self) -> Placing<'_> {
+        Place::anywhere()
+    }
+
     /// Writes one change and runs a statement, in this order and in one transaction of their own: both or neither. For
     /// stores that are databases; the config lets no other come here.
-    fn effect(&self, _: Change, _: Bound) -> Answer<'_, Effected> {
+    fn effect<'a>(&'a self, _: Change, _: Bound, _: &'a Place) -> Answer<'a, Effected> {
         let why = "this store runs no statements".to_owned();
         Box::pin(std::future::ready(Ok(Effected::Refused(Outcome::Rejected { why, receipt: None }))))
     }
@@ -211,6 +218,8 @@ pub enum Advance {
 pub enum Effected {
     /// Both are written, or somebody else wrote first and neither is.
     Came(Advance),
+    /// Others got in the way of the statement, in these words; it may work at once. Neither is written.
+    Again(String),
     /// The statement could not run, and neither is written: this is what the attempt came to.
     Refused(Outcome),
 }

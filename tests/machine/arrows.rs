@@ -81,7 +81,7 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 fn routes() -> impl Strategy<Value = Route> {
-    (1..5_u32, prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold)])
+    (1..5_u32, prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold), Just(InDoubt::Never)])
         .prop_map(|(attempts, doubt)| route(attempts, doubt))
 }
 
@@ -112,7 +112,8 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { route.retry.attempts.max(limits::DOUBTS_MIN) };
     let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
     if doubted {
-        assert_eq!(dead == Some(Cause::InDoubt), is.doubts >= doubts_max, "{name} at {} doubts", is.doubts);
+        let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
+        assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
     if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
         assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= route.retry.attempts);

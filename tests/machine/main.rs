@@ -117,6 +117,18 @@ fn retry_ends_at_three_doubts_or_as_many_as_there_are_attempts() {
 }
 
 #[test]
+fn what_is_never_in_doubt_is_tried_again_as_often_and_then_has_failed() {
+    for attempts in 1..=6_u32 {
+        let left = vec![unknown(); attempts.max(3) as usize];
+        check(&left, attempts, InDoubt::Never, "failed");
+        check(&left[1..], attempts, InDoubt::Never, "waiting");
+        let failures = vec![failed(); attempts as usize];
+        check(&[&left[1..], &failures].concat(), attempts, InDoubt::Never, "failed");
+        check(&[&left[1..], &failures[1..]].concat(), attempts, InDoubt::Never, "waiting");
+    }
+}
+
+#[test]
 fn a_crash_is_followed_by_another_attempt_even_with_one() {
     let route = route(1, InDoubt::Retry);
     let running = event().after(start(), &route, NOW).expect("it is due");

@@ -122,7 +122,7 @@ impl Plan {
     pub(crate) fn doubts_max(&self) -> u32 {
         match self.in_doubt {
             InDoubt::Hold => 1,
-            InDoubt::Retry => self.attempts.max(3),
+            InDoubt::Retry | InDoubt::Never => self.attempts.max(3),
         }
     }
 

@@ -57,6 +57,11 @@ fn times_that_do_not_fit_and_two_actions_are_errors() {
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "2m" }"#, &["`timeout` is too long"]);
     wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "0s" }"#, &["`timeout` is zero"]);
     wrong(SQLITE, "lease = \"5s\"\nsql = \"select 1\"", &["`lease` is not longer than the statement may take"]);
+    let said = ["`lease` is not longer than the statement may take", "`lease` is 30s where it is left out", "\"1m\""];
+    wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "1m" }"#, &said);
+    wrong(SQLITE, r#"sql = { statement = "select 1", timeout = "30s" }"#, &said[..1]);
+    let (fine, said) = check(SQLITE, "lease = \"61s\"\nsql = { statement = \"select 1\", timeout = \"1m\" }");
+    assert!(fine, "{said}");
     wrong(
         SQLITE,
         "in_doubt = \"hold\"\nsql = \"select 1\"",

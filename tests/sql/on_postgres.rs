@@ -124,3 +124,27 @@ async fn values_stay_values() {
     expected.sort_unstable();
     assert_eq!(kept, expected);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_well_never_take_each_others_statements_for_lost() {
+    let tables = "create table sink (n int); create sequence calls; \
+        create function f(n int) returns void language plpgsql as $$ begin \
+        perform pg_sleep(0.25); \
+        if nextval('calls') % 2 = 0 then raise exception 'in the way' using errcode = '40001'; end if; \
+        insert into sink values (n); end $$";
+    let route = "lease = \"3s\"\nretry = { attempts = 30, first = \"10ms\", longest = \"20ms\" }\n\
+        sql = { statement = \"select f(:n)\", timeout = \"2s\" }";
+    let bench = Bench::new(tables, "", route).await;
+    let other = House::new(&std::fs::read_to_string(bench.house.path("hookonce.toml")).unwrap());
+    // Four run at once on each node: the last ones wait for longer than their lease.
+    let all: Vec<_> = (0..72).map(|n| number(&format!("d{n}"), n)).collect();
+    let deliver = |(n, sent)| if n % 2 == 0 { bench.house.deliver(IN, sent) } else { other.deliver(IN, sent) };
+    futures_util::future::join_all(all.iter().enumerate().map(deliver)).await;
+    bench.quiet(72).await;
+    assert_eq!(bench.states().await, "done acted 72", "{}", bench.house.log());
+    assert_eq!(bench.text("select count(*) || '|' || count(distinct n) from sink").await, "72|72");
+    assert_eq!(bench.text("select max(doubts)::text from events").await, "0", "{}", bench.house.log());
+    for log in [bench.house.log(), other.log()] {
+        assert!(!log.contains("lease ran out") && !log.contains(" lost "), "{log}");
+    }
+}

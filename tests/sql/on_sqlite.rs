@@ -127,3 +127,47 @@ async fn a_node_that_is_killed_has_done_all_of_an_event_or_nothing_of_it() {
     assert_eq!(house.sql(apart), ["0"]);
     assert_eq!(house.sql("select count(*) || '|' || count(distinct event) from sink"), [format!("{all}|{all}")]);
 }
+
+/// Counts to the time limit for `n = 1`.
+const COUNTS: &str = "insert into sink (n) with recursive c (x) as (select 1 union all select x + 1 from c) \
+    select count(*) from c where :n = 1 union all select :n";
+
+#[tokio::test]
+async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
+    let route = format!("retry = {{ attempts = 1 }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"200ms\" }}");
+    let house = house(SINK, "", &route);
+    let slow: Vec<_> = (0..30).map(|n| number(&format!("d{n}"), 1)).collect();
+    futures_util::future::join_all(slow.iter().map(|sent| house.deliver(IN, sent))).await;
+    for n in 0..3 {
+        assert_eq!(house.deliver(IN, &number(&format!("next{n}"), 0)).await.status, 202);
+    }
+    let over = house.count("dead");
+    assert!(over < 20, "they had to wait until {over} had ended");
+    // Who waits can be cancelled, and has then not run.
+    let waits = house.sql("select id from events where state = 'running' and delivery_id like 'd%' order by id desc");
+    let cancelled = house.ask("POST", &format!("/api/events/{}/cancel", waits[0])).await;
+    assert_eq!((cancelled.status, &cancelled.json()["cause"]), (200, &"cancelled".into()), "{cancelled:?}");
+    house.quiet().await;
+    assert_eq!((house.count("dead"), house.count("done")), (30, 3), "{}", house.log());
+    assert_eq!(house.sql("select count(*) from events where cause = 'cancelled'"), ["1"]);
+}
+
+#[tokio::test]
+async fn what_a_killed_node_was_at_was_not_done_and_is_never_in_doubt() {
+    let route = format!(
+        "retry = {{ attempts = 1, first = \"10ms\" }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"20s\" }}"
+    );
+    let mut house = house(SINK, "", &route);
+    house.deliver(IN, &number("a", 1)).await;
+    // As often as a payload may end its node.
+    for attempt in 1..=3 {
+        let runs = format!("select count(*) from events where state = 'running' and attempt = {attempt}");
+        until("the attempt", || house.sql(&runs) == ["1"]).await;
+        house.kill();
+        house.start();
+    }
+    house.quiet().await;
+    assert_eq!(house.sql("select state || ' ' || cause || ' ' || doubts from events"), ["dead failed 3"]);
+    assert_eq!(house.sql("select count(*) from sink"), ["0"]);
+    assert!(house.log().contains("its lease ran out: nothing was written"), "{}", house.log());
+}

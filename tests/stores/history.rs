@@ -227,7 +227,7 @@ impl All {
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
             retry: Retry { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
-            in_doubt: self.dice.one(&[InDoubt::Retry, InDoubt::Hold]),
+            in_doubt: self.dice.one(&[InDoubt::Retry, InDoubt::Hold, InDoubt::Never]),
             ..Route::default()
         };
         let step = self.step();

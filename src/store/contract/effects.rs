@@ -35,7 +35,8 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
         running.push(fresh.start(id).await);
     }
     let effect = async |event: &Event, noting: &Event| {
-        let came = fresh.store.effect(fresh.ends_well(event), fresh.noting(noting)).await;
+        let place = fresh.store.place().await;
+        let came = fresh.store.effect(fresh.ends_well(event), fresh.noting(noting), &place).await;
         came.expect("the store answers")
     };
     if fresh.statements.is_none() {

@@ -40,8 +40,10 @@ type Came = (Swapped, Vec<Hint>);
 pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result<Came, StoreError> {
     let before = |failed: Failed| failed.classify(Stage::Before);
     begin_anew(link).await.map_err(before)?;
-    if let Err(swapped) = prepare(link, bound).await {
-        return Ok((swapped, Vec::new()));
+    match tokio::time::timeout(ANSWER_TIME, prepare(link, bound)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(swapped)) => return Ok((swapped, Vec::new())),
+        Err(_) => return Err(before(Failed::Silent)),
     }
     let swaps = std::slice::from_ref(swap);
     let mut locked = match lock(link, swaps, &swap::first_seen(swaps)).await {

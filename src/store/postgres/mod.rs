@@ -20,6 +20,8 @@ mod pool;
 mod quarantine;
 mod read;
 mod rows;
+#[cfg(test)]
+mod silence;
 mod swap;
 mod trouble;
 mod write;
@@ -29,7 +31,9 @@ use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
-use super::{Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, StoreError, Stored, Story};
+use super::{
+    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, StoreError, Stored, Story,
+};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::EventId;
@@ -195,6 +199,10 @@ impl Shelf for Postgres {
             self.hints.tell(hints);
             Ok(written)
         })
+    }
+
+    fn place(&self) -> Placing<'_> {
+        self.pool.effects.next()
     }
 
     fn write_with<'a>(&'a self, swap: Swap, statement: &'a Bound) -> Answer<'a, Swapped> {

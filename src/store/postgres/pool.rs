@@ -4,6 +4,7 @@
 use super::address::Address;
 use super::trouble::{self, Stage};
 use crate::decide::time::Duration;
+use crate::store::place::Places;
 use crate::store::{CannotOpen, StoreError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
@@ -24,7 +25,8 @@ const LINKS_FOR_EFFECTS: usize = 4;
 /// How long to wait for a connection of our own while the server has no other to spare.
 const SPARE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
-pub(super) const ANSWER_TIME: Duration = Duration::from_secs(20);
+/// Tests have less patience.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 20 });
 
 /// What the promises rest on, and limits for what hangs. Plans are made once, for arrays of any length, over tables
 /// that may have been empty then.
@@ -63,7 +65,8 @@ pub(super) struct Pool {
     used: Mutex<Vec<Link>>,
     links: Semaphore,
     looks: Semaphore,
-    effects: Semaphore,
+    /// Who comes for a connection to run a statement has one of these places.
+    pub(super) effects: Places,
     links_out: AtomicUsize,
     effects_out: AtomicUsize,
     freed: Notify,
@@ -72,7 +75,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(address: Address, session: Session) -> Self {
         let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
-        let effects = Semaphore::new(LINKS_FOR_EFFECTS);
+        let effects = Places::new(LINKS_FOR_EFFECTS);
         let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
         let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { address, session, idle, used, links, looks, effects, links_out, effects_out, freed }
@@ -85,15 +88,17 @@ impl Pool {
             Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
             Purpose::Write | Purpose::Effect => None,
         };
-        let places = if purpose == Purpose::Effect { &self.effects } else { &self.links };
-        let permit = places.acquire().await.map_err(closed)?;
-        let link = self.link(purpose).await.map_err(|error| trouble::classify(&error, Stage::Before))?;
+        let permit = match purpose {
+            Purpose::Look | Purpose::Write => Some(self.links.acquire().await.map_err(closed)?),
+            Purpose::Effect => None,
+        };
+        let link = self.link(purpose).await.map_err(|failed| failed.classify(Stage::Before))?;
         self.out(purpose).fetch_add(1, Ordering::SeqCst);
         Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
     }
 
     /// One that is idle, else a new one. Where the server has none to spare, those of ours who have one are waited for.
-    async fn link(&self, purpose: Purpose) -> Result<Link, Error> {
+    async fn link(&self, purpose: Purpose) -> Result<Link, Failed> {
         let patience = Instant::now() + SPARE_TIME;
         let mut refused = None;
         loop {
@@ -103,8 +108,8 @@ impl Pool {
                 (Some(link), _) => return Ok(link),
                 (None, None) => match self.connect().await {
                     Ok(link) => return Ok(link),
-                    Err(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => refused = Some(error),
-                    Err(error) => return Err(error),
+                    Err(failed) if failed.is_full() => refused = Some(failed),
+                    Err(failed) => return Err(failed),
                 },
                 (None, Some(full)) => {
                     if lent == 0 || timeout_at(patience, freed).await.is_err() {
@@ -123,10 +128,18 @@ impl Pool {
 
     /// The first connection, with sentences for people if there is none.
     pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
-        self.connect().await.map_err(|error| trouble::cannot_open(&self.address, &error))
+        self.connect().await.map_err(|failed| match failed {
+            Failed::Said(error) => trouble::cannot_open(&self.address, &error),
+            Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
+        })
     }
 
-    async fn connect(&self) -> Result<Link, Error> {
+    /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
+    async fn connect(&self) -> Result<Link, Failed> {
+        Ok(tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)??)
+    }
+
+    async fn connect_now(&self) -> Result<Link, Error> {
         let (client, connection) = self.address.config.connect(self.address.tls.clone()).await?;
         // It ends with its client; why it ended early is told to whoever asks it.
         tokio::spawn(connection);
@@ -185,6 +198,10 @@ pub(super) enum Failed {
     Silent,
 }
 
+fn no_answer() -> String {
+    format!("no answer within {} s", ANSWER_TIME.as_secs())
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Said(error)
@@ -193,12 +210,16 @@ impl From<Error> for Failed {
 
 impl Failed {
     pub(super) fn classify(&self, stage: Stage) -> StoreError {
-        let why = format!("no answer within {} s", ANSWER_TIME.as_secs());
         match (self, stage) {
             (Self::Said(error), _) => trouble::classify(error, stage),
-            (Self::Silent, Stage::Before) => StoreError::Down(why),
-            (Self::Silent, Stage::Commit) => StoreError::Unsure(why),
+            (Self::Silent, Stage::Before) => StoreError::Down(no_answer()),
+            (Self::Silent, Stage::Commit) => StoreError::Unsure(no_answer()),
         }
+    }
+
+    /// Has the server no connection to spare?
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS))
     }
 
     pub(super) fn is_contention(&self) -> bool {
@@ -236,7 +257,7 @@ pub(super) struct Lent<'p> {
     pool: &'p Pool,
     purpose: Purpose,
     link: Option<Link>,
-    _permit: SemaphorePermit<'p>,
+    _permit: Option<SemaphorePermit<'p>>,
     _look: Option<SemaphorePermit<'p>>,
 }
 

@@ -4,7 +4,6 @@
 use super::{BACK_OFF, BACK_OFF_MAX, Drafted, Shared, Shelf, TRIES, cells_of, contended, draft};
 use crate::decide::change::Change;
 use crate::decide::event::Outcome;
-use crate::decide::limits;
 use crate::decide::statement::Bound;
 use crate::store::{Effected, StoreError, ledger};
 
@@ -23,7 +22,7 @@ pub enum Swapped {
 
 impl<S: Shelf> Shared<S> {
     pub(super) async fn effect_of(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
-        let (changes, mut in_the_way) = ([change], 0);
+        let changes = [change];
         for tries in 0..TRIES {
             back_off(tries).await;
             let begins_with = |change: &Change| cells_of(&change.event);
@@ -38,12 +37,7 @@ impl<S: Shelf> Shared<S> {
                 Swapped::Written => return Ok(Effected::Came(answer)),
                 Swapped::Refused(outcome) => return Ok(Effected::Refused(outcome)),
                 Swapped::Changed => {}
-                Swapped::Again(why) => {
-                    in_the_way += 1;
-                    if in_the_way == limits::STATEMENT_TRIES {
-                        return Ok(Effected::Refused(Outcome::Failed { why, retry_after: None, receipt: None }));
-                    }
-                }
+                Swapped::Again(why) => return Ok(Effected::Again(why)),
             }
         }
         Err(contended())

@@ -25,7 +25,7 @@ pub use effect::Swapped;
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Page,
-    Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Place, Placing, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -113,6 +113,11 @@ pub trait Shelf: Send + Sync + 'static {
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>>;
+
+    /// Waits for a place to run a statement: see [`Store::place`].
+    fn place(&self) -> Placing<'_> {
+        Place::anywhere()
+    }
 
     /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`].
     fn write_with<'a>(&'a self, _: Swap, _: &'a Bound) -> Answer<'a, Swapped> {
@@ -321,7 +326,11 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
-    fn effect(&self, change: Change, statement: Bound) -> Answer<'_, Effected> {
+    fn place(&self) -> Placing<'_> {
+        self.0.place()
+    }
+
+    fn effect<'a>(&'a self, change: Change, statement: Bound, _: &'a Place) -> Answer<'a, Effected> {
         Box::pin(self.effect_of(change, statement))
     }
 

@@ -32,11 +32,12 @@ pub use open::{Access, Lock, OpenError, Opened, open_file};
 
 use super::clock::Clock;
 use super::ledger;
+use super::place::Places;
 use super::quarantine::Quarantined;
 use super::schema::{self, sqlite as migrations};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
-    Recalled, Removal, Store, StoreError, Stored, Story,
+    Place, Placing, Recalled, Removal, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -73,6 +74,7 @@ pub struct Sqlite {
     commits: Arc<AtomicU64>,
     notes: Notes,
     recent: Recent,
+    places: Places,
     _lock: Option<Lock>,
 }
 
@@ -119,7 +121,8 @@ impl Sqlite {
             writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
         }
         let readers = Arc::new(Readers::new(path.to_owned()));
-        Ok(Self { writer, readers, clock, failed, commits, notes, recent: Recent::default(), _lock: lock })
+        let (recent, places) = (Recent::default(), Places::new(1)); // there is one pen
+        Ok(Self { writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
     }
 
     /// How many transactions wrote something since it was opened.
@@ -250,7 +253,11 @@ impl Store for Sqlite {
         })
     }
 
-    fn effect(&self, change: Change, statement: Bound) -> Answer<'_, Effected> {
+    fn place(&self) -> Placing<'_> {
+        self.places.next()
+    }
+
+    fn effect<'a>(&'a self, change: Change, statement: Bound, _: &'a Place) -> Answer<'a, Effected> {
         let (to, answer) = oneshot::channel();
         let sent = self.send(Job::Effect { change: Box::new(change), statement, to });
         Box::pin(async move {

@@ -29,7 +29,7 @@ function route(of) {
     fact("does", action(of.action ?? {})),
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
     fact("tries", attempts === 1 ? "once" : `${attempts} times, first after ${first}, at most ${longest} apart`),
-    fact("in doubt", of.in_doubt === "hold" ? "waits for a person" : "tries again")));
+    fact("in doubt", { hold: "waits for a person", never: "never: it is one commit" }[of.in_doubt] ?? "tries again")));
 }
 
 export async function sources({ page, signal }) {

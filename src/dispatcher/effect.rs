@@ -1,0 +1,106 @@
+//! The end of an attempt whose statement goes with the write.
+//!
+//! ```text
+//! acted ─▶ waits for a place, renewing ─▶ the lease lasts as long as the statement may ─▶ both are written
+//!             │         ▲                     ▲                                         │
+//!             │         └─ no answer ─────────┴─ others got in the way ─────────────────┴─▶ refused: neither is
+//!             └─▶ the lease is over: left, nothing has happened
+//! ```
+
+use super::attempt::{ASK_AGAIN, End, Renewal};
+use super::{Dispatcher, Lane};
+use crate::action::{Attempt, Call, Lease};
+use crate::decide::event::{Event, Outcome, Step};
+use crate::decide::limits;
+use crate::decide::statement::Bound;
+use crate::store::{Effected, Place, StoreError};
+
+impl Dispatcher {
+    /// Writes what this attempt came to, with a statement in the same transaction. What refuses to run leaves nothing
+    /// behind, and is then what the attempt came to.
+    pub(super) async fn settle_with(&self, lane: &Lane, attempt: Attempt<'_>, mut end: End, effect: Bound) {
+        let mut event = attempt.event.clone();
+        for tries in 0_u64.. {
+            let waits = Box::pin(self.placed(attempt.lease));
+            let leased = self.leased(lane, Attempt { event: &event, ..attempt }, waits).await;
+            let Some((stands, place)) = leased else { return };
+            event = stands;
+            let Some(place) = place.flatten() else { return self.leave(&event, attempt.lease).await };
+            let Some(effected) = self.in_place(lane, attempt, &mut event, &mut end, &effect, place).await else {
+                return;
+            };
+            let came = match effected {
+                Ok(Effected::Came(advance)) => Ok(advance),
+                Ok(Effected::Refused(outcome)) => return self.refused(lane, &event, end, outcome).await,
+                Ok(Effected::Again(why)) => {
+                    let outcome = Outcome::Failed { why, retry_after: None, receipt: None };
+                    return self.refused(lane, &event, end, outcome).await;
+                }
+                Err(error) => Err(error),
+            };
+            if self.is_over(&event, came, tries).await {
+                return;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Writes and runs it, again at once while others get in its way. `None`: the lease did not last.
+    async fn in_place(
+        &self,
+        lane: &Lane,
+        attempt: Attempt<'_>,
+        event: &mut Event,
+        end: &mut End,
+        effect: &Bound,
+        place: Place,
+    ) -> Option<Result<Effected, StoreError>> {
+        let lease = attempt.lease;
+        for tries in 1.. {
+            // Whoever is at it when the lease ends is overtaken: it begins only with enough of it.
+            if lease.deadline().left() <= effect.statement.timeout {
+                match self.renew(lane, event, lease, attempt.blocks).await {
+                    Renewal::Renewed(renewed) => *event = *renewed,
+                    Renewal::Lost => {
+                        self.lost(event);
+                        return None;
+                    }
+                }
+            }
+            if lease.term().over().is_some() {
+                drop(place);
+                self.leave(event, lease).await;
+                return None;
+            }
+            end.tried.ended_at = self.0.store.now();
+            let change = end.change(event, &lane.route)?;
+            match self.write_with(change, effect.clone(), &place).await {
+                Ok(Effected::Again(_)) if tries < limits::STATEMENT_TRIES => {}
+                effected => return Some(effected),
+            }
+        }
+        None
+    }
+
+    /// Writes what the statement came to instead.
+    async fn refused(&self, lane: &Lane, event: &Event, end: End, outcome: Outcome) {
+        self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
+    }
+
+    /// A place to run a statement, unless the lease is over before there is one.
+    async fn placed(&self, lease: &Lease) -> Option<Place> {
+        tokio::select! {
+            place = self.0.store.place() => Some(place),
+            _ = lease.ended() => None,
+        }
+    }
+
+    /// Leaves an attempt whose statement has not run: nothing has happened.
+    async fn leave(&self, event: &Event, lease: &Lease) {
+        let step = match lease.term().call {
+            Call::CallOff => Step::Cancel,
+            Call::GoOn | Call::Stop => Step::HandBack,
+        };
+        self.finish(event, step).await;
+    }
+}
