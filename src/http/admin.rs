@@ -32,7 +32,6 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use door::Sessions;
@@ -305,5 +304,5 @@ async fn tail(State(desk): State<Desk>) -> Response {
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else { return busy(live::TOO_MANY) };
     let draining = desk.health.draining.clone();
     let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining, place);
-    Sse::new(news).keep_alive(KeepAlive::default()).into_response()
+    live::streamed(news)
 }

@@ -9,7 +9,7 @@ use crate::decide::id::EventId;
 use crate::store::Listing;
 use crate::telemetry::heard::Heard;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response, sse};
 use futures_util::Stream;
@@ -61,7 +61,13 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
     let came_back = headers.contains_key("last-event-id");
     let next = if came_back { Next::Missed } else { Next::Hello };
     let ears = Ears { desk, news, so_far, chunks, heard, draining, wanted, next, pace: few, _place: place };
-    Ok(Sse::new(follow(ears)).keep_alive(KeepAlive::default()).into_response())
+    Ok(streamed(follow(ears)))
+}
+
+/// A stream, which a proxy between must pass on as it comes: nginx would gather it first.
+pub(super) fn streamed(news: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Response {
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
+    (unbuffered, Sse::new(news).keep_alive(KeepAlive::default())).into_response()
 }
 
 /// What a reader wants to hear.
