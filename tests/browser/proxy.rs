@@ -27,3 +27,15 @@ async fn behind_nginx_as_documented_one_logs_in_and_sees_what_happens_as_it_happ
     page.shows(".timeline", "life 2").await;
     page.close(&proxy.url("/")).await;
 }
+
+#[tokio::test]
+async fn a_proxy_that_passes_no_name_on_is_told_of_where_one_logs_in() {
+    let house = guarded();
+    let proxy = Nginx::start(&format!("location / {{ proxy_pass {}; }}", house.admin_url("")));
+    let page = Browser::new(1280, 900).await;
+    page.open(&proxy.url("/")).await;
+    page.type_in("#token", "a token that may do all\u{e007}").await;
+    page.shows("[role=alert]", "proxy_set_header Host $http_host;").await;
+    assert_eq!(page.value("document.cookie").await, "");
+    page.close(&proxy.url("/")).await;
+}
