@@ -1,7 +1,7 @@
 //! The list of events: filters in the address, pages, rows that come by themselves, keys.
 
 use crate::browser::{ENTER, ESCAPE, TAB};
-use crate::house::House;
+use crate::house::{House, Sent};
 use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 
 const ROWS: &str = "document.querySelectorAll('tbody tr').length";
@@ -35,6 +35,31 @@ async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
     assert_eq!(page.value("document.querySelector('input[name=field]').value").await, "customer=ada");
     page.open(&house.admin_url("/events?text=nobody")).await;
     page.says("Nothing matches").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn a_number_is_shown_as_it_was_written_and_its_filter_finds_it() {
+    let house = House::new(&config("false"));
+    let page = visit(&house, "/").await;
+    page.shows("#live", "Live").await;
+    for (id, number) in [("o-1", "12345678901234567890"), ("o-2", "1.50"), ("o-3", "1e21")] {
+        let body = format!("{{\"kind\":\"paid\",\"customer\":{number}}}");
+        let event = house.deliver(ORDER, &Sent::github("push", id, &body)).await.event();
+        page.shows("#feed", number).await;
+        page.open(&house.admin_url(&format!("/events/{event}"))).await;
+        page.shows(".field-link", number).await;
+        page.click("a.field-link[href*='field.customer']").await;
+        page.until(&format!("{ROWS} === 1")).await;
+        page.shows("tbody tr", number).await;
+        page.open(&house.admin_url("/")).await;
+        page.shows("#live", "Live").await;
+    }
+    let body = r#"{"app":"shop","tag":"latest","build":9007199254740993,"at":1}"#;
+    house.deliver(DEPLOY, &Sent::github("push", "d-1", body)).await;
+    page.shows("#needs", "1 dead letter").await;
+    page.open(&house.admin_url("/dead")).await;
+    page.shows("tbody tr", "9007199254740993").await;
     page.close(&house.admin_url("/")).await;
 }
 

@@ -61,16 +61,28 @@ pub fn event(event: &Event) -> Value {
     shown
 }
 
-/// A number that JSON's usual readers would round is shown as text: it is an id, not an amount.
+/// The integers up to which a number of JavaScript, and of many a reader of JSON, is exact.
+const EXACT_MAX: i64 = (1 << 53) - 1;
+
+/// A number that a usual reader of JSON would give back in another spelling is shown as text: it is an id, not an
+/// amount.
 fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
         Field::Bool(flag) => (*flag).into(),
-        Field::Number(raw) => {
-            let read = serde_json::from_str::<Value>(raw).ok();
-            read.filter(|number| *number.to_string() == **raw).unwrap_or_else(|| (**raw).into())
-        }
+        Field::Number(raw) => exact(raw).unwrap_or_else(|| (**raw).into()),
     }
+}
+
+/// The number whose usual spelling this is, and no other's.
+fn exact(raw: &str) -> Option<Value> {
+    let read = serde_json::from_str::<Value>(raw).ok().filter(|number| *number.to_string() == *raw)?;
+    let exact = match read.as_i64() {
+        Some(whole) => (-EXACT_MAX..=EXACT_MAX).contains(&whole),
+        // Exponents, and a fraction of nothing, are written by each in its own way.
+        None => read.is_f64() && !raw.contains('e') && !raw.ends_with(".0"),
+    };
+    exact.then_some(read)
 }
 
 /// All that is known of one, and in one sentence why it stands where it stands now.
@@ -202,4 +214,21 @@ pub(super) fn news(
 
 pub(super) fn said(kind: &str, data: &Value) -> sse::Event {
     sse::Event::default().event(kind).data(data.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_readers_would_spell_otherwise_is_text() {
+        for same in ["0", "-7", "9007199254740991", "-9007199254740991", "1.5", "-0.25", "123456.789"] {
+            let shown = field(&Field::Number(same.into()));
+            assert!(shown.is_number() && *shown.to_string() == *same, "{same} is {shown}");
+        }
+        let other = ["9007199254740992", "9007199254740993", "-9007199254740992", "12345678901234567890"];
+        for other in other.into_iter().chain(["1.0", "1.50", "-0", "1e2", "1E2", "1e21", "0.1000000000000000055"]) {
+            assert_eq!(field(&Field::Number(other.into())), json!(other));
+        }
+    }
 }
