@@ -29,7 +29,7 @@ use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -138,9 +138,14 @@ pub fn router(desk: Desk) -> Router {
         .route("/logout", post(door::logout))
         .merge(guarded)
         .merge(super::dashboard::router())
-        .fallback(|| async { refuse(StatusCode::NOT_FOUND, "unknown_path") })
+        .fallback(nowhere)
         .layer(from_fn(door::close))
         .with_state(desk)
+}
+
+/// Where nothing is: people get a page that says so.
+async fn nowhere(request: Request) -> Response {
+    super::dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }
 
 fn plain(reply: &answer::Reply) -> Response {

@@ -148,3 +148,27 @@ async fn without_tokens_there_is_nothing_to_log_in_to_and_strangers_are_refused(
         assert_eq!(request(&house, "POST", "/login", &[FORM, (name, value)], "token=x").await.status, 403);
     }
 }
+
+#[tokio::test]
+async fn who_asks_for_a_page_where_there_is_none_gets_one_that_says_so_and_programs_get_json() {
+    let house = House::new(&numbers(""));
+    for path in ["/nowhere", "/events/a/b", "/metrics/", "//evil.example/"] {
+        let page = request(&house, "GET", path, &[HTML], "").await;
+        assert_eq!((page.status, page.header("etag")), (404, None), "{path}");
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"), "{path}");
+    }
+    let known = request(&house, "GET", "/", &[HTML], "").await.header("etag").unwrap().to_owned();
+    assert_eq!(request(&house, "GET", "/nowhere", &[HTML, ("if-none-match", &known)], "").await.status, 404);
+    let slash = request(&house, "GET", "/events/?state=dead", &[HTML], "").await;
+    assert_eq!((slash.status, slash.header("location")), (308, Some("/events?state=dead")));
+    for (method, path, headers) in [
+        ("GET", "/nowhere", &[][..]),
+        ("GET", "/api/nowhere", &[HTML]),
+        ("GET", "/api", &[HTML]),
+        ("POST", "/nowhere", &[HTML]),
+        ("GET", "/events/", &[]),
+    ] {
+        let answer = request(&house, method, path, headers, "").await;
+        assert_eq!((answer.status, &answer.json()["reason"]), (404, &json!("unknown_path")), "{method} {path}");
+    }
+}

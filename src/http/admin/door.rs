@@ -10,6 +10,7 @@ use crate::config::{Admin, May};
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::http::dashboard;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
@@ -299,8 +300,7 @@ pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Resp
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    !accepts.contains("text/html")
+    !dashboard::is_asked_for(headers)
 }
 
 fn go(to: &str) -> Response {
