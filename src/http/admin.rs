@@ -40,6 +40,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 /// Events listed where one name means several.
 pub const NAMESAKES_MAX: usize = 10;
@@ -58,6 +59,8 @@ pub struct Desk {
     pub admin: Arc<Admin>,
     /// Whether the node is well.
     pub health: Health,
+    /// The port is about to close, later than the node begins to drain: who watches sees what still runs end.
+    pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     shown: Arc<Value>,
     store_kind: &'static str,
@@ -94,6 +97,7 @@ impl Desk {
                 StoreAddress::Redis(_) => "redis",
             },
             flight,
+            closing: CancellationToken::new(),
             sessions: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
@@ -307,7 +311,7 @@ async fn forget(State(desk): State<Desk>) -> Response {
 /// Changes of state and output of commands, as they happen.
 async fn tail(State(desk): State<Desk>) -> Response {
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else { return busy(live::TOO_MANY) };
-    let draining = desk.health.draining.clone();
-    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining, place);
+    let closing = desk.closing.clone();
+    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), closing, place);
     live::streamed(news)
 }

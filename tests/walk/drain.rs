@@ -25,6 +25,36 @@ async fn a_command_under_way_may_end_and_nothing_new_is_taken() {
 }
 
 #[tokio::test]
+async fn a_node_that_drains_can_be_watched_until_it_ends_and_takes_no_connection_of_a_sender() {
+    let mut house = House::new(&numbers("", WAITS));
+    let event = house.deliver(IN, &number("a", 1)).await.event();
+    until("it to run", || house.lines("runs").len() == 1).await;
+    let mut streams = Vec::new();
+    for path in ["/api/tail", "/api/live"] {
+        streams.push((reqwest::get(house.admin_url(path)).await.unwrap(), String::new()));
+    }
+    house.signal(Signal::TERM);
+    until("it to drain", || house.log().contains("draining")).await;
+    // A sender's proxy is refused at once, and goes to another node.
+    let sender = house.url("").replace("http://", "");
+    until("the port to close", || std::net::TcpStream::connect(&sender).is_err()).await;
+    let ask = async |path: &str| house.ask("GET", path).await;
+    assert_eq!(ask("/healthz").await.status, 200);
+    assert_eq!(ask("/readyz").await.status, 503);
+    assert_eq!(ask(&format!("/api/events/{event}")).await.json()["state"], "running");
+    assert_eq!(ask("/").await.status, 200);
+    touch(&house, "go");
+    for (stream, heard) in &mut streams {
+        while let Ok(Some(chunk)) = stream.chunk().await {
+            *heard += &String::from_utf8_lossy(&chunk);
+        }
+        assert!(heard.contains("\"done\""), "{heard}");
+    }
+    let (status, said) = house.wait();
+    assert_eq!(status.code(), Some(0), "{said}");
+}
+
+#[tokio::test]
 async fn who_waits_for_an_answer_still_gets_it() {
     let mut house = House::new(&numbers("respond = \"done\"", WAITS));
     let sent = number("a", 1);

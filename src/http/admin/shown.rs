@@ -183,7 +183,7 @@ fn identities(story: &Story) -> Vec<Same> {
 struct Ears {
     news: Receiver<Event>,
     output: Receiver<Chunk>,
-    draining: CancellationToken,
+    closing: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
 
@@ -191,12 +191,13 @@ struct Ears {
 pub(super) fn news(
     news: Receiver<Event>,
     output: Receiver<Chunk>,
-    draining: CancellationToken,
+    closing: CancellationToken,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(Ears { news, output, draining, _place: place }, |mut ears| async move {
+    unfold(Ears { news, output, closing, _place: place }, |mut ears| async move {
         let said = tokio::select! {
-            () = ears.draining.cancelled() => return None,
+            // What has happened is told before the port closes.
+            biased;
             heard = ears.news.recv() => match heard {
                 Ok(one) => said("state", &event(&one)),
                 Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
@@ -207,6 +208,7 @@ pub(super) fn news(
                 Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
                 Err(RecvError::Closed) => return None,
             },
+            () = ears.closing.cancelled() => return None,
         };
         Some((Ok(said), ears))
     })
