@@ -8,6 +8,7 @@ mod live;
 mod many;
 pub(crate) mod overview;
 pub mod shown;
+mod tail;
 mod told;
 mod turned_away;
 
@@ -308,10 +309,10 @@ async fn forget(State(desk): State<Desk>) -> Response {
     }
 }
 
-/// Changes of state and output of commands, as they happen.
+/// Changes of state, deliveries that made no event, and output of commands, as they happen.
 async fn tail(State(desk): State<Desk>) -> Response {
-    let Ok(place) = desk.listeners.clone().try_acquire_owned() else { return busy(live::TOO_MANY) };
-    let closing = desk.closing.clone();
-    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), closing, place);
-    live::streamed(news)
+    match desk.listeners.clone().try_acquire_owned() {
+        Ok(place) => live::streamed(tail::news(desk, place)),
+        Err(_) => busy(live::TOO_MANY),
+    }
 }

@@ -11,13 +11,7 @@ use crate::store::standing::standing;
 use crate::store::{Sighting, Store, StoreError, Stored, Story};
 use crate::telemetry::heard::Heard;
 use axum::response::sse;
-use futures_util::Stream;
-use futures_util::stream::unfold;
 use serde_json::{Value, json};
-use std::convert::Infallible;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio_util::sync::CancellationToken;
 
 /// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
 pub fn quarantined(message: &Quarantined) -> Value {
@@ -177,41 +171,6 @@ pub fn chunk(chunk: &Chunk) -> Value {
 fn identities(story: &Story) -> Vec<Same> {
     let change = story.event.change.map(|_| Same::Change).filter(|change| !story.identities.contains(change));
     story.identities.iter().cloned().chain(change).collect()
-}
-
-/// What a listener to [`news`] waits for.
-struct Ears {
-    news: Receiver<Event>,
-    output: Receiver<Chunk>,
-    closing: CancellationToken,
-    _place: OwnedSemaphorePermit,
-}
-
-/// Changes of state and output, as server-sent events, until the node stops.
-pub(super) fn news(
-    news: Receiver<Event>,
-    output: Receiver<Chunk>,
-    closing: CancellationToken,
-    place: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(Ears { news, output, closing, _place: place }, |mut ears| async move {
-        let said = tokio::select! {
-            // What has happened is told before the port closes.
-            biased;
-            heard = ears.news.recv() => match heard {
-                Ok(one) => said("state", &event(&one)),
-                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
-                Err(RecvError::Closed) => return None,
-            },
-            heard = ears.output.recv() => match heard {
-                Ok(one) => said("output", &chunk(&one)),
-                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
-                Err(RecvError::Closed) => return None,
-            },
-            () = ears.closing.cancelled() => return None,
-        };
-        Some((Ok(said), ears))
-    })
 }
 
 pub(super) fn said(kind: &str, data: &Value) -> sse::Event {
