@@ -1,5 +1,7 @@
 //! nginx in a house of its own: Debian's package, on a free port, in a temporary folder that goes with it.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use super::house::PATIENCE;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,17 +17,22 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// A server with this inside, and otherwise as nginx is by itself.
     pub(crate) fn start(server: &str) -> Self {
+        Self::start_beside("", server)
+    }
+
+    /// The same, with this beside the server.
+    pub(crate) fn start_beside(beside: &str, server: &str) -> Self {
         let patience = Instant::now() + PATIENCE;
         // Somebody else may take the free port first: then nginx ends, and the next one is tried.
         loop {
             assert!(Instant::now() < patience, "nginx does not listen");
-            if let Some(proxy) = Self::try_start(server, patience) {
+            if let Some(proxy) = Self::try_start(beside, server, patience) {
                 return proxy;
             }
         }
     }
 
-    fn try_start(server: &str, patience: Instant) -> Option<Self> {
+    fn try_start(beside: &str, server: &str, patience: Instant) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let at = dir.path().display();
@@ -36,6 +43,7 @@ http {{
     access_log off;
     client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;
     uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+    {beside}
     server {{
         listen 127.0.0.1:{port};
 {server}
