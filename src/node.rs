@@ -19,7 +19,7 @@ use crate::http::ingest::{self, Health, Ingest};
 use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
-use crate::store::{self, CannotOpen, Declared, Store, StoreError};
+use crate::store::{self, CannotOpen, Declared, Store, StoreError, standing};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
@@ -253,12 +253,17 @@ fn streams(config: &Config, _: &Environment, _: &Ingest, _: &Dispatcher) -> Resu
     }
 }
 
-/// Says what would act again because a source was renamed or its identities changed.
+/// Says what would act again because a source was renamed or its identities changed, and what waits for a route that is
+/// gone.
 async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
         telemetry::say(Level::Warn, "once", &[("why", &change)]);
+    }
+    let waiting = store.page(standing::those_that_wait()).await?.events;
+    for stranded in standing::stranded(&waiting, &config.sources) {
+        telemetry::say(Level::Warn, "route", &[("why", &stranded)]);
     }
     if before == recipes { Ok(()) } else { store.remember(recipes).await }
 }

@@ -19,13 +19,14 @@ use super::ingest::Health;
 use crate::config::{Admin, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Step};
+use crate::decide::event::{self, Event, Passed, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
-use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, sweep};
+use crate::store::standing::has_route;
+use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, Story, sweep};
 use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
@@ -109,6 +110,14 @@ impl Desk {
             store: health.store.clone(),
             dispatcher,
             health,
+        }
+    }
+
+    /// What waits for a route that is not configured says so at once, and not only when it is due.
+    fn set_aside(&self, story: &mut Story) {
+        let waits = matches!(story.event.state, event::State::Waiting { .. });
+        if waits && !has_route(&self.sources, &story.event) {
+            story.event.passed = Passed::Aside;
         }
     }
 }
@@ -204,7 +213,8 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
 async fn show(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
-    let story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
+    let mut story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
+    desk.set_aside(&mut story);
     let mut told = shown::whole(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
     told["supersedes"] = supersedes(&*desk.store, event.id).await.map_err(|error| unavailable(&error))?;
     let source = desk.sources.iter().find(|source| source.name == event.source);

@@ -74,7 +74,9 @@ impl Ears {
         if matches!(event.state, State::Waiting { .. } | State::Dead { .. })
             && let Ok(Some(story)) = self.desk.store.story(event.id).await
         {
-            told["why"] = standing(&then(event, story), self.desk.store.now()).into();
+            let mut story = then(event, story);
+            self.desk.set_aside(&mut story);
+            told["why"] = standing(&story, self.desk.store.now()).into();
         }
         told
     }
