@@ -19,7 +19,7 @@ use crate::http::ingest::{self, Health, Ingest};
 use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
-use crate::store::{self, CannotOpen, Declared, Store, StoreError};
+use crate::store::{self, CannotOpen, Declared, Store, StoreError, standing};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
 use std::collections::BTreeSet;
@@ -45,6 +45,8 @@ pub struct Node {
     failed: watch::Receiver<Option<String>>,
     draining: CancellationToken,
     ports: Vec<JoinHandle<()>>,
+    closing: CancellationToken,
+    admin_port: JoinHandle<()>,
 }
 
 /// What a node does.
@@ -114,6 +116,7 @@ impl Node {
             health: health.clone(),
         };
         let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
+        let closing = desk.closing.clone();
         tokio::spawn(admin::overview::keep_series(desk.clone()));
         let mut ports = Vec::new();
         if does != Does::Work {
@@ -130,12 +133,13 @@ impl Node {
         if does != Does::Ingest {
             dispatcher.run();
         }
-        ports.push(tokio::spawn(accept::serve(admin_listener, ask, Limits::default(), draining.clone())));
+        let limits = Limits { drain_time: limits::ADMIN_CLOSE_TIME, ..Limits::default() };
+        let admin_port = tokio::spawn(accept::serve(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
             ports.push(tokio::spawn(accept::serve(listener, answer, Limits::default(), draining.clone())));
         }
-        Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports })
+        Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port })
     }
 
     /// Waits until the store has stopped for good, and says why. Most never do.
@@ -147,7 +151,8 @@ impl Node {
         }
     }
 
-    /// Stops: takes nothing new, lets what runs end for a while, then ends it; `hurry` shortens the wait.
+    /// Stops: takes nothing new, lets what runs end for a while, then ends it; `hurry` shortens the wait. Who watches
+    /// may do so to the end; senders are refused at once, so that what stands before the nodes goes to another.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         self.draining.cancel();
         let stopped = self.dispatcher.stop(limits::DRAIN_TIME);
@@ -162,6 +167,8 @@ impl Node {
         for port in self.ports {
             port.await.unwrap_or_default();
         }
+        self.closing.cancel();
+        self.admin_port.await.unwrap_or_default();
         // The last requests may have handed over events that are now to be handed back.
         self.dispatcher.stop(limits::DRAIN_TIME).await;
     }
@@ -246,12 +253,17 @@ fn streams(config: &Config, _: &Environment, _: &Ingest, _: &Dispatcher) -> Resu
     }
 }
 
-/// Says what would act again because a source was renamed or its identities changed.
+/// Says what would act again because a source was renamed or its identities changed, and what waits for a route that is
+/// gone.
 async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
         telemetry::say(Level::Warn, "once", &[("why", &change)]);
+    }
+    let waiting = store.page(standing::those_that_wait()).await?.events;
+    for stranded in standing::stranded(&waiting, &config.sources) {
+        telemetry::say(Level::Warn, "route", &[("why", &stranded)]);
     }
     if before == recipes { Ok(()) } else { store.remember(recipes).await }
 }

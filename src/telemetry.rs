@@ -18,7 +18,6 @@ mod trouble;
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
 use crate::decide::time::Duration;
-use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -140,20 +139,25 @@ fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
     };
     let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
     for (name, value) in details {
-        let value = if *name == "delivery" { short_delivery(value) } else { value };
-        let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
-        let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
-        let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
-        // Writing to a string cannot fail.
-        let _ = match (plain, quotable) {
-            (true, _) => write!(line, " {name}={cut}"),
-            (_, true) => write!(line, " {name}='{cut}'"),
-            _ => write!(line, " {name}={cut:?}"),
-        };
+        line.push(' ');
+        line += &detail(name, value);
     }
     line.truncate(line.trim_end().len());
     line.push('\n');
     line
+}
+
+/// One detail as a line tells it: `name=value`, quoted where it must be, so that nothing in it can end the line.
+pub fn detail(name: &str, value: &str) -> String {
+    let value = if name == "delivery" { short_delivery(value) } else { value };
+    let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
+    let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
+    let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
+    match (plain, quotable) {
+        (true, _) => format!("{name}={cut}"),
+        (_, true) => format!("{name}='{cut}'"),
+        _ => format!("{name}={cut:?}"),
+    }
 }
 
 /// Of a UUID its first digits, which is how people tell a sender's deliveries apart. Machines get all of it.

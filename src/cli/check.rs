@@ -11,6 +11,8 @@ use crate::config::words::{
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
 use crate::decide::recipe;
 use crate::decide::source::{Keep, Makes, Respond, Route, Source, Speaks};
+#[cfg(feature = "sqlite")]
+use crate::store::standing;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,15 +26,17 @@ pub enum Form {
     Json,
 }
 
-/// What would act again, by what the store remembers of earlier configs. A store that cannot be read has nothing to say
-/// here.
+/// What would act again, by what the store remembers of earlier configs, and what waits for a route that is gone. A store
+/// that cannot be read has nothing to say here.
 fn against_store(config: &Config) -> Vec<Problem> {
     #[cfg(feature = "sqlite")]
     if let StoreAddress::Sqlite(path) = &config.store
         && path.exists()
     {
         let before = crate::store::sqlite::remembered(path);
-        return recipe::changes(&before, &config.recipes()).into_iter().map(Problem::warning).collect();
+        let stranded = standing::stranded(&crate::store::sqlite::waiting(path), &config.sources);
+        let changes = recipe::changes(&before, &config.recipes());
+        return changes.into_iter().chain(stranded).map(Problem::warning).collect();
     }
     Vec::new()
 }

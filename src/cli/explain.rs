@@ -7,7 +7,7 @@ use crate::config::{self, Config, Env, Secrets, StoreAddress};
 use crate::decide::time::Timestamp;
 use crate::explain::stands::{self, Known, Would};
 use crate::explain::told::Told;
-use crate::explain::{Answer, Cannot, json, saved, stored, text, walk};
+use crate::explain::{Answer, Cannot, Lack, json, saved, stored, text, walk};
 use crate::store::clock::Clock;
 use crate::store::open::{Use, open_for};
 use std::io::{self, Write};
@@ -50,8 +50,11 @@ pub fn explain(
 ) -> io::Result<Answer> {
     let all = match all(ask, explicit, env) {
         Ok(all) => all,
-        Err(Cannot { why, answer, .. }) => {
+        Err(Cannot { why, answer, lack }) => {
             eprintln!("error: {}", why.trim_start_matches("error: "));
+            if lack == Lack::Source {
+                eprintln!("hint: name it with --source NAME");
+            }
             return Ok(answer);
         }
     };

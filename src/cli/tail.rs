@@ -7,6 +7,7 @@ use super::trouble::{Trouble, complain};
 use crate::config::Env;
 use crate::decide::time::Timestamp;
 use crate::store::clock::Clock;
+use crate::telemetry::detail;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
@@ -92,13 +93,14 @@ impl Wanted {
 
     fn wants(&mut self, kind: &str, document: &Value) -> bool {
         let event = text(document, "event");
-        if let (Some(source), "state") = (&self.source, kind) {
-            if text(document, "source") != source {
-                return false;
-            }
+        let of_source = match (&self.source, kind) {
+            (None, _) | (_, "missed") => true,
+            (Some(source), "state" | "delivery") => text(document, "source") == source,
+            _ => self.known.contains(event),
+        };
+        if of_source && self.source.is_some() && kind == "state" {
             self.known.insert(event.to_owned());
         }
-        let of_source = self.source.is_none() || kind == "missed" || self.known.contains(event);
         of_source && self.only.as_ref().is_none_or(|only| only == event)
     }
 }
@@ -130,6 +132,7 @@ impl Teller {
                     self.close(text(document, "event"), out)?;
                     writeln!(out, "{}", self.change(document))?;
                 }
+                "delivery" => writeln!(out, "{}", self.delivery(document))?,
                 "output" => self.output(document, out)?,
                 _ => writeln!(out, "{} pieces of news were missed: this reads too slowly", document["missed"])?,
             }
@@ -143,11 +146,32 @@ impl Teller {
         events.iter().try_for_each(|event| self.close(event, out))
     }
 
-    fn change(&self, event: &Value) -> String {
+    fn time(&self) -> String {
         let now = self.clock.now().to_string();
+        now.get(11..23).unwrap_or(&now).to_owned()
+    }
+
+    /// A delivery that made no event: the one it repeats, if there is one, and why it was turned away, if it was.
+    fn delivery(&self, heard: &Value) -> String {
+        let event = if heard["event"].is_string() { self.paper.paint("1", &short(heard)) } else { "-".into() };
+        let mut told = vec![self.time(), self.paper.paint("2", text(heard, "verdict")), event];
+        let turned_away = !text(heard, "reason").is_empty();
+        let said = ["source", "path", "delivery", "same", "status", "reason", "why"].into_iter().filter_map(|name| {
+            let said = match &heard[name] {
+                Value::String(said) if !said.is_empty() => said.clone(),
+                Value::Number(status) if turned_away => status.to_string(),
+                _ => return None,
+            };
+            Some(detail(name, &said))
+        });
+        told.extend(said);
+        told.join(" ")
+    }
+
+    fn change(&self, event: &Value) -> String {
         let (_, code) = state(event);
         let word = self.paper.paint(code, &format!("{:<7}", text(event, "state")));
-        let mut told = vec![now.get(11..23).unwrap_or(&now).to_owned(), word, self.paper.paint("1", &short(event))];
+        let mut told = vec![self.time(), word, self.paper.paint("1", &short(event))];
         let attempt = event["attempt"].as_u64().unwrap_or(0);
         told.extend(
             ["source", "route", "cause", "how"]
@@ -160,6 +184,10 @@ impl Teller {
         told.extend(fields.map(|(name, found)| format!("{name}={}", value(found))));
         if attempt > 0 {
             told.push(format!("attempt={attempt}"));
+        }
+        let why = text(event, "why").trim_start_matches(text(event, "state")).trim_start_matches(": ");
+        if !why.is_empty() {
+            told.push(detail("why", why));
         }
         told.join(" ")
     }
@@ -210,7 +238,7 @@ pub(super) async fn to_the_end(
             return Err(Trouble::unknown("the node has stopped before it ended"));
         };
         let event = text(&document, "event");
-        if left.contains(event) {
+        if left.contains(event) && kind != "delivery" {
             teller.tell(&kind, &document, out)?;
         }
         if document["ended_at"].is_string() {

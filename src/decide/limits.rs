@@ -26,6 +26,8 @@ pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
 pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
 /// The time in which requests under way may finish when a node stops.
 pub const DRAIN_TIME: Duration = Duration::from_secs(20);
+/// The same for the requests of people, who may ask until all else is over.
+pub const ADMIN_CLOSE_TIME: Duration = Duration::from_secs(2);
 /// Objects and arrays inside each other.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// One field's value.

@@ -45,6 +45,8 @@ pub struct Cannot {
 pub enum Lack {
     /// What was given cannot be read, or not all that is needed was given.
     Input,
+    /// There are several sources, and it may be for any of them.
+    Source,
     /// There is no such event.
     Unknown,
     /// There are several.
@@ -153,6 +155,6 @@ pub fn choose(sources: &[Arc<Source>], named: Option<&str>, delivery: &Saved) ->
     }
     match sources {
         [only] => Ok((only.clone(), "the only one".into())),
-        _ => Err(format!("which source is it for? Say --source NAME: {}", all.join(", ")).into()),
+        _ => Err(Cannot::of(Lack::Source, format!("which source is it for? Choose one: {}", all.join(", ")))),
     }
 }

@@ -8,6 +8,7 @@ mod live;
 mod many;
 pub(crate) mod overview;
 pub mod shown;
+mod tail;
 mod told;
 mod turned_away;
 
@@ -18,21 +19,21 @@ use super::ingest::Health;
 use crate::config::{Admin, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Step};
+use crate::decide::event::{self, Event, Passed, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
-use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, sweep};
+use crate::store::standing::has_route;
+use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, Story, sweep};
 use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use door::Sessions;
@@ -41,6 +42,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 /// Events listed where one name means several.
 pub const NAMESAKES_MAX: usize = 10;
@@ -59,6 +61,8 @@ pub struct Desk {
     pub admin: Arc<Admin>,
     /// Whether the node is well.
     pub health: Health,
+    /// The port is about to close, later than the node begins to drain: who watches sees what still runs end.
+    pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     shown: Arc<Value>,
     store_kind: &'static str,
@@ -95,6 +99,7 @@ impl Desk {
                 StoreAddress::Redis(_) => "redis",
             },
             flight,
+            closing: CancellationToken::new(),
             sessions: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
@@ -105,6 +110,14 @@ impl Desk {
             store: health.store.clone(),
             dispatcher,
             health,
+        }
+    }
+
+    /// What waits for a route that is not configured says so at once, and not only when it is due.
+    fn set_aside(&self, story: &mut Story) {
+        let waits = matches!(story.event.state, event::State::Waiting { .. });
+        if waits && !has_route(&self.sources, &story.event) {
+            story.event.passed = Passed::Aside;
         }
     }
 }
@@ -139,9 +152,14 @@ pub fn router(desk: Desk) -> Router {
         .route("/logout", post(door::logout))
         .merge(guarded)
         .merge(super::dashboard::router())
-        .fallback(|| async { refuse(StatusCode::NOT_FOUND, "unknown_path") })
+        .fallback(nowhere)
         .layer(from_fn(door::close))
         .with_state(desk)
+}
+
+/// Where nothing is: people get a page that says so.
+async fn nowhere(request: Request) -> Response {
+    super::dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }
 
 fn plain(reply: &answer::Reply) -> Response {
@@ -195,7 +213,8 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
 async fn show(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
-    let story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
+    let mut story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
+    desk.set_aside(&mut story);
     let mut told = shown::whole(&*desk.store, &story).await.map_err(|error| unavailable(&error))?;
     told["supersedes"] = supersedes(&*desk.store, event.id).await.map_err(|error| unavailable(&error))?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
@@ -308,10 +327,10 @@ async fn forget(State(desk): State<Desk>) -> Response {
     }
 }
 
-/// Changes of state and output of commands, as they happen.
+/// Changes of state, deliveries that made no event, and output of commands, as they happen.
 async fn tail(State(desk): State<Desk>) -> Response {
-    let Ok(place) = desk.listeners.clone().try_acquire_owned() else { return busy(live::TOO_MANY) };
-    let draining = desk.health.draining.clone();
-    let news = shown::news(desk.dispatcher.news(), desk.dispatcher.output(), draining, place);
-    Sse::new(news).keep_alive(KeepAlive::default()).into_response()
+    match desk.listeners.clone().try_acquire_owned() {
+        Ok(place) => live::streamed(tail::news(desk, place)),
+        Err(_) => busy(live::TOO_MANY),
+    }
 }

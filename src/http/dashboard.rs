@@ -6,8 +6,8 @@
 
 use crate::decide::id::Digest;
 use axum::Router;
-use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{Path, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::fmt::Write as _;
@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 /// The pages that the script knows; each is the same document.
 const PAGES: [&str; 8] = ["/", "/events", "/events/{event}", "/dead", "/turned-away", "/sources", "/explain", "/login"];
 
+const HTML: &str = "text/html; charset=utf-8";
 const INDEX: &str = include_str!("dashboard/index.html");
 
 macro_rules! files {
@@ -56,13 +57,36 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     PAGES.iter().fold(files, |router, page| router.route(page, get(document)))
 }
 
+/// Does who asks want a page to read?
+pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    accepts.contains("text/html")
+}
+
+/// For people who look for a page where none is: the document, which says so. `None`: it was a program, which asks the
+/// API. A slash too much at the end of a page's address leads to it.
+pub(super) fn nowhere(request: &Request) -> Option<Response> {
+    let path = request.uri().path();
+    let programs = path == "/api" || path.starts_with("/api/") || path.starts_with("/assets/");
+    if programs || request.method() != Method::GET || !is_asked_for(request.headers()) {
+        return None;
+    }
+    if let Some(page) = PAGES.iter().find(|page| page.len() > 1 && **page == path.trim_end_matches('/')) {
+        let to = request.uri().query().map_or_else(|| (*page).to_owned(), |query| format!("{page}?{query}"));
+        return Some((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response());
+    }
+    let mut response = kind(HTML, DOCUMENT.text.as_str().into_response());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    Some(response)
+}
+
 async fn document(headers: HeaderMap) -> Response {
     let tag = format!("\"{}\"", DOCUMENT.hash);
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut response = if known {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        kind("text/html; charset=utf-8", DOCUMENT.text.as_str().into_response())
+        kind(HTML, DOCUMENT.text.as_str().into_response())
     };
     let tag = HeaderValue::from_str(&tag).expect("a hash is ASCII");
     response.headers_mut().insert(header::ETAG, tag);

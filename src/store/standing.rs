@@ -1,9 +1,15 @@
 //! Why an event stands where it stands, in one sentence for people.
 
-use super::Story;
+use super::{Listing, Story};
 use crate::decide::change::Tried;
 use crate::decide::event::{Cause, Event, How, Passed, State};
+use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Events that wait and are looked at for a route that is gone.
+const WAITING_LOOKED_AT: usize = 500;
 
 /// One sentence that begins with the state's own word.
 pub fn standing(story: &Story, now: Timestamp) -> String {
@@ -29,6 +35,32 @@ pub fn standing(story: &Story, now: Timestamp) -> String {
         State::Dead { cause, .. } => dead(story, *cause),
     };
     format!("{}: {why}", event.state.word())
+}
+
+/// Is the route of this event configured?
+pub fn has_route(sources: &[Arc<Source>], event: &Event) -> bool {
+    let source = sources.iter().find(|source| source.name == event.source);
+    source.is_some_and(|source| source.routes.iter().any(|route| route.name == event.route))
+}
+
+/// The newest that wait, of which [`stranded`] tells.
+pub fn those_that_wait() -> Listing {
+    Listing { state: Some("waiting".into()), limit: WAITING_LOOKED_AT, ..Listing::default() }
+}
+
+/// How many of these wait for each route that is not configured, in sentences for who configures.
+pub fn stranded(waiting: &[Event], sources: &[Arc<Source>]) -> Vec<String> {
+    let mut gone: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for event in waiting.iter().filter(|event| !has_route(sources, event)) {
+        *gone.entry((&event.source, &event.route)).or_default() += 1;
+    }
+    let told = |((source, route), count): ((&str, &str), usize)| {
+        let waits = if count == 1 { "1 event waits".to_owned() } else { format!("{count} events wait") };
+        format!(
+            "{waits} for the route `{route}` of source `{source}`, which is not configured; put it back, or cancel them"
+        )
+    };
+    gone.into_iter().map(told).collect()
 }
 
 fn waiting(story: &Story, due: Option<Timestamp>, now: Timestamp) -> String {

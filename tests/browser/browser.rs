@@ -239,8 +239,9 @@ impl Browser {
             let message = &message["message"];
             if message["method"] == "Network.requestWillBeSent" {
                 let url = message["params"]["request"]["url"].as_str().unwrap();
-                // What the browser begins with, before any page, is its own.
-                if message["params"]["documentURL"].as_str().is_some_and(|of| of.starts_with("http")) {
+                // What the browser begins with, before any page, is its own; so is what it draws a field for dates with.
+                let of_page = message["params"]["documentURL"].as_str().is_some_and(|of| of.starts_with("http"));
+                if of_page && !url.starts_with("data:") {
                     assert!(url.starts_with(origin), "the page asked {url}");
                     asked += 1;
                 }

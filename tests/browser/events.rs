@@ -1,7 +1,7 @@
 //! The list of events: filters in the address, pages, rows that come by themselves, keys.
 
 use crate::browser::{ENTER, ESCAPE, TAB};
-use crate::house::House;
+use crate::house::{House, Sent};
 use crate::{DEPLOY, ORDER, config, deploy, order, short, visit};
 
 const ROWS: &str = "document.querySelectorAll('tbody tr').length";
@@ -35,6 +35,76 @@ async fn filters_stand_in_the_address_and_the_back_button_takes_them_back() {
     assert_eq!(page.value("document.querySelector('input[name=field]').value").await, "customer=ada");
     page.open(&house.admin_url("/events?text=nobody")).await;
     page.says("Nothing matches").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn a_filter_that_is_not_understood_is_said_to_be_and_nothing_is_listed_in_its_place() {
+    let house = House::new(&config("true"));
+    house.deliver(ORDER, &order("o-1", "paid", "ada")).await;
+    house.quiet().await;
+    let page = visit(&house, "/events").await;
+    page.until(&format!("{ROWS} === 1")).await;
+    for wrong in ["customer:ada", "customer", "customer=", "=ada"] {
+        page.paste("input[name=field]", wrong).await;
+        page.click(".filters button[type=submit]").await;
+        page.shows("label [role=alert]", "name=value").await;
+        page.until("document.activeElement.name === 'field'").await;
+        assert_eq!(page.value("location.search").await, "", "{wrong}");
+        page.type_in("input[name=field]", "x").await;
+        page.lacks("label [role=alert]").await;
+    }
+    page.paste("input[name=field]", "customer = ada").await;
+    page.click(".filters button[type=submit]").await;
+    page.until(&format!("{ROWS} === 1 && location.search === '?field.customer=ada'")).await;
+    for (asked, said) in [
+        ("since=garbage", "since=garbage"),
+        ("until=&until=13-13-13", "until=13-13-13"),
+        ("last=week", "last=week"),
+        ("colour=blue", "colour=blue"),
+    ] {
+        page.open(&house.admin_url(&format!("/events?state=done&{asked}"))).await;
+        page.shows("[role=alert]", said).await;
+        page.lacks("tbody tr").await;
+    }
+    page.click("[role=alert] a").await;
+    page.until(&format!("{ROWS} === 1 && location.search === '?state=done'")).await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn a_number_is_shown_as_it_was_written_and_its_filter_finds_it() {
+    let house = House::new(&config("false"));
+    let page = visit(&house, "/").await;
+    page.shows("#live", "Live").await;
+    for (id, number) in [("o-1", "12345678901234567890"), ("o-2", "1.50"), ("o-3", "1e21")] {
+        let body = format!("{{\"kind\":\"paid\",\"customer\":{number}}}");
+        let event = house.deliver(ORDER, &Sent::github("push", id, &body)).await.event();
+        page.shows("#feed", number).await;
+        page.open(&house.admin_url(&format!("/events/{event}"))).await;
+        page.shows(".field-link", number).await;
+        page.click("a.field-link[href*='field.customer']").await;
+        page.until(&format!("{ROWS} === 1")).await;
+        page.shows("tbody tr", number).await;
+        page.open(&house.admin_url("/")).await;
+        page.shows("#live", "Live").await;
+    }
+    let body = r#"{"app":"shop","tag":"latest","build":9007199254740993,"at":1}"#;
+    house.deliver(DEPLOY, &Sent::github("push", "d-1", body)).await;
+    page.shows("#needs", "1 dead letter").await;
+    page.open(&house.admin_url("/dead")).await;
+    page.shows("tbody tr", "9007199254740993").await;
+    page.close(&house.admin_url("/")).await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_no_page_says_so_as_a_page() {
+    let house = House::new(&config("true"));
+    let page = visit(&house, "/nowhere").await;
+    page.says("There is nothing here").await;
+    page.open(&house.admin_url("/events/")).await;
+    page.says("No events yet").await;
+    page.until("location.pathname === '/events'").await;
     page.close(&house.admin_url("/")).await;
 }
 

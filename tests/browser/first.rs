@@ -102,6 +102,11 @@ async fn sources_and_explain_tell_how_it_is_set_up_and_why_not() {
     page.shows(".walk .ok", "Signature").await;
 
     let body = std::str::from_utf8(&sent.body).unwrap();
+    page.choose("select[name=source]", "").await;
+    page.click("form button[type=submit]").await;
+    page.shows("[role=alert]", "Which source is it for? Choose one: deploys").await;
+    page.until("!document.body.innerText.includes('--source')").await;
+
     let whole =
         format!("POST {DEPLOY} HTTP/1.1\nhost: here\ncontent-type: application/json\n\n{}", body.replace('7', "9"));
     page.open(&house.admin_url("/explain")).await;

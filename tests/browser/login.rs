@@ -3,7 +3,8 @@
 use crate::house::House;
 use crate::{DEPLOY, config, deploy, visit};
 
-fn guarded() -> House {
+/// A node whose admin port asks for a token.
+pub(crate) fn guarded() -> House {
     let admin = "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\ntoken = { env = \"KEY_ALL\" }\ntokens = [{ token = { env = \"KEY_READ\" }, may = \"read\" }, { token = { env = \"KEY_FORGET\" }, may = \"forget\" }]\n";
     let mut house = House::empty(&format!("{admin}{}", config("test -e never")));
     let mut command = house.command(&["serve"]);

@@ -11,6 +11,9 @@ mod first;
 mod house;
 mod login;
 mod looks;
+#[path = "../house/nginx.rs"]
+mod nginx;
+mod proxy;
 mod reconnect;
 mod served;
 #[cfg(feature = "nats")]

@@ -1,7 +1,7 @@
 //! `tail`: what happens, while it happens.
 
 use crate::house::{House, until};
-use crate::{begun, delivered, numbers, run};
+use crate::{Sent, begun, delivered, numbers, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
 use std::io::Read;
@@ -79,7 +79,8 @@ async fn changes_and_output_are_told_until_the_node_stops() {
     let event = delivered(&house, "mine", 13).await;
     let short = &event[28..];
     tail.hears(&format!("{short} | acting on 13\n")).await;
-    tail.hears(&format!("dead    {short} source=numbers route=act cause=failed attempt=1\n")).await;
+    let why = "why=\"it failed because step 1 of block 1 exited with 3: echo acting on $HOOKONCE_FIELD_N; ";
+    tail.hears(&format!("dead    {short} source=numbers route=act cause=failed attempt=1 {why}")).await;
     assert!(tail.heard().contains(&format!("running {short} source=numbers route=act n=13 word=w13 attempt=1")));
     house.stop();
     assert_eq!(tail.code().await, Some(0));
@@ -115,6 +116,61 @@ async fn only_a_source_is_followed_and_an_interrupt_is_a_fine_end() {
         assert_eq!(going.code().await, Some(0), "{}", going.heard());
     }
     assert_eq!(other.heard(), "");
+}
+
+#[tokio::test]
+async fn deliveries_that_make_no_event_are_told_with_their_reason_and_only_those_of_the_source() {
+    let house = House::new(&format!(
+        "{}\n[source.others]\nverify = {{ scheme = \"github\", secret = {{ env = \"SECRET\" }} }}\n\
+         when = 'kind == \"a\"'\nfields = {{ kind = \"body.kind\" }}\n[[source.others.route]]\n",
+        numbers()
+    ));
+    let admin = house.admin_url("");
+    let all = Going::start(&house, &["tail", "--admin", &admin]);
+    let others = Going::start(&house, &["tail", "--admin", &admin, "--source", "others"]);
+    let programs = Going::start(&house, &["tail", "--admin", &admin, "--source", "others", "--json"]);
+    listening(&house, &all, "running").await;
+    let other = |id: &str, kind: &str| Sent::github("push", id, &json!({ "kind": kind }).to_string());
+    for n in 0..3000 {
+        house.deliver("/in/others", &other(&format!("probe-{n}"), "b")).await;
+        if [&others, &programs].iter().all(|tail| tail.heard().contains("ignored")) {
+            break;
+        }
+    }
+    let event = delivered(&house, "mine", 1).await;
+    begun(&house, "mine", 1).await;
+    house.deliver(crate::IN, &Sent::github("push", "forged", "{}").with("x-hub-signature-256", "sha256=00")).await;
+    house.deliver("/astray", &other("lost", "a")).await;
+    house.deliver("/in/others", &other("theirs", "no\nnews")).await;
+    let short = &event[28..];
+    all.hears(&format!(" duplicate {short} source=numbers delivery=mine same=delivery\n")).await;
+    all.hears(" refused - source=numbers delivery=forged status=401 reason=bad_signature").await;
+    all.hears(" refused - path=/astray delivery=lost status=404 reason=unknown_path").await;
+    let ignored = " ignored - source=others delivery=theirs ";
+    for tail in [&all, &others] {
+        tail.hears(ignored).await;
+        let heard = tail.heard();
+        let line = heard.lines().find(|line| line.contains(ignored)).unwrap();
+        assert!(line.contains("kind was ") && line.contains("news"), "{line}");
+        assert!(!heard.contains(" accepted "), "an event tells that itself: {heard}");
+    }
+    programs.hears("theirs").await;
+    assert!(!others.heard().contains("numbers") && !others.heard().contains("astray"), "{}", others.heard());
+    let heard = programs.heard();
+    let lines: Vec<Json> = heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["kind"] == "delivery" && line["source"] == "others"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn an_event_that_waits_says_for_what() {
+    let retry = "retry = { attempts = 2, first = \"1h\", longest = \"1h\" }\nin_doubt";
+    let house = House::new(&numbers().replace("name = \"act\"", &format!("name = \"act\"\n{retry} = \"hold\"")));
+    let tail = Going::start(&house, &["tail", "--admin", &house.admin_url("")]);
+    listening(&house, &tail, "running").await;
+    let event = begun(&house, "mine", 13).await;
+    tail.hears(&format!("waiting {} source=numbers route=act attempt=1 why=\"attempt 1 failed because ", &event[28..]))
+        .await;
+    tail.hears("; attempt 2 is due in ").await;
 }
 
 #[tokio::test]

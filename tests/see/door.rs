@@ -116,7 +116,10 @@ async fn wrong_tokens_are_turned_back_and_after_ten_of_them_everybody_is_for_a_w
     assert_eq!(login("read-token-2", &[FORM]).await.json()["may"], json!("read"));
     assert_eq!(login("", &[FORM]).await.status, 400);
     assert_eq!(request(&house, "POST", "/login", &[], "token=x").await.status, 415);
-    assert_eq!(login("all-token-1", &[FORM, ("origin", "http://evil.example")]).await.status, 403);
+    let strange = login("all-token-1", &[FORM, ("origin", "http://hooks.example")]).await;
+    assert_eq!((strange.status, &strange.json()["reason"]), (403, &json!("cross_site")));
+    let hint = strange.json()["hint"].as_str().unwrap_or("").to_owned();
+    assert!(hint.contains("proxy_set_header Host $http_host;"), "{hint}");
     let back = login("wrong", &[FORM, HTML]).await;
     assert_eq!((back.status, back.header("location")), (303, Some("/login?failed=bad_token")));
     for _ in 1..10 {
@@ -143,5 +146,29 @@ async fn without_tokens_there_is_nothing_to_log_in_to_and_strangers_are_refused(
             assert_eq!(request(&house, "GET", path, &[(name, value)], "").await.status, 403, "{path} {name}");
         }
         assert_eq!(request(&house, "POST", "/login", &[FORM, (name, value)], "token=x").await.status, 403);
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_a_page_where_there_is_none_gets_one_that_says_so_and_programs_get_json() {
+    let house = House::new(&numbers(""));
+    for path in ["/nowhere", "/events/a/b", "/metrics/", "//evil.example/"] {
+        let page = request(&house, "GET", path, &[HTML], "").await;
+        assert_eq!((page.status, page.header("etag")), (404, None), "{path}");
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"), "{path}");
+    }
+    let known = request(&house, "GET", "/", &[HTML], "").await.header("etag").unwrap().to_owned();
+    assert_eq!(request(&house, "GET", "/nowhere", &[HTML, ("if-none-match", &known)], "").await.status, 404);
+    let slash = request(&house, "GET", "/events/?state=dead", &[HTML], "").await;
+    assert_eq!((slash.status, slash.header("location")), (308, Some("/events?state=dead")));
+    for (method, path, headers) in [
+        ("GET", "/nowhere", &[][..]),
+        ("GET", "/api/nowhere", &[HTML]),
+        ("GET", "/api", &[HTML]),
+        ("POST", "/nowhere", &[HTML]),
+        ("GET", "/events/", &[]),
+    ] {
+        let answer = request(&house, method, path, headers, "").await;
+        assert_eq!((answer.status, &answer.json()["reason"]), (404, &json!("unknown_path")), "{method} {path}");
     }
 }

@@ -77,6 +77,17 @@ async fn states_deliveries_and_output_are_told_as_they_happen() {
 }
 
 #[tokio::test]
+async fn every_stream_asks_proxies_to_pass_on_what_comes_at_once() {
+    let house = House::new(&numbers(""));
+    let client = reqwest::Client::new();
+    for path in ["/api/live", "/api/live?output=0&few=1", "/api/tail"] {
+        let response = client.get(house.admin_url(path)).send().await.unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream", "{path}");
+        assert_eq!(response.headers()["x-accel-buffering"], "no", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_reader_hears_only_what_it_asked_for_and_one_that_comes_back_reads_anew() {
     let house = House::new(&numbers(""));
     let first = house.deliver(IN, &number("d1", 1, "a")).await.event();

@@ -92,7 +92,8 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
     bare(&house, &["explain", "saved"]).has(0, &["not checked, the environment variable `SECRET` is not set"]);
     run(&house, &["explain", "saved", "--source", "other"]).has(1, &["source     other (named)"]);
     run(&house, &["explain", "saved", "--source", "gchr"]).has(2, &["did you mean `ghcr`?"]);
-    run(&house, &["explain", &payload("ghcr_latest.json")]).has(2, &["which source is it for?"]);
+    run(&house, &["explain", &payload("ghcr_latest.json")])
+        .has(2, &["which source is it for? Choose one: ", "hint: name it with --source NAME"]);
 }
 
 #[test]

@@ -65,6 +65,33 @@ async fn forgetting_needs_no_sweep() {
 }
 
 #[tokio::test]
+async fn an_event_that_waits_for_a_route_that_was_removed_says_so_before_it_is_due() {
+    let route = |name: &str| {
+        let retry = "retry = { attempts = 2, first = \"1h\" }";
+        numbers("", &format!("{retry}\nrun = {{ steps = [\"false\"] }}")).replace("\"act\"", &format!("\"{name}\""))
+    };
+    let mut house = House::new(&route("old"));
+    let event = house.deliver(IN, &number("a", 1)).await.event();
+    until("it to fail", || house.count("waiting") == 1).await;
+    let check = |house: &House| {
+        let said = house.command(&["check"]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap() + std::str::from_utf8(&said.stderr).unwrap()
+    };
+    let waits = "1 event waits for the route `old` of source `numbers`, which is not configured";
+    assert!(!check(&house).contains(waits) && !house.log().contains(waits));
+    assert!(house.stop().success());
+
+    house.configure(&route("new"));
+    assert!(check(&house).contains(waits), "{}", check(&house));
+    house.start();
+    until("a warning", || house.log().contains(waits)).await;
+    let why = house.ask("GET", &format!("/api/events/{event}")).await.json()["why"].clone();
+    assert_eq!(why, "waiting: no route `old` of source `numbers` is configured now");
+    let show = house.command(&["show", "a", "--admin", &house.admin_url("")]).output().unwrap();
+    assert!(String::from_utf8_lossy(&show.stdout).contains("no route `old` of source `numbers` is configured now"));
+}
+
+#[tokio::test]
 async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is_back() {
     let retry = "retry = { attempts = 2, first = \"1ms\" }\ngroup = \"one\"";
     let route = |name: &str| numbers("", &format!("{retry}\n{RUN}")).replace("\"act\"", &format!("\"{name}\""));

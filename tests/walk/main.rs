@@ -15,6 +15,8 @@ mod groups;
 mod house;
 mod keeping;
 mod lives;
+#[path = "../house/nginx.rs"]
+mod nginx;
 mod receiver;
 mod refusals;
 mod storm;

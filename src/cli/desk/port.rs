@@ -231,7 +231,7 @@ pub struct News {
 }
 
 impl News {
-    /// The next: its kind (`state`, `output`, `missed`) and its document. `None`: the node has stopped.
+    /// The next: its kind (`state`, `output`, `delivery`, `missed`) and its document. `None`: the node has stopped.
     pub async fn next(&mut self) -> Result<Option<(String, Value)>, Trouble> {
         loop {
             if let Some(end) = self.heard.windows(2).position(|pair| pair == b"\n\n") {

@@ -10,6 +10,7 @@ use crate::config::{Admin, May};
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::http::dashboard;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
@@ -46,6 +47,16 @@ pub(super) async fn close(request: Request, next: Next) -> Response {
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// What who runs a proxy in front can do about it.
+const KEEP_HOST: &str = "the page's Origin is not the Host of its request; a proxy in front must pass on the name that \
+                         the browser asked for, as nginx does with: proxy_set_header Host $http_host;";
+
+/// Refuses what may come from somebody else's page. From behind a proxy that changes `Host`, our own looks like it too.
+fn cross_site() -> Response {
+    let body = json!({ "status": "refused", "reason": "cross_site", "hint": KEEP_HOST });
+    (StatusCode::FORBIDDEN, Json(body)).into_response()
 }
 
 /// How it is known who asks.
@@ -130,12 +141,12 @@ impl Sessions {
 pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
     let (who, headers) = match who(&desk, request.headers()) {
         Ok(who) => (who, request.headers()),
-        Err(why) => return refuse(StatusCode::FORBIDDEN, why),
+        Err(refusal) => return refusal,
     };
     let Some((may, by)) = who else { return refuse(StatusCode::UNAUTHORIZED, "bad_token") };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if matches!(by, By::Cookie(_)) && !reads && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER)) {
-        return refuse(StatusCode::FORBIDDEN, "cross_site");
+        return cross_site();
     }
     let allowed = match (may, request.uri().path()) {
         (May::All, _) => true,
@@ -145,16 +156,21 @@ pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next
     if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
 }
 
-fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, &'static str> {
+#[expect(clippy::result_large_err, reason = "it is sent at once")]
+fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, Response> {
     if desk.admin.tokens.is_empty() {
         let here = from_here(headers, desk.admin.listen.port());
-        return if here { Ok(Some((May::All, By::Loopback))) } else { Err("host_or_origin") };
+        return if here {
+            Ok(Some((May::All, By::Loopback)))
+        } else {
+            Err(refuse(StatusCode::FORBIDDEN, "host_or_origin"))
+        };
     }
     if let Some(token) = bearer(headers) {
         return Ok(rights(&desk.admin, token).map(|may| (may, By::Token)));
     }
     if !same_origin(headers, false) {
-        return Err("cross_site");
+        return Err(cross_site());
     }
     let session = cookie(headers).and_then(|secret| desk.sessions.find(secret, Instant::now()));
     Ok(session.map(|session| (session.may, By::Cookie(session.ends_at))))
@@ -211,7 +227,7 @@ fn from_here(headers: &HeaderMap, port: u16) -> bool {
 pub(super) async fn session(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     match who(&desk, &headers) {
         Ok(who) => Json(told(&desk, who)).into_response(),
-        Err(why) => refuse(StatusCode::FORBIDDEN, why),
+        Err(refusal) => refusal,
     }
 }
 
@@ -248,7 +264,7 @@ pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Respons
         return refuse(StatusCode::BAD_REQUEST, "no token is set, so there is nothing to log in to");
     }
     if !same_origin(&parts.headers, false) {
-        return refuse(StatusCode::FORBIDDEN, "cross_site");
+        return cross_site();
     }
     let token = match given(&parts.headers, body).await {
         Ok(token) => token,
@@ -274,7 +290,7 @@ pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Respons
 /// Ends a session. Nobody is harmed by having to log in again, yet only our own page may ask for it.
 pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     if !same_origin(&headers, false) {
-        return refuse(StatusCode::FORBIDDEN, "cross_site");
+        return cross_site();
     }
     if let Some(secret) = cookie(&headers) {
         desk.sessions.close(secret);
@@ -284,8 +300,7 @@ pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Resp
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    !accepts.contains("text/html")
+    !dashboard::is_asked_for(headers)
 }
 
 fn go(to: &str) -> Response {

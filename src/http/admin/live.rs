@@ -9,7 +9,7 @@ use crate::decide::id::EventId;
 use crate::store::Listing;
 use crate::telemetry::heard::Heard;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response, sse};
 use futures_util::Stream;
@@ -57,11 +57,17 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
         let running = desk.store.list(running).await.unwrap_or_default();
         wanted.known.extend(running.iter().map(|event| event.id));
     }
-    let draining = desk.health.draining.clone();
+    let closing = desk.closing.clone();
     let came_back = headers.contains_key("last-event-id");
     let next = if came_back { Next::Missed } else { Next::Hello };
-    let ears = Ears { desk, news, so_far, chunks, heard, draining, wanted, next, pace: few, _place: place };
-    Ok(Sse::new(follow(ears)).keep_alive(KeepAlive::default()).into_response())
+    let ears = Ears { desk, news, so_far, chunks, heard, closing, wanted, next, pace: few, _place: place };
+    Ok(streamed(follow(ears)))
+}
+
+/// A stream, which a proxy between must pass on as it comes: nginx would gather it first.
+pub(super) fn streamed(news: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Response {
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
+    (unbuffered, Sse::new(news).keep_alive(KeepAlive::default())).into_response()
 }
 
 /// What a reader wants to hear.
@@ -115,7 +121,7 @@ struct Ears {
     so_far: Option<Vec<u8>>,
     chunks: Receiver<Chunk>,
     heard: Receiver<Heard>,
-    draining: CancellationToken,
+    closing: CancellationToken,
     wanted: Wanted,
     next: Next,
     pace: Option<Pace>,
@@ -151,7 +157,15 @@ fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
             Next::End => return None,
             Next::Hello => sse::Event::default().retry(RETRY).comment("from now on"),
             Next::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
-            Next::News => ears.hear().await?,
+            Next::News => {
+                let closing = ears.closing.clone();
+                tokio::select! {
+                    // What has happened is told before the port closes.
+                    biased;
+                    said = ears.hear() => said?,
+                    () = closing.cancelled() => return None,
+                }
+            }
         };
         if !matches!(ears.next, Next::End) {
             ears.next = Next::News;
@@ -161,7 +175,7 @@ fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
 }
 
 impl Ears {
-    /// The next that is wanted; `None`: the node stops.
+    /// The next that is wanted; `None`: nobody tells any more.
     async fn hear(&mut self) -> Option<sse::Event> {
         if let (Some(text), Some(event)) = (self.so_far.take(), self.wanted.event) {
             let mut told = shown::chunk(&Chunk { event, bytes: text.into() });
@@ -169,11 +183,10 @@ impl Ears {
             return Some(self.say("output", &told));
         }
         if let Some(until) = self.pace.as_ref().and_then(Pace::rest) {
-            return self.rest(until).await;
+            return Some(self.rest(until).await);
         }
         loop {
             let missed = tokio::select! {
-                () = self.draining.cancelled() => return None,
                 heard = self.news.recv() => match heard {
                     Ok(event) if self.wanted.state(&event) => return Some(self.say("state", &shown::event(&event))),
                     Ok(_) => continue,
@@ -204,15 +217,12 @@ impl Ears {
     }
 
     /// Listens to nobody until then: what nobody hears is not even put into words.
-    async fn rest(&mut self, until: Instant) -> Option<sse::Event> {
+    async fn rest(&mut self, until: Instant) -> sse::Event {
         (self.news, self.heard) = (channel(1).1, channel(1).1);
-        tokio::select! {
-            () = self.draining.cancelled() => return None,
-            () = tokio::time::sleep_until(until) => {}
-        }
+        tokio::time::sleep_until(until).await;
         (self.news, self.heard) = (self.desk.dispatcher.news(), self.desk.dispatcher.meter().listen());
         self.pace = Some(Pace::default());
-        Some(self.say("more", &json!({})))
+        self.say("more", &json!({}))
     }
 
     fn say(&mut self, kind: &str, data: &Value) -> sse::Event {

@@ -11,13 +11,7 @@ use crate::store::standing::standing;
 use crate::store::{Sighting, Store, StoreError, Stored, Story};
 use crate::telemetry::heard::Heard;
 use axum::response::sse;
-use futures_util::Stream;
-use futures_util::stream::unfold;
 use serde_json::{Value, json};
-use std::convert::Infallible;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio_util::sync::CancellationToken;
 
 /// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
 pub fn quarantined(message: &Quarantined) -> Value {
@@ -61,16 +55,28 @@ pub fn event(event: &Event) -> Value {
     shown
 }
 
-/// A number that JSON's usual readers would round is shown as text: it is an id, not an amount.
+/// The integers up to which a number of JavaScript, and of many a reader of JSON, is exact.
+const EXACT_MAX: i64 = (1 << 53) - 1;
+
+/// A number that a usual reader of JSON would give back in another spelling is shown as text: it is an id, not an
+/// amount.
 fn field(value: &Field) -> Value {
     match value {
         Field::Text(text) => (**text).into(),
         Field::Bool(flag) => (*flag).into(),
-        Field::Number(raw) => {
-            let read = serde_json::from_str::<Value>(raw).ok();
-            read.filter(|number| *number.to_string() == **raw).unwrap_or_else(|| (**raw).into())
-        }
+        Field::Number(raw) => exact(raw).unwrap_or_else(|| (**raw).into()),
     }
+}
+
+/// The number whose usual spelling this is, and no other's.
+fn exact(raw: &str) -> Option<Value> {
+    let read = serde_json::from_str::<Value>(raw).ok().filter(|number| *number.to_string() == *raw)?;
+    let exact = match read.as_i64() {
+        Some(whole) => (-EXACT_MAX..=EXACT_MAX).contains(&whole),
+        // Exponents, and a fraction of nothing, are written by each in its own way.
+        None => read.is_f64() && !raw.contains('e') && !raw.ends_with(".0"),
+    };
+    exact.then_some(read)
 }
 
 /// All that is known of one, and in one sentence why it stands where it stands now.
@@ -167,39 +173,23 @@ fn identities(story: &Story) -> Vec<Same> {
     story.identities.iter().cloned().chain(change).collect()
 }
 
-/// What a listener to [`news`] waits for.
-struct Ears {
-    news: Receiver<Event>,
-    output: Receiver<Chunk>,
-    draining: CancellationToken,
-    _place: OwnedSemaphorePermit,
-}
-
-/// Changes of state and output, as server-sent events, until the node stops.
-pub(super) fn news(
-    news: Receiver<Event>,
-    output: Receiver<Chunk>,
-    draining: CancellationToken,
-    place: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<sse::Event, Infallible>> {
-    unfold(Ears { news, output, draining, _place: place }, |mut ears| async move {
-        let said = tokio::select! {
-            () = ears.draining.cancelled() => return None,
-            heard = ears.news.recv() => match heard {
-                Ok(one) => said("state", &event(&one)),
-                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
-                Err(RecvError::Closed) => return None,
-            },
-            heard = ears.output.recv() => match heard {
-                Ok(one) => said("output", &chunk(&one)),
-                Err(RecvError::Lagged(missed)) => said("missed", &json!({ "missed": missed })),
-                Err(RecvError::Closed) => return None,
-            },
-        };
-        Some((Ok(said), ears))
-    })
-}
-
 pub(super) fn said(kind: &str, data: &Value) -> sse::Event {
     sse::Event::default().event(kind).data(data.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_readers_would_spell_otherwise_is_text() {
+        for same in ["0", "-7", "9007199254740991", "-9007199254740991", "1.5", "-0.25", "123456.789"] {
+            let shown = field(&Field::Number(same.into()));
+            assert!(shown.is_number() && *shown.to_string() == *same, "{same} is {shown}");
+        }
+        let other = ["9007199254740992", "9007199254740993", "-9007199254740992", "12345678901234567890"];
+        for other in other.into_iter().chain(["1.0", "1.50", "-0", "1e2", "1E2", "1e21", "0.1000000000000000055"]) {
+            assert_eq!(field(&Field::Number(other.into())), json!(other));
+        }
+    }
 }

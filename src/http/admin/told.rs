@@ -131,7 +131,7 @@ pub(super) async fn explain(State(desk): State<Desk>, body: Body) -> Result<Resp
 
 fn cannot(cannot: &Cannot) -> Response {
     match cannot.lack {
-        Lack::Input => refuse(StatusCode::BAD_REQUEST, &cannot.why),
+        Lack::Input | Lack::Source => refuse(StatusCode::BAD_REQUEST, &cannot.why),
         Lack::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
         Lack::Several => refuse(StatusCode::CONFLICT, "several_events"),
         Lack::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),

@@ -9,14 +9,14 @@ export const mayAct = () => session.may === "all";
 /** Something the API did not do, and why, for people. */
 export class Refused extends Error {
   constructor(status, reason, body) {
-    super(sentence(status, reason));
+    super(sentence(status, reason, body));
     this.status = status;
     this.reason = reason;
     this.body = body;
   }
 }
 
-function sentence(status, reason) {
+function sentence(status, reason, body) {
   if (status === 0) return "The node does not answer. Is it running?";
   if (status === 401) return "A token is needed here.";
   if (reason === "bad_token") return "There is no such token.";
@@ -25,7 +25,8 @@ function sentence(status, reason) {
   if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
   if (reason === "several_events") return "Several events have that name.";
   if (reason === "changed") return "Meanwhile other events match. Nothing was replayed; look again.";
-  if (reason === "host_or_origin") return "This page was opened under a name that is not this node's. Use localhost.";
+  if (reason === "host_or_origin") return "This page was opened under a name that is not this node's. Use localhost, or set a token (admin.token) to open it under other names.";
+  if (reason === "cross_site") return `Nothing was done: ${body?.hint ?? "it came from another page"}`;
   if (status === 503) return reason || "The store does not answer. Try again in a moment.";
   return reason ? `Nothing was done: ${reason}.` : `The node answered ${status}.`;
 }

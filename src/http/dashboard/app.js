@@ -106,7 +106,7 @@ function show() {
   fill(frame.page, page);
   if (!found) {
     entitle("Not found");
-    fill(page, h("div", { class: "card empty" }, h("h1", {}, "There is no such page"), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "To the overview"))));
+    fill(page, h("div", { class: "card empty" }, h("h1", {}, "There is nothing here"), h("div", { class: "actions" }, h("a", { class: "button", href: "/" }, "To the overview"))));
     return;
   }
   const [pattern, view, name] = found;

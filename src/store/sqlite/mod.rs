@@ -35,6 +35,7 @@ use super::ledger;
 use super::place::Places;
 use super::quarantine::Quarantined;
 use super::schema::{self, sqlite as migrations};
+use super::standing::those_that_wait;
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
     Place, Placing, Recalled, Removal, Store, StoreError, Stored, Story,
@@ -190,6 +191,12 @@ impl Sqlite {
 /// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
 pub fn remembered(path: &Path) -> Vec<Recipe> {
     open_file(path, Access::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
+}
+
+/// The same of events that wait.
+pub fn waiting(path: &Path) -> Vec<Event> {
+    let page = |opened: Opened| listed::page(&opened.db, &those_that_wait()).ok();
+    open_file(path, Access::Read).ok().and_then(page).map(|page| page.events).unwrap_or_default()
 }
 
 impl Drop for Sqlite {

@@ -1,7 +1,7 @@
 // All events, newest first. What is looked for stands in the address, so that it can be sent to somebody.
 
 import { h, fill } from "../dom.js";
-import { api } from "../api.js";
+import { api, query } from "../api.js";
 import { live, atMost } from "../live.js";
 import { many, STATES } from "../words.js";
 import { now } from "../time.js";
@@ -18,19 +18,28 @@ const PLAIN = ["source", "route", "state", "cause", "text"];
 /** The filter that was changed last: it keeps the focus. */
 let held = null;
 
-/** What the address asks for, in the API's words. */
+/** What the address asks for, in the API's words; and what of it nobody understands. */
 function wanted(asked) {
   const all = new URLSearchParams();
+  const wrong = [];
   for (const [name, value] of asked) {
-    if (!value) continue;
-    if (PLAIN.includes(name) || name.startsWith("field.")) all.set(name, value);
+    if (!value || name === "focus") continue;
+    if (PLAIN.includes(name) || /^field\../.test(name)) all.set(name, value);
     else if (name === "last" && SPANS[value]) all.set("since", new Date(now() - SPANS[value]).toISOString());
-    else if (name === "since" || name === "until") {
-      const at = new Date(value);
-      if (!Number.isNaN(at.getTime())) all.set(name, at.toISOString());
-    }
+    else if ((name === "since" || name === "until") && !Number.isNaN(Date.parse(value))) all.set(name, new Date(value).toISOString());
+    else wrong.push([name, value]);
   }
-  return all;
+  return { all, wrong };
+}
+
+/** A filter that is not understood must not list everything. */
+function misread(wrong, asked) {
+  const rest = new URLSearchParams(asked);
+  for (const [name] of wrong) rest.delete(name);
+  const said = wrong.map(([name, value], i) => [i ? ", " : "", h("code", {}, `${name}=${value}`)]);
+  return h("div", { class: "notice bad", role: "alert" },
+    h("p", {}, "The address asks for ", said, ", which is not understood; so nothing is listed."),
+    h("a", { class: "button", href: `/events${query(rest)}` }, "Without it"));
 }
 
 /** Would the list that is asked for have this event? */
@@ -55,7 +64,7 @@ function fits(event, all) {
 
 export async function events({ page, signal, asked, go }) {
   const filters = await form(asked, signal, go);
-  const all = wanted(asked);
+  const { all, wrong } = wanted(asked);
   const { node, body } = table(HEAD);
   const news = h("button", { class: "new-rows", type: "button", hidden: true });
   const foot = h("div", { class: "more" });
@@ -65,6 +74,10 @@ export async function events({ page, signal, asked, go }) {
   if (asked.has("focus")) filters.querySelector("[data-search]").focus();
   if (held) filters.elements[held]?.focus();
   held = null;
+  if (wrong.length) {
+    fill(card, misread(wrong, asked));
+    return;
+  }
 
   const list = new List({ body, news, more: foot, node, all, signal });
   live.on("state", (event) => list.hear(event), signal);
@@ -204,12 +217,22 @@ async function form(asked, signal, go) {
   const times = between
     ? [h("label", {}, "From", h("input", { type: "datetime-local", name: "since", value: local(asked.get("since")) })), h("label", {}, "Until", h("input", { type: "datetime-local", name: "until", value: local(asked.get("until")) }))]
     : null;
+  const fieldBox = h("input", { name: "field", list: "field-names", placeholder: "tag=latest", value: field ? `${field[0].slice(6)}=${field[1]}` : "" });
+  const fieldSays = h("span", { class: "wrong small", role: "alert", id: "field-says", hidden: true });
+  const fieldIs = (wrong) => {
+    fieldSays.hidden = !wrong;
+    fill(fieldSays, wrong);
+    if (wrong) fieldBox.setAttribute("aria-invalid", "true");
+    else fieldBox.removeAttribute("aria-invalid");
+  };
+  fieldBox.setAttribute("aria-describedby", fieldSays.id);
+  fieldBox.addEventListener("input", () => fieldIs(null));
   const node = h("form", { class: "filters", role: "search", "aria-label": "Filter events" },
     h("label", { class: "wide" }, "Search", text),
     h("label", {}, "Source", h("select", { name: "source" }, option("", "any", source), own(sources.map(({ name }) => name), source).map((name) => option(name, name, source)))),
     h("label", {}, "Route", h("select", { name: "route" }, option("", "any", asked.get("route") ?? ""), own(routes, asked.get("route")).map((name) => option(name, name, asked.get("route"))))),
     h("label", {}, "State", h("select", { name: "state" }, option("", "any", state), STATES.map((word) => [option(word, word, state), (ENDS[word] ?? []).map((end) => option(`${word}:${end}`, `${word} · ${end.replace("_", " ")}`, state))]))),
-    h("label", {}, "Field", h("input", { name: "field", list: "field-names", placeholder: "tag=latest", value: field ? `${field[0].slice(6)}=${field[1]}` : "" }), suggestions),
+    h("label", {}, "Field", fieldBox, fieldSays, suggestions),
     h("label", {}, "Received", h("select", { name: "last" }, option("", "any time", span), option("1h", "last hour", span), option("24h", "last day", span), option("7d", "last 7 days", span), option("30d", "last 30 days", span), option("between", "between …", span))),
     times,
     h("div", { class: "actions" }, h("button", { type: "submit" }, "Find"), asked.size ? h("a", { class: "button", href: "/events" }, "Clear") : null));
@@ -225,8 +248,13 @@ async function form(asked, signal, go) {
     const [word, end] = given.get("state").split(":");
     put("state", word);
     put("cause", end);
-    const [, name, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(given.get("field")) ?? [];
+    const [, name, value] = /^\s*([^=\s]+)\s*=\s*(.+?)\s*$/.exec(given.get("field")) ?? [];
     if (name) put(`field.${name}`, value);
+    else if (given.get("field").trim()) {
+      fieldIs("Write name=value, such as tag=latest");
+      fieldBox.focus();
+      return;
+    }
     const last = given.get("last");
     if (last === "between") {
       const at = (which, otherwise) => (given.get(which) ? new Date(given.get(which)).toISOString() : otherwise);

@@ -38,7 +38,8 @@ export async function explain({ page, signal, asked }) {
       const { deliveries } = await api.explain(delivery);
       fill(result, deliveries.map(drawn));
     } catch (error) {
-      if (!signal.aborted) trouble(result, error);
+      // What is wrong with what was pasted is said in a sentence.
+      if (!signal.aborted) trouble(result, error.status === 400 && error.reason ? error.reason.replace(/^./, (first) => first.toUpperCase()) : error);
     }
     button.disabled = false;
   };

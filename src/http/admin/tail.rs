@@ -1,0 +1,90 @@
+//! What `hookonce tail` reads: states, with why an event waits or is dead, output, and deliveries that made no event. A
+//! slow reader misses some and stays.
+
+use super::{Desk, shown};
+use crate::action::Chunk;
+use crate::decide::event::{Event, State};
+use crate::store::Story;
+use crate::store::standing::standing;
+use crate::telemetry::heard::{Heard, Verdict};
+use axum::response::sse;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+struct Ears {
+    desk: Desk,
+    news: Receiver<Event>,
+    output: Receiver<Chunk>,
+    heard: Receiver<Heard>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// All of it as server-sent events, until the port closes.
+pub(super) fn news(desk: Desk, place: OwnedSemaphorePermit) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    let (news, output) = (desk.dispatcher.news(), desk.dispatcher.output());
+    let heard = desk.dispatcher.meter().listen();
+    let ears = Ears { desk, news, output, heard, _place: place };
+    unfold(ears, |mut ears| async move {
+        let closing = ears.desk.closing.clone();
+        tokio::select! {
+            // What has happened is told before the port closes.
+            biased;
+            said = ears.next() => said.map(|said| (Ok(said), ears)),
+            () = closing.cancelled() => None,
+        }
+    })
+}
+
+impl Ears {
+    async fn next(&mut self) -> Option<sse::Event> {
+        loop {
+            let missed = tokio::select! {
+                heard = self.news.recv() => match heard {
+                    Ok(event) => return Some(shown::said("state", &self.explained(event).await)),
+                    Err(missed) => missed,
+                },
+                heard = self.output.recv() => match heard {
+                    Ok(chunk) => return Some(shown::said("output", &shown::chunk(&chunk))),
+                    Err(missed) => missed,
+                },
+                heard = self.heard.recv() => match heard {
+                    // The event itself tells that it is new.
+                    Ok(Heard { verdict: Verdict::Accepted, .. }) => continue,
+                    Ok(heard) => {
+                        let node = self.desk.dispatcher.node().to_string();
+                        return Some(shown::said("delivery", &shown::heard(&heard, &node)));
+                    }
+                    Err(missed) => missed,
+                },
+            };
+            return match missed {
+                RecvError::Lagged(missed) => Some(shown::said("missed", &json!({ "missed": missed }))),
+                RecvError::Closed => None,
+            };
+        }
+    }
+
+    /// An event, and why it waits or is dead. Left out where the store does not tell.
+    async fn explained(&self, event: Event) -> Value {
+        let mut told = shown::event(&event);
+        if matches!(event.state, State::Waiting { .. } | State::Dead { .. })
+            && let Ok(Some(story)) = self.desk.store.story(event.id).await
+        {
+            let mut story = then(event, story);
+            self.desk.set_aside(&mut story);
+            told["why"] = standing(&story, self.desk.store.now()).into();
+        }
+        told
+    }
+}
+
+/// The story as it was when the event stood so: meanwhile it may have gone on.
+fn then(event: Event, story: Story) -> Story {
+    let mut attempts = story.attempts;
+    attempts.retain(|tried| (tried.life, tried.attempt) <= (event.life, event.attempt));
+    Story { event, attempts, ..story }
+}
