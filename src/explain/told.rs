@@ -85,7 +85,11 @@ impl Told {
     pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Timestamp) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
         let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
-        let Assumed { headers, notes } = assumed::beside(source, &sent);
+        let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.take_on_trust(delivery).ok()?).ok();
+        let Assumed { headers, notes } = match saved.source {
+            Some(_) => Assumed::default(), // what is kept of an event is all there was to keep
+            None => assumed::beside(source, &sent, find),
+        };
         let headers = [&*saved.headers, &headers].concat();
         let delivery = Delivery { headers: &headers, ..sent };
         let mut told = Self {

@@ -95,6 +95,20 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
     run(&house, &["explain", &payload("ghcr_latest.json")]).has(2, &["which source is it for?"]);
 }
 
+#[test]
+fn a_bare_upload_is_taken_as_that_of_the_repository_it_names() {
+    let config = "[source.ci]\npreset = 'ci-ingestion'\nsecret = { dir = 'callers' }\n[[source.ci.route]]\nname = 'ingest'\n\
+                  run = { steps = ['true'] }\n";
+    let house = House::empty(config);
+    std::fs::create_dir(house.path("callers")).unwrap();
+    std::fs::write(house.path("callers/acme"), "secret\n").unwrap();
+    let upload = br#"{"commit_sha":"c","framework":"jest","repo_id":"acme"}"#;
+    let taken = "no authorization here: taken as that of \"acme\", whom the body names";
+    said_of(&house, upload).has(0, &[taken, "it would   be a new event, and act on route ingest"]);
+    let unnamed = said_of(&house, br#"{"commit_sha":"c","framework":"jest"}"#);
+    unnamed.has(1, &["no authorization here, so the field repo_auth is missing; --header"]);
+}
+
 fn said_of(house: &House, input: &[u8]) -> Said {
     said(house.command(&["explain", "-"]), input)
 }
