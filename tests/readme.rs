@@ -130,11 +130,12 @@ fn the_first_config_of_the_readme_is_checked_as_it_is_typed_there() {
     let block = config.1.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let lines = typed(block);
     let ours = |line: &&String| !line.starts_with("cargo ");
-    let until_serve: Vec<_> = lines.iter().filter(ours).take_while(|line| !line.contains("hookonce serve")).collect();
-    assert!(until_serve.iter().any(|line| *line == "hookonce check"), "{lines:?}");
+    let before_serve = lines.iter().filter(ours).take_while(|line| !line.contains("hookonce serve"));
+    let before_serve: Vec<_> = before_serve.map(String::as_str).collect();
+    assert!(before_serve.contains(&"hookonce check"), "{lines:?}");
     assert_eq!(lines.last().map(String::as_str), Some("hookonce serve"), "all that it needs is said before");
     let bin = Path::new(env!("CARGO_BIN_EXE_hookonce")).parent().unwrap().display().to_string();
-    let script: String = until_serve.iter().map(|line| format!("{line}\n")).collect();
+    let script = before_serve.join("\n");
     let mut shell = Command::new("sh");
     shell.args(["-ec", &script]).current_dir(folder.path()).env_remove("WEBHOOK_SECRET").env_remove("HOOKONCE_CONFIG");
     let done = shell.env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap())).output().unwrap();

@@ -32,7 +32,7 @@ fn every_command_of_the_document_works() {
         // As one types them, one after the other in one shell; what stands for a secret is one.
         let command = command.replace('…', "secret");
         if command.starts_with("export ") {
-            exports += &format!("{command}\n");
+            exports = format!("{exports}{command}\n");
             continue;
         }
         // A port that may be taken is not what this is about, nor is waiting until it is told to stop.
