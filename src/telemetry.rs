@@ -22,7 +22,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
-pub use trouble::trouble;
+pub use trouble::{seldom, trouble};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,7 +149,6 @@ fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
 
 /// One detail as a line tells it: `name=value`, quoted where it must be, so that nothing in it can end the line.
 pub fn detail(name: &str, value: &str) -> String {
-    let value = if name == "delivery" { short_delivery(value) } else { value };
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
     let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
     let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
@@ -158,12 +157,6 @@ pub fn detail(name: &str, value: &str) -> String {
         (_, true) => format!("{name}='{cut}'"),
         _ => format!("{name}={cut:?}"),
     }
-}
-
-/// Of a UUID its first digits, which is how people tell a sender's deliveries apart. Machines get all of it.
-fn short_delivery(id: &str) -> &str {
-    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    if is_uuid { &id[..8] } else { id }
 }
 
 fn json(level: Level, word: &str, details: &[(&str, &str)]) -> String {
@@ -254,8 +247,9 @@ mod tests {
         check(&[("event", "3fa9c01e"), ("took", "829ms")], "INFO done      event=3fa9c01e took=829ms\n");
         check(&[("why", "tag was \"a\"")], "INFO done      why='tag was \"a\"'\n");
         check(&[("why", "it's \"a\"")], "INFO done      why=\"it's \\\"a\\\"\"\n");
-        check(&[("delivery", "f168a0a0-0440-11f1-9b3f-a185afe7eea8")], "INFO done      delivery=f168a0a0\n");
-        check(&[("delivery", "msg_2b6c")], "INFO done      delivery=msg_2b6c\n");
+        // Whole: people look for what the sender calls it, and the first digits of a UUIDv7 are only its time.
+        let id = "f168a0a0-0440-11f1-9b3f-a185afe7eea8";
+        check(&[("delivery", id)], &format!("INFO done      delivery={id}\n"));
         check(&[], "INFO done\n");
         check(&[("tag", "")], "INFO done      tag=\"\"\n");
         check(&[("why", "a b\n\u{1b}[31m\"")], "INFO done      why=\"a b\\n\\u{1b}[31m\\\"\"\n");

@@ -14,7 +14,7 @@ fn root() -> PathBuf {
 
 fn run(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
-    command.args(args).current_dir(folder).env("WEBHOOK_SECRET", "a secret").env_remove("HOOKONCE_CONFIG");
+    command.args(args).current_dir(folder).env_remove("WEBHOOK_SECRET").env_remove("HOOKONCE_CONFIG");
     command.output().unwrap()
 }
 
@@ -55,6 +55,91 @@ fn the_first_ten_minutes_go_as_they_are_told() {
         }
     }
     assert!(folder.path().join("hookonce.toml").exists());
+}
+
+/// Every Rust file of ours, with its text in one line.
+fn code(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+            found.push((path, text.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
+    }
+}
+
+/// The texts in quotes that directly follow one of these.
+fn after<'c>(text: &'c str, before: &str) -> Vec<&'c str> {
+    text.split(before).skip(1).filter_map(|rest| rest.strip_prefix('"')?.split('"').next()).collect()
+}
+
+/// Whoever reads a word in the log finds it in the document, whether it is new or old.
+#[test]
+fn every_word_of_the_log_is_in_the_document() {
+    let mut all = Vec::new();
+    code(&root().join("src"), &mut all);
+    let mut words = Vec::new();
+    // A config's problems have levels of their own, and are not in the log.
+    for (path, text) in all.iter().filter(|(path, _)| !path.ends_with("config/problem.rs")) {
+        for level in ["Level::Info, ", "Level::Warn, ", "Level::Error, ", "level, "] {
+            words.extend(after(text, level).into_iter().map(|word| (word, "")));
+        }
+        words.extend(text.split("turned_away(").skip(1).filter_map(|rest| {
+            let reason = rest.split(')').next()?.split(", ").nth(1)?;
+            Some((reason.strip_prefix('"')?.strip_suffix('"')?, "reason="))
+        }));
+        let named = |end: &str| path.ends_with(end);
+        if named("decide/refusal.rs") {
+            let reasons = text.split("fn reason").nth(1).and_then(|rest| rest.split("pub fn").next()).unwrap();
+            words.extend(after(reasons, "=> ").into_iter().map(|word| (word, "reason=")));
+        }
+        if named("decide/event.rs") {
+            let causes = text.split("impl Cause").nth(1).and_then(|rest| rest.split("pub fn parse").next()).unwrap();
+            words.extend(after(causes, "=> ").into_iter().map(|word| (word, "cause=")));
+        }
+    }
+    for some in [("quarantined", ""), ("too_large", "reason="), ("bad_order", "reason="), ("cancelled", "cause=")] {
+        assert!(words.contains(&some), "{some:?} was not found in the code: {words:?}");
+    }
+    let document = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let spans: Vec<_> = document.split('`').skip(1).step_by(2).collect();
+    let told = |(word, of): &(&str, &str)| {
+        let begins = format!("{word} ");
+        let named = |span: &&str| !of.is_empty() && span.contains(&format!("{of}{word}"));
+        spans.iter().any(|span| *span == *word || span.starts_with(&begins) || named(span))
+    };
+    let missing: Vec<_> = words.iter().filter(|word| !told(word)).collect();
+    assert!(missing.is_empty(), "docs/troubleshooting.md does not have {missing:?}");
+}
+
+/// The lines to type of a console block, without what follows a `#`; what stands for a secret is one.
+fn typed(block: &str) -> Vec<String> {
+    let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines.map(|line| line.split(" #").next().unwrap().trim().replace('…', "secret")).collect()
+}
+
+#[test]
+fn the_first_config_of_the_readme_is_checked_as_it_is_typed_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let config = readme.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap();
+    std::fs::write(folder.path().join("hookonce.toml"), config.0).unwrap();
+    let block = config.1.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let lines = typed(block);
+    let ours = |line: &&String| !line.starts_with("cargo ");
+    let before_serve = lines.iter().filter(ours).take_while(|line| !line.contains("hookonce serve"));
+    let before_serve: Vec<_> = before_serve.map(String::as_str).collect();
+    assert!(before_serve.contains(&"hookonce check"), "{lines:?}");
+    assert_eq!(lines.last().map(String::as_str), Some("hookonce serve"), "all that it needs is said before");
+    let bin = Path::new(env!("CARGO_BIN_EXE_hookonce")).parent().unwrap().display().to_string();
+    let script = before_serve.join("\n");
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &script]).current_dir(folder.path()).env_remove("WEBHOOK_SECRET").env_remove("HOOKONCE_CONFIG");
+    let done = shell.env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap())).output().unwrap();
+    assert!(done.status.success(), "{script}{}{}", text(&done.stdout), text(&done.stderr));
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -4,13 +4,11 @@ mod kinds;
 
 use super::UNKNOWN;
 use kinds::{KINDS, Kind};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The file the secret is in, beside the config.
-const SECRET: &str = "hookonce.secret";
 /// Bytes of a secret that nobody will guess.
 const SECRET_BYTES: usize = 32;
 
@@ -38,11 +36,12 @@ pub fn init(ask: &Ask, out: &mut impl Write) -> io::Result<u8> {
         None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", kinds::names())),
     };
     let written = asked.map_err(|why| Cannot(UNKNOWN, why)).and_then(|(kind, answers)| {
-        write(ask, &kind.fill(&answers))?;
-        Ok(kind)
+        let secret = ask.out.with_file_name(kind.secret(&answers));
+        write(ask, &secret, &kind.fill(&answers))?;
+        Ok((kind, answers, secret))
     });
     match written {
-        Ok(kind) => next(ask, kind, out).map(|()| 0),
+        Ok((kind, answers, secret)) => next(ask, kind, &answers, &secret, out).map(|()| 0),
         Err(Cannot(code, why)) => {
             eprintln!("error: {why}");
             Ok(code)
@@ -109,9 +108,8 @@ fn question(
 }
 
 /// Writes both files, or neither.
-fn write(ask: &Ask, config: &str) -> Result<(), Cannot> {
-    let secret = secret_path(ask);
-    let there: Vec<_> = [&ask.out, &secret].into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+fn write(ask: &Ask, secret: &Path, config: &str) -> Result<(), Cannot> {
+    let there: Vec<_> = [&*ask.out, secret].into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     if let (Some(path), false) = (there.first(), ask.force) {
         let why = format!("{} is already there; nothing was written. --force overwrites it", path.display());
         return Err(Cannot(1, why));
@@ -120,22 +118,30 @@ fn write(ask: &Ask, config: &str) -> Result<(), Cannot> {
         Cannot(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
     };
     // What is there goes only once its successor is on the disk beside it.
-    let (new_secret, new_config) = (beside(&secret), beside(&ask.out));
-    let made = random().and_then(|text| create(&new_secret, &text, 0o600)).map_err(|error| cannot(&secret, &error));
+    let (new_secret, new_config) = (beside(secret), beside(&ask.out));
+    let folder = folder_of(secret, &ask.out).map_err(|error| cannot(secret, &error))?;
+    let made = random().and_then(|text| create(&new_secret, &text, 0o600)).map_err(|error| cannot(secret, &error));
     let made = made.and_then(|()| create(&new_config, config, 0o644).map_err(|error| cannot(&ask.out, &error)));
     let moved = made.and_then(|()| {
         fs::rename(&new_config, &ask.out).map_err(|error| cannot(&ask.out, &error))?;
-        fs::rename(&new_secret, &secret).map_err(|error| cannot(&secret, &error))
+        fs::rename(&new_secret, secret).map_err(|error| cannot(secret, &error))
     });
     if moved.is_err() {
         fs::remove_file(&new_secret).ok();
         fs::remove_file(&new_config).ok();
+        folder.map(fs::remove_dir);
     }
     moved
 }
 
-fn secret_path(ask: &Ask) -> PathBuf {
-    ask.out.with_file_name(SECRET)
+/// Makes the folder of the secrets, for its owner alone, where they have one of their own; `None`: it is there.
+fn folder_of<'s>(secret: &'s Path, config: &Path) -> io::Result<Option<&'s Path>> {
+    let Some(folder) = secret.parent().filter(|folder| Some(*folder) != config.parent()) else { return Ok(None) };
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => Ok(Some(folder)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -159,12 +165,15 @@ fn random() -> io::Result<String> {
 }
 
 /// What to paste where, and what to type next.
-fn next(ask: &Ask, kind: &Kind, out: &mut impl Write) -> io::Result<()> {
-    let secret = secret_path(ask);
+fn next(ask: &Ask, kind: &Kind, answers: &[String], secret: &Path, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "wrote {} and {}\n\n{}", ask.out.display(), secret.display(), kind.sender)?;
     writeln!(out, "  URL           https://YOUR-HOST{} (through a proxy to http://127.0.0.1:3142)", kind.path)?;
     writeln!(out, "  Content type  application/json")?;
     writeln!(out, "  Secret        the line in {}", secret.display())?;
+    let headers = kind.headers(answers);
+    if !headers.is_empty() {
+        writeln!(out, "  Headers       {headers}")?;
+    }
     writeln!(out, "  Events        {}\n", kind.events)?;
     let config = match ask.out.to_str() {
         Some("hookonce.toml") => String::new(),

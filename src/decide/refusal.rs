@@ -51,7 +51,9 @@ impl Refusal {
             Self::Malformed(what) => Some(("detail", what)),
             Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
             Self::KeyMalformed(what) => Some(("detail", what)),
-            Self::BadSignature | Self::Forbidden | Self::ContentType | Self::KeyMissing | Self::KindMismatch => None,
+            Self::Forbidden => Some(("detail", "`require` is not true of it")),
+            Self::ContentType => Some(("detail", "send it with Content-Type: application/json")),
+            Self::BadSignature | Self::KeyMissing | Self::KindMismatch => None,
         }
     }
 }

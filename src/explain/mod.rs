@@ -1,6 +1,7 @@
 //! Why did it not run? A delivery is walked step by step, by the same code that judges and claims, without secrets if
 //! need be. Nothing is believed and nothing is written. `hookonce explain` and the port for people both ask here.
 
+mod assumed;
 pub mod json;
 mod rebuilt;
 pub mod saved;

@@ -1,5 +1,6 @@
 //! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
 
+use super::assumed::{self, Assumed};
 use super::saved::Saved;
 use crate::config::Elsewhere;
 use crate::decide::answer;
@@ -83,12 +84,19 @@ impl Told {
     /// Walks a delivery. What the store knows is another question.
     pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Timestamp) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
-        let delivery = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
+        let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
+        let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.take_on_trust(delivery).ok()?).ok();
+        let Assumed { headers, notes } = match saved.source {
+            Some(_) => Assumed::default(), // what is kept of an event is all there was to keep
+            None => assumed::beside(source, &sent, find),
+        };
+        let headers = [&*saved.headers, &headers].concat();
+        let delivery = Delivery { headers: &headers, ..sent };
         let mut told = Self {
             from: saved.from.clone(),
             bytes: saved.body.len(),
-            notes: saved.notes.clone(),
-            signature: signature(source, &delivery, elsewhere),
+            notes: [&*saved.notes, &notes].concat(),
+            signature: signature(source, &sent, elsewhere),
             source: source.clone(),
             chosen,
             kind: None,

@@ -1,6 +1,6 @@
 //! The port where webhooks arrive: path and method, the body under its limits, then the gateway.
 
-use super::body::{BodiesInFlight, BodyLimits, read};
+use super::body::{BodiesInFlight, BodyError, BodyLimits, read};
 use super::reply;
 use crate::decide::answer::{self, Reply};
 use crate::decide::delivery::Delivery;
@@ -12,6 +12,7 @@ use crate::decide::time::Duration;
 use crate::gateway::Gateway;
 use crate::store::Store;
 use crate::telemetry::heard::{Heard, Verdict};
+use crate::telemetry::{self, Level};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
@@ -72,10 +73,15 @@ impl Ingest {
             ("/healthz", None) => return answer::fine(),
             ("/readyz", None) => return self.health.ready().await,
             (problem::PAGE_PATH, None) => return closing(answer::page(problem::PAGE)),
-            (_, None) => return self.turn_away(None, &parts, answer::turned_away(404, "unknown_path")),
+            (_, None) => {
+                let paths: Vec<_> = self.sources.all().map(|source| &*source.path).collect();
+                let why = format!("no source listens there; their paths are {}", paths.join(", "));
+                return self.turn_away(None, &parts, answer::turned_away(404, "unknown_path"), why);
+            }
         };
         if parts.method != Method::POST {
-            let mut reply = self.turn_away(Some(source), &parts, answer::turned_away(405, "method"));
+            let why = format!("a delivery is a POST, this was a {}", parts.method);
+            let mut reply = self.turn_away(Some(source), &parts, answer::turned_away(405, "method"), why);
             reply.headers.push(("allow".into(), "POST".into()));
             return reply;
         }
@@ -85,19 +91,35 @@ impl Ingest {
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };
         match read(body, limits, &self.flight).await {
             Ok(body) => self.receive(source, &parts, body).await,
-            Err(error) => self.turn_away(Some(source), &parts, reply::no_body(error)),
+            Err(error) => {
+                let why = match error {
+                    BodyError::TooLarge => format!("{error}: `body_max` is {} bytes", source.body_max),
+                    _ => error.to_string(),
+                };
+                self.turn_away(Some(source), &parts, reply::no_body(error), why)
+            }
         }
     }
 
-    /// What never came so far as to be judged is visible too.
-    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: Reply) -> Reply {
+    /// What never came so far as to be judged is visible too; why, the log and people are told, and not the sender.
+    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: Reply, why: String) -> Reply {
         let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
         let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
         let verdict = if reply.status == 503 { Verdict::Unavailable } else { Verdict::Refused };
         let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
         let path = source.is_none().then(|| parts.uri.path().to_owned());
         let (status, delivery) = (reply.status, self.delivery_id(source, &parts.headers));
-        self.gateway.meter().turned_away(Heard { path, status, reason, delivery, ..heard });
+        let told = [
+            ("source", source.map(|source| source.name.to_string())),
+            ("path", path.clone()),
+            ("delivery", delivery.clone()),
+            ("status", Some(status.to_string())),
+            ("reason", reason.clone()),
+            ("why", Some(why.clone())),
+        ];
+        let told: Vec<_> = told.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+        telemetry::say(Level::Warn, reply.word, &told);
+        self.gateway.meter().turned_away(Heard { path, status, reason, delivery, why: Some(why), ..heard });
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };
         match source {

@@ -42,6 +42,7 @@ pub async fn shelf(address: &Address) -> Result<Arc<dyn Shelf>, CannotOpen> {
 }
 
 /// A store that somebody is still filling is not used.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 async fn whole(shelf: impl Shelf, address: &Address) -> Result<Arc<dyn Store>, CannotOpen> {
     match copy::is_unfinished(&shelf).await {
         Ok(false) => Ok(Arc::new(Shared(shelf))),

@@ -1,5 +1,5 @@
-//! What is wrong with the store. While it is away every delivery and every look has the same to tell: a sentence is
-//! said at once, and after that now and then, with how often it came.
+//! What is wrong with the store, or with another server. While it is away every delivery and every look has the same to
+//! tell: a sentence is said at once, and after that now and then, with how often it came.
 
 use super::{Level, say};
 use crate::decide::time::Duration;
@@ -15,15 +15,17 @@ static SAID: Mutex<Said> = Mutex::new(Said(Vec::new()));
 
 /// Says why the store did not do what it was asked.
 pub fn trouble(level: Level, why: &str, more: &[(&str, &str)]) {
-    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).heard(why, Instant::now());
+    seldom(level, "store", why, &[&[("why", why)], more].concat());
+}
+
+/// Says one word with its details; what is `same` as before only now and then.
+pub fn seldom(level: Level, word: &str, same: &str, details: &[(&str, &str)]) {
+    let sentence = format!("{word} {same}");
+    let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).heard(&sentence, Instant::now());
     let Some(times) = times else { return };
-    let mut all = vec![("why", why)];
-    all.extend_from_slice(more);
     let count = times.to_string();
-    if times > 1 {
-        all.push(("times", &count));
-    }
-    say(level, "store", &all);
+    let counted: &[(&str, &str)] = if times > 1 { &[("times", &count)] } else { &[] };
+    say(level, word, &[details, counted].concat());
 }
 
 /// What was said, and when; how often it came since.

@@ -40,8 +40,16 @@ async fn what_was_deployed_is_a_duplicate_the_next_push_runs_and_so_does_going_b
     }
     assert_eq!(words, ["ignored", "ignored", "duplicate", "duplicate", "duplicate"]);
     until("the log to say so", || house.log().matches("of=imported").count() == 3).await;
-    assert!(house.log().contains("delivery=f1e8cd20 same=delivery of=imported"), "{}", house.log());
-    assert!(house.log().contains("delivery=f27359e0 same=change of=imported"), "{}", house.log());
+    assert!(
+        house.log().contains("delivery=f1e8cd20-0440-11f1-8e82-27c317883355 same=delivery of=imported"),
+        "{}",
+        house.log()
+    );
+    assert!(
+        house.log().contains("delivery=f27359e0-0440-11f1-99be-4d02550d037a same=change of=imported"),
+        "{}",
+        house.log()
+    );
     assert_eq!(house.sql("select count(*) from events"), ["0"]);
     assert_eq!(house.lines("runs"), Vec::<String>::new());
 

@@ -60,9 +60,17 @@ fn check(reply: &Reply, status: u16, headers: &[&str], body: &str) {
 fn every_refusal_has_its_status_and_names_no_secret() {
     for (refusal, status, body) in [
         (Refusal::BadSignature, 401, r#"{"status":"refused","reason":"bad_signature"}"#),
-        (Refusal::Forbidden, 403, r#"{"status":"refused","reason":"forbidden"}"#),
+        (
+            Refusal::Forbidden,
+            403,
+            r#"{"status":"refused","reason":"forbidden","detail":"`require` is not true of it"}"#,
+        ),
         (Refusal::Malformed("no".into()), 400, r#"{"status":"refused","reason":"malformed","detail":"no"}"#),
-        (Refusal::ContentType, 415, r#"{"status":"refused","reason":"content_type"}"#),
+        (
+            Refusal::ContentType,
+            415,
+            r#"{"status":"refused","reason":"content_type","detail":"send it with Content-Type: application/json"}"#,
+        ),
         (Refusal::MissingField("tag".into()), 422, r#"{"status":"refused","reason":"missing_field","field":"tag"}"#),
         (Refusal::FieldTooLong("tag".into()), 422, r#"{"status":"refused","reason":"field_too_long","field":"tag"}"#),
         (Refusal::BadOrder("at".into()), 422, r#"{"status":"refused","reason":"bad_order","field":"at"}"#),

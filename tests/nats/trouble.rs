@@ -191,3 +191,18 @@ async fn one_node_takes_from_the_stream_and_another_acts() {
     let aside = acts.ask("GET", "/api/quarantine").await.json();
     assert_eq!(aside["messages"][0]["why"], "bad_signature", "{aside}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_is_named_with_the_reason_and_not_at_every_try() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tries = r#"retry = { attempts = 3, first = "100ms", longest = "100ms" }"#;
+    let house = House::new(&edge(&format!("nats://127.0.0.1:{port}"), r#", timeout = "2s""#, tries));
+    house.deliver(IN, &push("d-1", 1)).await;
+    // Meanwhile the client has tried about five times.
+    until("the event to be dead", || house.count("dead") == 1).await;
+    let log = house.log();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("client error") && line.contains(" nats ")).collect();
+    assert_eq!(said.len(), 1, "{log}");
+    assert!(said[0].contains(&format!("127.0.0.1:{port}: Connection refused")), "{log}");
+    assert!(log.contains("not connected to ") && log.matches("Connection refused").count() > 1, "{log}");
+}

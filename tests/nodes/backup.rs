@@ -35,22 +35,33 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// The lines to type that the document has for a file, in their order.
+fn documented() -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md")).unwrap();
+    let part = text.split("**SQLite.** While").nth(1).and_then(|rest| rest.split("**PostgreSQL.**").next()).unwrap();
+    part.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
+}
+
 #[tokio::test]
 async fn a_file_is_backed_up_beside_its_node_and_restored() {
     let mut house = node(RECORDS, "sqlite:hookonce.db");
     check_words(&house, 0..BEFORE, "accepted").await;
-    run(Command::new("sqlite3").args(["hookonce.db", ".backup copy.db"]).current_dir(house.dir.path()));
+    let lines = documented();
+    let [backup, restore @ .., serve] = lines.as_slice() else { panic!("{lines:?}") };
+    assert_eq!(serve, "hookonce serve");
+    run(Command::new("sh").args(["-ec", backup]).current_dir(house.dir.path()));
     check_words(&house, BEFORE..BEFORE + AFTER, "accepted").await;
-    assert!(house.stop().success());
+    house.kill(); // its log stays
 
-    std::fs::rename(house.path("copy.db"), house.path("hookonce.db")).unwrap();
-    for name in ["hookonce.db-wal", "hookonce.db-shm"] {
-        std::fs::remove_file(house.path(name)).unwrap_or_default();
-    }
-    let serve = on(&house, "sqlite:hookonce.db", &["serve"]);
-    let said = house.try_start_by(serve).expect_err("it has lost what the lock file remembers");
+    // One who only copies hears what is wrong.
+    std::fs::copy(house.path("copy.db"), house.path("hookonce.db")).unwrap();
+    std::fs::remove_file(house.path("hookonce.db-wal")).unwrap();
+    let said =
+        house.try_start_by(on(&house, "sqlite:hookonce.db", &["serve"])).expect_err("the last write is not there");
     assert!(said.starts_with("exit status: 2") && said.contains("hookonce.db.lock"), "{said}");
-    std::fs::remove_file(house.path("hookonce.db.lock")).unwrap();
+    for line in restore {
+        run(Command::new("sh").args(["-ec", line]).current_dir(house.dir.path()));
+    }
     let serve = on(&house, "sqlite:hookonce.db", &["serve"]);
     house.try_start_by(serve).unwrap();
     check_restored(&house, "a file").await;

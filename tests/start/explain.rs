@@ -97,13 +97,43 @@ fn a_request_off_the_wire_finds_its_source_and_its_signature_is_checked() {
 }
 
 #[test]
-fn a_bare_body_takes_its_headers_from_the_command_line() {
+fn a_bare_upload_is_taken_as_that_of_the_repository_it_names() {
+    let config = "[source.ci]\npreset = 'ci-ingestion'\nsecret = { dir = 'callers' }\n[[source.ci.route]]\nname = 'ingest'\n\
+                  run = { steps = ['true'] }\n";
+    let house = House::empty(config);
+    std::fs::create_dir(house.path("callers")).unwrap();
+    std::fs::write(house.path("callers/acme"), "secret\n").unwrap();
+    let upload = br#"{"commit_sha":"c","framework":"jest","repo_id":"acme"}"#;
+    let taken = "no authorization here: taken as that of \"acme\", whom the body names";
+    said_of(&house, upload).has(0, &[taken, "it would   be a new event, and act on route ingest"]);
+    let unnamed = said_of(&house, br#"{"commit_sha":"c","framework":"jest"}"#);
+    unnamed.has(1, &["no authorization here, so the field repo_auth is missing; --header"]);
+}
+
+fn said_of(house: &House, input: &[u8]) -> Said {
+    said(house.command(&["explain", "-"]), input)
+}
+
+#[test]
+fn a_bare_body_is_explained_with_the_headers_it_must_have_had_unless_they_are_given() {
     let house = House::empty(&ghcr(RUN));
     let file = payload("ghcr_latest.json");
     let kind = ["--header", "X-GitHub-Event: registry_package"];
-    run(&house, &["explain", &file]).has(1, &["a bare body without headers", "be ignored: x-github-event was \"\""]);
-    run(&house, &["explain", &file, kind[0], kind[1]]).has(1, &["refused with 422, missing_field: `delivery`"]);
+    let (no_kind, no_id) =
+        ("no x-github-event here: taken as \"registry_package\"", "no x-github-delivery here: taken as");
+    let said = run(&house, &["explain", &file]);
+    said.has(0, &["a bare body without headers", no_kind, no_id, "it would   be a new event, and act on route deploy"]);
+    assert!(!run(&house, &["explain", &file, kind[0], kind[1]]).has(0, &[no_id]).out.contains(no_kind));
     run(&house, &["explain", &file, kind[0], kind[1], "--header", "x-github-delivery: 1"]).has(0, &["id         1"]);
+    run(&house, &["explain", &file, "--header", "x-github-event: push"]).has(1, &["be ignored: x-github-event was"]);
+    said_of(&house, b"{bad").has(1, &["be refused with 400, malformed"]);
+    let other = std::fs::read_to_string(&file).unwrap().replace("\"latest\"", "\"main\"");
+    said_of(&house, other.as_bytes()).has(1, &["be ignored: tag was \"main\""]);
+    // One that was saved whole is taken as it is.
+    let sent = Sent::package("1", "latest", 7, 1);
+    let headers = sent.headers.iter().filter(|(name, _)| name != "x-github-delivery").cloned().collect();
+    let whole = raw("/version/1", &Sent { headers, ..sent });
+    said_of(&house, &whole).has(1, &["refused with 422, missing_field: `delivery`"]);
     run(&house, &["explain", &file, "--header", "nonsense"]).has(2, &["\"nonsense\" is not a header"]);
 }
 

@@ -2,10 +2,16 @@
 
 use super::house::House;
 use super::{run, said};
+use hookonce::config::presets;
 use std::os::unix::fs::PermissionsExt as _;
 
-const KINDS: [(&str, &str); 4] =
-    [("ghcr-deploy", "/in/ghcr"), ("forward", "/in/github"), ("ci-ingestion", "/in/ci"), ("hmac", "/in/hook")];
+/// Each kind, its path, and its file with a secret.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("ghcr-deploy", "/in/ghcr", "hookonce.secret"),
+    ("forward", "/in/github", "hookonce.secret"),
+    ("ci-ingestion", "/in/ci", "callers/my-repo"),
+    ("hmac", "/in/hook", "hookonce.secret"),
+];
 
 /// A house without a config.
 fn empty() -> House {
@@ -16,15 +22,15 @@ fn empty() -> House {
 
 #[test]
 fn every_kind_loads_without_a_warning_but_for_folders_that_do_not_exist() {
-    for (kind, path) in KINDS {
+    for (kind, path, secret) in KINDS {
         let house = empty();
         run(&house, &["init", kind]).has(
             0,
             &[
-                "wrote hookonce.toml and hookonce.secret",
+                &format!("wrote hookonce.toml and {secret}"),
                 &format!("https://YOUR-HOST{path} "),
                 "application/json",
-                "the line in hookonce.secret",
+                &format!("the line in {secret}"),
                 "Then:\n  hookonce check\n  hookonce serve\n",
             ],
         );
@@ -34,11 +40,64 @@ fn every_kind_loads_without_a_warning_but_for_folders_that_do_not_exist() {
         }
         let url = checked["sources"][0]["path"].as_str().unwrap();
         assert_eq!(url, path, "what is said is what is written");
-        let mode = std::fs::metadata(house.path("hookonce.secret")).unwrap().permissions().mode();
+        let mode = std::fs::metadata(house.path(secret)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let secret = std::fs::read_to_string(house.path("hookonce.secret")).unwrap();
+        let secret = std::fs::read_to_string(house.path(secret)).unwrap();
         assert!(secret.len() == 65 && hex::decode(secret.trim()).is_ok_and(|bytes| bytes.len() == 32), "{secret:?}");
     }
+}
+
+/// What is known about a sender is written once: a kind that says it again in its own words would come to say less.
+#[test]
+fn a_kind_for_a_sender_that_has_a_preset_is_that_preset() {
+    for (kind, ..) in KINDS {
+        let house = empty();
+        run(&house, &["init", kind]).has(0, &[]);
+        let preset = match kind {
+            "ghcr-deploy" => "github-package",
+            _ if presets::find(kind).is_some() => kind,
+            _ => continue,
+        };
+        let written = run(&house, &["check", "--json"]).has(0, &[]).json()["sources"].clone();
+        let text = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
+        let name = written[0]["name"].as_str().unwrap();
+        let secret = text.lines().find(|line| line.starts_with("secret")).unwrap();
+        let route = &text[text.find("[[source.").unwrap()..];
+        let alone = format!("[source.{name}]\npreset = \"{preset}\"\n{secret}\n{route}");
+        std::fs::write(house.path("hookonce.toml"), alone).unwrap();
+        assert_eq!(written, run(&house, &["check", "--json"]).has(0, &[]).json()["sources"], "{kind}");
+    }
+}
+
+/// As `hookonce init` leaves it: two uploads that differ only in their framework are two.
+#[tokio::test]
+async fn uploads_of_two_frameworks_to_a_fresh_config_are_both_handed_over() {
+    let mut house = empty();
+    run(&house, &["init", "ci-ingestion"]).has(0, &["Authorization: Bearer my-repo"]);
+    let text = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
+    let (source, forward) = text.split_at(text.find("forward =").unwrap());
+    let behind = forward.split_once('\n').unwrap().1;
+    house.configure(&format!("{source}run = {{ steps = [\"cat >> uploads\"] }}\n{behind}"));
+    house.start();
+    for framework in ["jest", "pytest", "jest"] {
+        let body = format!(r#"{{"repo_id":"my-repo","commit_sha":"c0ffee","framework":"{framework}"}}"#);
+        let mut send = house.command(&["send", "--url", &house.url("/in/ci"), "-"]);
+        send.stdin(std::process::Stdio::piped());
+        said(send, body.as_bytes()).has(0, &[]);
+    }
+    let uploads = std::fs::read_to_string(house.path("uploads")).unwrap();
+    assert_eq!(uploads.matches("framework").count(), 2, "{uploads}");
+}
+
+#[test]
+fn a_folder_of_callers_that_is_there_stays_and_gets_one_more() {
+    let house = empty();
+    std::fs::create_dir(house.path("callers")).unwrap();
+    std::fs::write(house.path("callers/acme"), "mine").unwrap();
+    run(&house, &["init", "ci-ingestion"]).has(0, &[]);
+    assert_eq!(std::fs::read_to_string(house.path("callers/acme")).unwrap(), "mine");
+    run(&house, &["init", "ci-ingestion", "--out", "none/h.toml"]).has(2, &["none/callers/my-repo cannot be written"]);
+    assert_eq!(std::fs::read_dir(house.dir.path()).unwrap().count(), 2);
 }
 
 #[test]

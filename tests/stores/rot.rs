@@ -148,30 +148,105 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
     assert!(sums.0 > 1_000 && sums.1 > 50, "{sums:?}");
 }
 
-#[tokio::test]
-async fn a_rotten_database_stops_the_store_for_good() {
-    let dir = folder();
-    let path = dir.path().join("a.db");
-    let store = node(&path);
-    for n in 0..2_000 {
-        drop(store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]));
-    }
-    drop(store);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let root: u32 = Connection::open(&path)
+/// Spoils the first page of the keys.
+fn spoil_keys(path: &Path) {
+    let root: u32 = Connection::open(path)
         .unwrap()
         .query_row("select rootpage from sqlite_schema where name = 'keys'", [], |row| row.get(0))
         .unwrap();
-    let root = usize::try_from(root).unwrap();
-    bytes[(root - 1) * 4_096..root * 4_096].fill(0xA5);
-    std::fs::write(&path, bytes).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xA5; 4_096], u64::from(root - 1) * 4_096).unwrap();
+}
+
+fn many(path: &Path) -> Sqlite {
+    let store = node(path);
+    for n in 0..2_000 {
+        drop(store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]));
+    }
+    store
+}
+
+#[tokio::test]
+async fn a_database_that_rots_under_a_store_stops_it_for_good() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    drop(many(&path));
     let store = node(&path);
+    // What somebody else writes makes the store read its pages again.
+    let other = Connection::open(&path).unwrap();
+    other.pragma_update_and_check(None, "wal_checkpoint", "truncate", |_| Ok(())).unwrap();
+    spoil_keys(&path);
+    other.pragma_update(None, "user_version", 7).unwrap();
     let mut failed = store.failed();
     let answer = store.claim(vec![making().delivery("d1").made(store.now())]).await;
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
     failed.wait_for(Option::is_some).await.unwrap();
     let answer = store.get(making().id()).await;
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
+}
+
+fn refusal(path: &Path) -> String {
+    match Sqlite::open(path, Access::Node) {
+        Ok(_) => panic!("it was opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn a_database_whose_pages_are_broken_is_not_opened_since_its_repeats_would_act_again() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    drop(many(&path));
+    spoil_keys(&path);
+    let before = std::fs::read(&path).unwrap();
+    let said = refusal(&path);
+    assert!(said.contains("a.db is corrupt") && said.contains("restore a backup"), "{said}");
+    assert!(std::fs::read(&path).unwrap() == before, "it is left for who wants to look");
+}
+
+/// A restore that forgot the log of the database before: SQLite takes its pages for those of the copy.
+#[tokio::test]
+async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = many(&path);
+    new(&store, making().delivery("last of the copy")).await;
+    drop(store);
+    let copy = std::fs::read(&path).unwrap();
+    let store = many(&path);
+    for n in 0..400 {
+        new(&store, making().delivery(&format!("later {n}")).carrying(vec![b'y'; 9_000])).await;
+    }
+    let (wal, log) = (dir.path().join("a.db-wal"), std::fs::read(dir.path().join("a.db-wal")).unwrap());
+    drop(store);
+    std::fs::remove_file(dir.path().join("a.db.lock")).unwrap();
+    std::fs::write(&path, &copy).unwrap();
+    std::fs::write(&wal, &log).unwrap();
+    let said = refusal(&path);
+    assert!(said.contains("a.db-wal, "), "{said}");
+    assert!(std::fs::read(&path).unwrap() == copy && std::fs::read(&wal).unwrap() == log);
+    for beside in ["a.db-wal", "a.db-shm", "a.db.lock"] {
+        std::fs::remove_file(dir.path().join(beside)).unwrap_or_default();
+    }
+    let store = node(&path);
+    assert_eq!(claim_kind(&claim(&store, making().delivery("last of the copy")).await), "duplicate");
+}
+
+#[tokio::test]
+async fn a_database_that_is_gone_is_not_begun_anew_without_a_word() {
+    let dir = folder();
+    let (path, lock) = (dir.path().join("a.db"), dir.path().join("a.db.lock"));
+    drop(node(&path));
+    std::fs::remove_file(&path).unwrap();
+    let store = node(&path); // nothing was written to it
+    new(&store, making().delivery("d1")).await;
+    drop(store);
+    std::fs::remove_file(&path).unwrap();
+    let said = refusal(&path);
+    assert!(said.contains("a.db is gone") && said.contains("remove ") && said.contains("a.db.lock"), "{said}");
+    assert!(!path.exists());
+    std::fs::remove_file(lock).unwrap();
+    assert_eq!(claim_kind(&claim(&node(&path), making().delivery("d1")).await), "new");
 }
 
 /// The child of the next test: claims until the disk does not say whether it wrote.

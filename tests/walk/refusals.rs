@@ -1,6 +1,6 @@
 //! What is not believed, or cannot be read: the answer, and that nothing is written.
 
-use crate::house::{Answer, House, SECRET, Sent, package};
+use crate::house::{Answer, House, SECRET, Sent, package, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{Scheme, Secrets};
@@ -132,6 +132,23 @@ async fn a_body_that_does_not_come_is_given_up() {
     let answer = raw(&house, b"POST /in HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\nsome of it").await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.ends_with("{\"status\":\"refused\",\"reason\":\"too_slow\"}"), "{answer}");
+    until("it to be told", || house.log().contains("WARN refused   source=numbers status=408 reason=too_slow")).await;
+}
+
+/// What a sender gets wrong first is its URL: whoever looks at the log must find it there.
+#[tokio::test]
+async fn what_is_turned_away_at_the_door_is_told_in_the_log() {
+    let house = House::new(&numbers("body_max = \"1KB\"", RUN));
+    house.deliver("/inn", &number("an-id", 1)).await;
+    raw(&house, b"GET /in HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    raw(&house, b"POST /in HTTP/1.1\r\nhost: h\r\ncontent-length: 4096\r\n\r\n").await;
+    for told in [
+        "WARN refused   path=/inn delivery=an-id status=404 reason=unknown_path why=\"no source listens there; their paths are /in\"",
+        "WARN refused   source=numbers status=405 reason=method why=\"a delivery is a POST, this was a GET\"",
+        "WARN refused   source=numbers status=413 reason=too_large why=\"the body is too large: `body_max` is 1024 bytes\"",
+    ] {
+        until(told, || house.log().contains(told)).await;
+    }
 }
 
 #[tokio::test]

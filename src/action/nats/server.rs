@@ -14,10 +14,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, watch};
+use tokio::time::timeout;
 
 /// To connect: name, TCP, TLS and who we are.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// To find out whether anybody is there.
+const REACH_TIME: Duration = Duration::from_secs(2);
 /// The longest wait before it is tried again; the first is a sixteenth of it, and it doubles.
 const RECONNECT_LONGEST: Duration = Duration::from_secs(4);
 /// A connection that says nothing for so long is asked whether it is there.
@@ -106,7 +110,8 @@ impl Connection {
 
     async fn connect(&self) -> Result<Client, String> {
         let (news, breaks, shown) = (self.news.clone(), self.breaks.clone(), self.plan.shown.clone());
-        let trouble = self.trouble.clone();
+        let (trouble, addresses) = (self.trouble.clone(), addresses(&self.plan)?);
+        let places: Arc<[_]> = addresses.iter().map(|one| (one.host().to_owned(), one.port())).collect();
         let options = options(&self.plan)?
             .name("hookonce")
             .retry_on_initial_connect()
@@ -115,19 +120,23 @@ impl Connection {
             .subscription_capacity(SUBSCRIPTION_MAX)
             .reconnect_delay_callback(wait)
             .event_callback(move |event| {
-                tell(&shown, &event);
-                match &event {
-                    Event::Disconnected => breaks.send_modify(|breaks| *breaks += 1),
-                    Event::Connected => *trouble.lock().unwrap_or_else(PoisonError::into_inner) = None,
-                    Event::ServerError(_) | Event::ClientError(_) => {
-                        *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(event.to_string());
+                let (news, breaks, shown) = (news.clone(), breaks.clone(), shown.clone());
+                let (trouble, places) = (trouble.clone(), places.clone());
+                async move {
+                    let is = what(&event, &places).await;
+                    tell(&shown, &event, &is);
+                    match &event {
+                        Event::Disconnected => breaks.send_modify(|breaks| *breaks += 1),
+                        Event::Connected => *trouble.lock().unwrap_or_else(PoisonError::into_inner) = None,
+                        Event::ServerError(_) | Event::ClientError(_) => {
+                            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(is);
+                        }
+                        _ => {}
                     }
-                    _ => {}
+                    news.send_replace(());
                 }
-                news.send_replace(());
-                std::future::ready(())
             });
-        let connecting = options.connect(addresses(&self.plan)?);
+        let connecting = options.connect(addresses);
         connecting.await.map_err(|error| format!("cannot connect to {}: {error}", self.plan.shown))
     }
 }
@@ -146,9 +155,31 @@ fn wait(tries: usize) -> Duration {
     (RECONNECT_LONGEST / 16).saturating_mul(doubled).min(RECONNECT_LONGEST)
 }
 
-fn tell(server: &str, event: &Event) {
-    let level = if matches!(event, Event::Connected | Event::Draining) { Level::Info } else { Level::Warn };
-    telemetry::say(level, "nats", &[("server", server), ("is", &event.to_string())]);
+fn tell(server: &str, event: &Event, is: &str) {
+    let details = [("server", server), ("is", is)];
+    match event {
+        Event::Connected | Event::Draining => telemetry::say(Level::Info, "nats", &details),
+        // Each try to connect again has the same to tell.
+        Event::ClientError(_) | Event::ServerError(_) => {
+            telemetry::seldom(Level::Warn, "nats", &format!("{server} {is}"), &details);
+        }
+        _ => telemetry::say(Level::Warn, "nats", &details),
+    }
+}
+
+/// What an event is, in words. Why no connection is made the client keeps to itself: so the places are asked whether
+/// anybody is there at all.
+async fn what(event: &Event, places: &[(String, u16)]) -> String {
+    let Event::ClientError(_) = event else { return event.to_string() };
+    for (host, port) in places {
+        let why = match timeout(REACH_TIME, TcpStream::connect((host.as_str(), *port))).await {
+            Ok(Ok(_)) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it does not answer".into(),
+        };
+        return format!("{event}: {host}:{port}: {why}");
+    }
+    event.to_string()
 }
 
 /// Who we are and whom we trust; an error is a sentence without a secret in it.

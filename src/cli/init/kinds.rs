@@ -15,6 +15,10 @@ pub(super) struct Kind {
     pub(super) path: &'static str,
     /// The events to choose at the sender.
     pub(super) events: &'static str,
+    /// The file with the secret, beside the config; with gaps, too.
+    secret: &'static str,
+    /// The headers the sender has to set besides its signature; with gaps, too.
+    headers: &'static str,
     /// What is asked for it.
     pub(super) questions: &'static [Question],
     /// The config, with gaps such as `@url@`.
@@ -34,6 +38,9 @@ pub(super) struct Question {
     pub(super) takes: fn(&str) -> Result<(), String>,
 }
 
+/// The file the secret is in, where all senders share one.
+const SECRET: &str = "hookonce.secret";
+
 /// Every kind.
 pub(super) const KINDS: &[Kind] = &[
     Kind {
@@ -42,6 +49,8 @@ pub(super) const KINDS: &[Kind] = &[
         sender: "At GitHub: Settings, Webhooks, Add webhook",
         path: "/in/ghcr",
         events: "Registry packages (registry_package)",
+        secret: SECRET,
+        headers: "",
         questions: &[
             Question { gap: "when", ask: "Which package", default: "my-app", takes: package },
             Question { gap: "dir", ask: "Folder with its compose file", default: "/opt/{}", takes: folder },
@@ -54,6 +63,8 @@ pub(super) const KINDS: &[Kind] = &[
         sender: "At GitHub: Settings, Webhooks, Add webhook",
         path: "/in/github",
         events: "those that your service is for",
+        secret: SECRET,
+        headers: "",
         questions: &[Question {
             gap: "url",
             ask: "URL of the service",
@@ -67,10 +78,12 @@ pub(super) const KINDS: &[Kind] = &[
         about: "hand results of CI runs to a service, and give its answer back",
         sender: "At the sender",
         path: "/in/ci",
-        events: "the end of a run, as JSON with repo_id, commit_sha and run_id",
+        events: "the end of a run, as JSON with repo_id, commit_sha, run_id and framework",
+        secret: "callers/@repo@",
+        headers: "Authorization: Bearer @repo@ (its repo_id), X-FR-Sig: the HMAC of the body in hex",
         questions: &[
             Question { gap: "url", ask: "URL of the service", default: "http://127.0.0.1:8080/ingest", takes: url },
-            Question { gap: "header", ask: "Header with the signature", default: "x-fr-sig", takes: header },
+            Question { gap: "repo", ask: "Id of the first repository", default: "my-repo", takes: repository },
         ],
         text: include_str!("ci-ingestion.toml"),
     },
@@ -80,6 +93,8 @@ pub(super) const KINDS: &[Kind] = &[
         sender: "At the sender",
         path: "/in/hook",
         events: "those that the command is for",
+        secret: SECRET,
+        headers: "",
         questions: &[
             Question { gap: "header", ask: "Header with the signature", default: "x-signature", takes: header },
             Question { gap: "command", ask: "Command", default: "cat >> hook.log", takes: command },
@@ -120,15 +135,26 @@ impl Kind {
 
     /// The config with these answers.
     pub(super) fn fill(&self, answers: &[String]) -> String {
-        let mut text = self.text.to_owned();
-        for (question, answer) in self.questions.iter().zip(answers) {
-            let answer = match question.gap {
-                "when" => format!("package == {}", quoted(answer)),
-                _ => answer.clone(),
-            };
-            text = text.replace(&format!("@{}@", question.gap), &quoted(&answer));
-        }
-        text
+        self.filled(self.text, answers, |gap, answer| match gap {
+            "when" => quoted(&format!("package == {}", quoted(answer))),
+            _ => quoted(answer),
+        })
+    }
+
+    /// The file with the secret.
+    pub(super) fn secret(&self, answers: &[String]) -> String {
+        self.filled(self.secret, answers, |_, answer| answer.to_owned())
+    }
+
+    /// The headers to set.
+    pub(super) fn headers(&self, answers: &[String]) -> String {
+        self.filled(self.headers, answers, |_, answer| answer.to_owned())
+    }
+
+    fn filled(&self, text: &str, answers: &[String], written: fn(&str, &str) -> String) -> String {
+        self.questions.iter().zip(answers).fold(text.to_owned(), |text, (question, answer)| {
+            text.replace(&format!("@{}@", question.gap), &written(question.gap, answer))
+        })
     }
 }
 
@@ -140,6 +166,17 @@ fn quoted(text: &str) -> String {
 fn package(answer: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if answer.chars().all(allowed) { Ok(()) } else { Err("letters, digits, . _ - and /".into()) }
+}
+
+/// The name of its file, too.
+fn repository(answer: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let hidden = answer.starts_with('.');
+    if answer.chars().all(allowed) && !hidden {
+        Ok(())
+    } else {
+        Err("letters, digits, . _ and -, not first a dot".into())
+    }
 }
 
 fn folder(answer: &str) -> Result<(), String> {

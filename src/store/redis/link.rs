@@ -282,5 +282,10 @@ fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {
             "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names whom to trust"
         ));
     }
+    if why.contains("DB index") || why.contains("SELECT is not allowed") {
+        return CannotOpen::Ever(format!(
+            "{address}: the server has no database of that number ({why}); give a lower one, or none, in the store's URL"
+        ));
+    }
     CannotOpen::Yet(format!("{address} cannot be reached: {why}"))
 }

@@ -42,6 +42,11 @@ impl Mark {
         Self { file: None, noted: None, pending: None }
     }
 
+    /// Whether anything was written, and not forgotten since.
+    pub(super) fn is_of_a_write(&self) -> bool {
+        self.noted.is_some()
+    }
+
     /// Whether what was written last is in this database. One without our tables has lost it, too.
     pub(super) fn is_in(&self, db: &Connection) -> Result<bool, rusqlite::Error> {
         let Some(Last { event, revision }) = self.noted else { return Ok(true) };

@@ -94,6 +94,9 @@ impl Sqlite {
     /// Opens it by another clock: for tests.
     pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
         let Opened { mut db, lock } = open_file(path, access)?;
+        if let (Access::Node, Some(lock)) = (access, &lock) {
+            open::sound(path, &db, lock)?;
+        }
         let wall = Clock::wall(Timestamp::default()).now();
         fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
         let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
@@ -115,7 +118,6 @@ impl Sqlite {
             let notes = notes.clone();
             let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark };
             if access == Access::Node {
-                mend::mend(&hand.db).map_err(|error| OpenError::sqlite(path, error))?;
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }
             let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());

@@ -1,6 +1,7 @@
 //! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
 
 use super::mark::Mark;
+use super::mend::{self, Looks};
 use crate::store::schema::Refused;
 use crate::store::schema::sqlite::Problem;
 use rusqlite::config::DbConfig;
@@ -56,8 +57,10 @@ enum Why {
     Full,
     Busy,
     Older,
+    Gone,
     NotADatabase,
     Corrupt(rusqlite::Error),
+    Rotten(String),
     Foreign,
     NoWal(String),
     Schema(Refused),
@@ -94,13 +97,16 @@ impl fmt::Display for OpenError {
                  earlier copy was put in its place. Put the right files back; or, to go on without what is missing, \
                  remove {path}.lock"
             ),
+            Why::Gone => write!(
+                f,
+                "{path} is gone, and {path}.lock says that hookonce has written to it. Put it back; or, to begin anew \
+                 with nothing known, so that what senders send again is done again, remove {path}.lock"
+            ),
             Why::NotADatabase => {
                 write!(f, "{path} is not an SQLite database; give the path of a new file, or of hookonce's own")
             }
-            Why::Corrupt(error) => write!(
-                f,
-                "{path} is corrupt ({error}); keep a copy, then restore a backup or try `sqlite3 {path} .recover`"
-            ),
+            Why::Corrupt(error) => corrupt(f, &path, error),
+            Why::Rotten(what) => corrupt(f, &path, what),
             Why::Foreign => {
                 write!(f, "{path} is another program's database; give hookonce a file of its own")
             }
@@ -119,6 +125,15 @@ impl fmt::Display for OpenError {
             Why::Sqlite(error) => write!(f, "{path} could not be opened: {error}"),
         }
     }
+}
+
+/// Keys may be lost with it, and what was done would be done again.
+fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &dyn fmt::Display) -> fmt::Result {
+    write!(
+        f,
+        "{path} is corrupt ({what}); keep a copy, then restore a backup, and remove the {path}-wal, {path}-shm and \
+         {path}.lock that were there before it; or try `sqlite3 {path} .recover`"
+    )
 }
 
 impl std::error::Error for OpenError {
@@ -217,6 +232,11 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         Access::Read => None,
     };
     let is_new = !path.exists();
+    if let (true, Some(lock)) = (is_new, &lock)
+        && lock.mark(path)?.is_of_a_write()
+    {
+        return Err(OpenError::new(path, Why::Gone));
+    }
     let db = match access {
         Access::Node | Access::Tool => {
             create(path)?;
@@ -233,15 +253,38 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         return Err(OpenError::new(path, Why::Foreign));
     }
     if let Some(lock) = &lock {
-        let mark = lock.mark(path)?;
-        if !is_new && !mark.is_in(&db).map_err(|error| OpenError::sqlite(path, error))? {
-            // The log is left as it is: for who wants to look, and to be put right.
-            let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        if !is_new && !lock.mark(path)?.is_in(&db).map_err(|error| OpenError::sqlite(path, error))? {
+            leave_log(&db);
             return Err(OpenError::new(path, Why::Older));
         }
         settle(path, &db)?;
     }
     Ok(Opened { db, lock })
+}
+
+/// Is the file whole enough to act on? A log without a note of the last write may have been left beside a copy that was
+/// put in the place of its database: then the whole file is looked through, however large.
+pub(super) fn sound(path: &Path, db: &Connection, lock: &Lock) -> Result<(), OpenError> {
+    let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let looks = if log > 0 && !lock.mark(path)?.is_of_a_write() { Looks::However } else { Looks::IfSmall };
+    let why = match mend::mend(db, looks) {
+        Ok(None) => return Ok(()),
+        Ok(Some(what)) => OpenError::new(path, Why::Rotten(what)),
+        Err(error) => OpenError::sqlite(path, error),
+    };
+    leave_log(db);
+    Err(why)
+}
+
+/// The log is left as it is: for who wants to look, and to be put right.
+fn leave_log(db: &Connection) {
+    let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
 }
 
 /// One more connection that writes, for who holds the lock.
@@ -257,11 +300,9 @@ pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
 }
 
 fn take_lock(path: &Path) -> Result<Lock, OpenError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&beside).map_err(|error| OpenError::io(path, error))?;
+    let file = options.open(beside(path, ".lock")).map_err(|error| OpenError::io(path, error))?;
     let patience = Instant::now() + LOCK_WAIT;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
