@@ -3,7 +3,7 @@
 //! ```text
 //!               ┌────────────── Settle(failed), HandBack, Expire ──────────────┐
 //!               ▼                                                              │
-//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew
+//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff
 //!     │       │ ▲ ▲                                                     │   │      └─┘
 //!     │       │ │ └── Rearm, Resume (a repeat), Replay (a person) ──┐   │   │
 //!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
