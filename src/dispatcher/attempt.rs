@@ -59,7 +59,7 @@ impl Dispatcher {
             Some(payload) => Stored::Whole(payload),
             None => match self.fetch(&event, lease).await {
                 Some(payload) => payload,
-                None => return self.finish(&event, Step::HandBack).await,
+                None => return self.leave(&event, lease).await,
             },
         };
         let Stored::Whole(payload) = payload else {
@@ -69,8 +69,7 @@ impl Dispatcher {
             return self.finish(&event, Step::Damage).await;
         }
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
-            let step = if lease.term().call == Call::CallOff { Step::Cancel } else { Step::HandBack };
-            return self.finish(&event, step).await;
+            return self.leave(&event, lease).await;
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
@@ -199,6 +198,15 @@ impl Dispatcher {
                 return Some((event, outcome));
             }
         }
+    }
+
+    /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
+    pub(super) async fn leave(&self, event: &Event, lease: &Lease) {
+        let step = match lease.term().call {
+            Call::CallOff => Step::Cancel,
+            Call::GoOn | Call::Stop => Step::HandBack,
+        };
+        self.finish(event, step).await;
     }
 
     /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.

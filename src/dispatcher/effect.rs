@@ -9,8 +9,8 @@
 
 use super::attempt::{ASK_AGAIN, End, Renewal};
 use super::{Dispatcher, Lane};
-use crate::action::{Attempt, Call, Lease};
-use crate::decide::event::{Event, Outcome, Step};
+use crate::action::{Attempt, Lease};
+use crate::decide::event::{Event, Outcome};
 use crate::decide::limits;
 use crate::decide::statement::Bound;
 use crate::store::{Effected, Place, StoreError};
@@ -93,14 +93,5 @@ impl Dispatcher {
             place = self.0.store.place() => Some(place),
             _ = lease.ended() => None,
         }
-    }
-
-    /// Leaves an attempt whose statement has not run: nothing has happened.
-    async fn leave(&self, event: &Event, lease: &Lease) {
-        let step = match lease.term().call {
-            Call::CallOff => Step::Cancel,
-            Call::GoOn | Call::Stop => Step::HandBack,
-        };
-        self.finish(event, step).await;
     }
 }
