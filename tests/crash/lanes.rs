@@ -55,7 +55,8 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
     one.dispatcher.stop(ms(5_000)).await;
     assert_eq!(two.stands(id).await.revision, done, "a stale node wrote");
     let told = store.story(id).await.unwrap().unwrap();
-    assert_eq!(told.attempts.len(), 1, "the lost attempt left its result: {told:?}");
+    let outcomes: Vec<_> = told.attempts.iter().map(|tried| &*tried.outcome).collect();
+    assert_eq!(outcomes, ["unknown", "delivered"], "the lost attempt left its result: {told:?}");
 }
 
 async fn a_result_outlasts_an_outage(in_doubt: InDoubt, away: Duration) {
@@ -242,6 +243,28 @@ async fn a_node_that_stops_hands_back_what_it_has_not_begun_even_if_the_store_is
     let event = desk.stands(id).await;
     assert!(matches!(event.state, State::Waiting { .. }), "{event:?}");
     assert_eq!((event.attempt, event.doubts, stub.begun()), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn what_is_cancelled_while_its_body_is_fetched_does_not_run() {
+    let (store, stub) = (Flaky::new(), Stub::new(Does::Takes(ms(1))));
+    let desk = Desk::new(&store, route(ms(5_000), InDoubt::Hold, 1), stub.clone());
+    desk.dispatcher.run();
+    store.reads.all(Mood::Hangs);
+    let id = desk.new_event("called off").await;
+    while !matches!(desk.stands(id).await.state, State::Running { .. }) || store.reads.asked.load(Ordering::SeqCst) == 0
+    {
+        tokio::time::sleep(ms(5)).await;
+    }
+    let running = desk.stands(id).await;
+    let (cancelled, ()) = tokio::join!(desk.dispatcher.cancel(&running), async {
+        tokio::time::sleep(ms(50)).await;
+        store.reads.all(Mood::Fine);
+    });
+    cancelled.unwrap();
+    let event = desk.ended(id).await;
+    assert!(matches!(event.state, State::Dead { cause: Cause::Cancelled, .. }), "{event:?}");
+    assert_eq!(stub.begun(), 0);
 }
 
 #[tokio::test]
