@@ -18,11 +18,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod queue;
+
 /// The books of a memory store as a shelf.
 struct Board {
     memory: Memory,
     versions: Mutex<HashMap<Cell, Version>>,
-    dawdles: usize,
+    dawdles: AtomicUsize,
     fails_after: AtomicUsize,
 }
 
@@ -31,7 +33,7 @@ impl Board {
         Self {
             memory: Memory::new(clock),
             versions: Mutex::default(),
-            dawdles,
+            dawdles: AtomicUsize::new(dawdles),
             fails_after: AtomicUsize::new(usize::MAX),
         }
     }
@@ -103,7 +105,7 @@ impl Shelf for Board {
         let reading = Reading { cells, turn, now: self.memory.now() };
         Box::pin(async move {
             // Others write between what is read here and what is written because of it.
-            for _ in 0..self.dawdles {
+            for _ in 0..self.dawdles.load(Ordering::Relaxed) {
                 tokio::task::yield_now().await;
             }
             Ok(reading)
