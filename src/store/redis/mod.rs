@@ -52,8 +52,10 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use write::Words;
 
-/// The script that writes.
-const WRITE: &str = include_str!("write.lua");
+/// The script that writes. Where memory is full it is refused whole.
+const WRITE: &str = concat!("#!lua\n", include_str!("write.lua"));
+/// The same for what adds nothing: it ends what was begun or frees something, and is done also where memory is full.
+const WRITE_ON: &str = concat!("#!lua flags=allow-oom\n", include_str!("write.lua"));
 /// How long a note is held back for want of another write.
 const NOTE_HELD: Duration = Duration::from_secs(1);
 /// How many notes are held back; more are not kept.
@@ -101,7 +103,8 @@ pub(super) struct Core {
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<Hint>,
     notes: Mutex<Vec<Note>>,
-    script: String,
+    /// The names of both scripts: the one for what adds something, and the one for what does not.
+    scripts: [String; 2],
 }
 
 impl std::fmt::Debug for Core {
@@ -137,7 +140,7 @@ impl Redis {
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
             notes: Mutex::default(),
-            script: ::redis::Script::new(WRITE).get_hash().to_owned(),
+            scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
         core.ask(Pipeline::new()).await.map_err(|error| CannotOpen::Yet(error.to_string()))?; // tells the time
         let mut tasks = Vec::new();
@@ -208,8 +211,10 @@ impl Core {
             return Err(StoreError::Down("it was opened only to read".into()));
         }
         let floor = self.count.load(Ordering::SeqCst);
+        let [to_add, to_go_on] = &self.scripts;
+        let script = if words.adds() { to_add } else { to_go_on };
         let (keys, words) = (words.keys(), words.all(&self.epoch, floor));
-        let script = Script::new(&self.script, &keys, &words);
+        let script = Script::new(script, &keys, &words);
         let answer = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
         let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
         let count = read::number(count).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);

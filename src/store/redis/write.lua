@@ -1,4 +1,3 @@
-#!lua
 -- Writes swaps, one after another: each whole, or not at all. Everything that can fail is looked at before the first
 -- write, because a script that stops half-way is not taken back.
 --

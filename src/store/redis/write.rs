@@ -21,6 +21,8 @@ pub(super) struct Words<'n> {
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
+    /// It takes something in that was not there.
+    adds: bool,
 }
 
 /// One swap, as it is put together.
@@ -93,7 +95,13 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> Words<'n> {
     pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, told: Vec::new(), swaps: 0, turn: 0 }
+        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false }
+    }
+
+    /// Whether it takes in something new, or a body. What does not ends what was begun, frees something, or is small
+    /// and of a number that is limited.
+    pub(super) fn adds(&self) -> bool {
+        self.adds
     }
 
     /// The names the script is given.
@@ -146,6 +154,10 @@ impl<'n> Words<'n> {
 
     fn op(&mut self, part: &mut Part, op: Op) {
         let names = self.names;
+        self.adds |= matches!(
+            op,
+            Op::Put { was: None, .. } | Op::Hold(..) | Op::SetImported(_) | Op::SetPayload(..) | Op::SetSightings(..)
+        );
         match op {
             Op::Put { was, row, version, payload } => {
                 self.turn = self.turn.max(row.event.turn.0 + 1);
@@ -235,6 +247,7 @@ impl<'n> Words<'n> {
 
     /// Adds a message that can never become an event.
     pub(super) fn quarantine(&mut self, one: &Quarantined) {
+        self.adds = true;
         let mut part = Part::default();
         let (list, hash, most) = (self.names.quarantine(), self.names.quarantined(), number(limits::QUARANTINE_MAX));
         part.call(command!("LAY", list, hash, &*one.message, coding::quarantined(one), most));
