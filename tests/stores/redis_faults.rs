@@ -136,6 +136,28 @@ async fn a_node_whose_store_was_set_back_stops_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_node_whose_writes_were_lost_stops_also_where_others_have_written_more_since() {
+    let mut server = Server::start();
+    let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
+    let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
+    copied(&data, &copy);
+    let acted = new(&here, making().delivery("d1")).await;
+    act(&here, &acted).await;
+    server.kill();
+    copied(&copy, &data);
+    server.run();
+    for n in 0..10 {
+        new(&there, making().delivery(&format!("other{n}"))).await;
+    }
+    let again = here.claim(vec![making().delivery("d1").made(here.now())]).await;
+    assert!(
+        matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten what this node wrote")),
+        "{again:?}"
+    );
+    new(&there, making().delivery("last")).await;
+}
+
+#[tokio::test]
 async fn full_memory_is_down_and_leaves_nothing_half_written() {
     let server = Server::start();
     let store = open(&server.url("a")).await.unwrap();

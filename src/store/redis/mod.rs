@@ -16,7 +16,8 @@
 //!
 //! Redis can lose what it said it had: a restart from an older file, a failover, `FLUSHALL`. So the store has an epoch,
 //! made with it, and a counter that every write moves on. Both come with every answer. A node that sees another epoch,
-//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again.
+//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again. Others may have
+//! brought the counter up again by then: so each write also leaves its writer's mark, and the next of the same finds it.
 
 mod address;
 mod check;
@@ -44,6 +45,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use ::redis::{Pipeline, Value};
 use address::Address;
+use epoch::Writer;
 use link::{Link, Script};
 use names::Names;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,6 +102,7 @@ pub(super) struct Core {
     epoch: Vec<u8>,
     /// The highest count seen.
     count: AtomicU64,
+    writer: Writer,
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<Hint>,
     notes: Mutex<Vec<Note>>,
@@ -137,6 +140,7 @@ impl Redis {
             access,
             epoch,
             count: AtomicU64::new(count),
+            writer: Writer::new(),
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
             notes: Mutex::default(),
@@ -213,7 +217,7 @@ impl Core {
         let floor = self.count.load(Ordering::SeqCst);
         let [to_add, to_go_on] = &self.scripts;
         let script = if words.adds() { to_add } else { to_go_on };
-        let (keys, words) = (words.keys(), words.all(&self.epoch, floor));
+        let (keys, words) = (words.keys(), words.all(&self.epoch, floor, &self.writer));
         let script = Script::new(script, &keys, &words);
         let answer = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
         let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
@@ -222,6 +226,9 @@ impl Core {
         match read::bytes(word) {
             Some(b"written") => {
                 self.count.fetch_max(count, Ordering::SeqCst);
+                if what.contains(&b'1') {
+                    self.writer.has_written(count);
+                }
                 Ok(what.iter().map(|written| *written == b'1').collect())
             }
             Some(b"lost") => Err(self.lost(what, count, floor)),
@@ -247,7 +254,8 @@ impl Core {
         let what = match epoch {
             [] => "the store is gone from it (emptied, or restarted without its data)".to_owned(),
             epoch if epoch != self.epoch => "it holds another store than when this node began".to_owned(),
-            _ => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
+            _ if count < floor => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
+            _ => "it has forgotten what this node wrote, and others have written since".to_owned(),
         };
         self.stopped_by(StoreError::Broken(format!(
             "{address}: {what}. Nothing more is done, because what was done would be done again: restore its data, or \

@@ -1,6 +1,7 @@
 //! Swaps as words of the script that writes them.
 
 use super::coding;
+use super::epoch::{self, Writer};
 use super::names::{self, Kind, Names};
 use crate::decide::claim::{Payload, goes_at_the_end};
 use crate::decide::event::{Cause, Event, State};
@@ -105,13 +106,15 @@ impl<'n> Words<'n> {
     }
 
     /// The names the script is given.
-    pub(super) fn keys(&self) -> [Vec<u8>; 4] {
-        [self.names.epoch(), self.names.count(), self.names.turn(), self.names.hints()]
+    pub(super) fn keys(&self) -> [Vec<u8>; 5] {
+        let names = self.names;
+        [names.epoch(), names.count(), names.turn(), names.hints(), names.writers()]
     }
 
-    /// All words, for a store of this epoch that has counted so far.
-    pub(super) fn all(mut self, epoch: &[u8], count: u64) -> Vec<Vec<u8>> {
+    /// All words, for a store of this epoch that has counted so far, from this writer.
+    pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &Writer) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
+        all.extend([by.name.to_vec(), number(by.wrote()), number(epoch::WRITERS_MAX)]);
         all.append(&mut self.told);
         all
     }
