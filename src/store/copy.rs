@@ -74,7 +74,7 @@ pub struct Exported {
 
 /// A store that can be read to its end, by somebody who alone may write it.
 pub trait Source: Send + Sync {
-    /// Up to `limit` entries from there on.
+    /// Up to `limit` entries from there on, and no more after [`limits::BATCH_BYTES_MAX`] of bodies.
     fn export(&self, from: Cursor, limit: usize) -> super::Answer<'_, Exported>;
     /// How many entries there are.
     fn entries(&self) -> super::Answer<'_, u64>;
@@ -371,6 +371,15 @@ impl Copied {
             }
             Entry::Register(..) | Entry::Slot(..) | Entry::Imported(_) => self.others += 1,
         }
+    }
+}
+
+impl Whole {
+    /// The bytes of what can be large.
+    pub fn bytes(&self) -> usize {
+        let (body, answer) = (self.payload.as_ref().map(|p| p.body.len()), self.receipt.as_ref().map(|r| r.body.len()));
+        let outputs: usize = self.tried.iter().map(|tried| tried.output.len()).sum();
+        body.unwrap_or(0) + answer.unwrap_or(0) + outputs
     }
 }
 
