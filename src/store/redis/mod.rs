@@ -33,6 +33,7 @@ mod read;
 mod write;
 
 use super::clock::Clock;
+use super::copy::{self, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
@@ -231,6 +232,7 @@ impl Core {
                 }
                 Ok(what.iter().map(|written| *written == b'1').collect())
             }
+            Some(b"marked") => Err(copy::under_way()),
             Some(b"lost") => Err(self.lost(what, count, floor)),
             _ => Err(self.stopped_by(StoreError::Broken(format!(
                 "{}: {} is of another kind than what was written there",
@@ -238,6 +240,22 @@ impl Core {
                 String::from_utf8_lossy(what)
             )))),
         }
+    }
+
+    /// Writes swaps, and with them the notes that are held back.
+    async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
+        let many = swaps.len();
+        let mut words = Words::new(&self.names).heeding(heeds);
+        for swap in swaps {
+            words.swap(swap);
+        }
+        let notes = std::mem::take(&mut *self.notes());
+        if !notes.is_empty() {
+            words.notes(&notes);
+        }
+        let mut written = self.send(words).await?;
+        written.truncate(many);
+        Ok(written)
     }
 
     /// Is this the store that we know, with all that we saw in it before we asked?
@@ -337,20 +355,11 @@ impl Shelf for Redis {
     }
 
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(async move {
-            let many = swaps.len();
-            let mut words = Words::new(&self.core.names);
-            for swap in swaps {
-                words.swap(swap);
-            }
-            let notes = std::mem::take(&mut *self.core.notes());
-            if !notes.is_empty() {
-                words.notes(&notes);
-            }
-            let mut written = self.core.send(words).await?;
-            written.truncate(many);
-            Ok(written)
-        })
+        Box::pin(self.core.swap(swaps, Heeds::Mark))
+    }
+
+    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(self.core.swap(swaps, Heeds::Nothing))
     }
 
     fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {

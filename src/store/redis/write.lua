@@ -1,13 +1,13 @@
 -- Writes swaps, one after another: each whole, or not at all. Everything that can fail is looked at before the first
 -- write, because a script that stops half-way is not taken back.
 --
--- KEYS: epoch, count, turn, hints, writers.  ARGV: epoch, the least count, the next turn, how many swaps, the writer's
--- name, what it counted when it last wrote, how many writers are remembered, then for each swap:
+-- KEYS: epoch, count, turn, hints, writers, the mark of a copy.  ARGV: epoch, the least count, the next turn, how many swaps, the writer's
+-- name, what it counted when it last wrote, how many writers are remembered, '1' if it heeds the mark, then for each swap:
 --   how many cells were seen, and for each its name and its first bytes ('' if it was empty);
 --   how many hints, and each;
 --   how many commands, and for each the name of what must be there ('' if nothing), how many words, and the words.
 local function walk(on_swap, on_command)
-  local at = 8
+  local at = 9
   for swap = 1, tonumber(ARGV[4]) do
     local seen = tonumber(ARGV[at])
     local hints = at + 1 + 2 * seen
@@ -61,6 +61,9 @@ end
 local wrote = redis.call('ZSCORE', KEYS[5], ARGV[5])
 if tonumber(wrote or '0') < tonumber(ARGV[6]) and (wrote or redis.call('ZCARD', KEYS[5]) < tonumber(ARGV[7])) then
   return {'lost', epoch, count}
+end
+if ARGV[8] == '1' and redis.call('EXISTS', KEYS[6]) == 1 then
+  return {'marked', '', count}
 end
 
 local special = {}

@@ -10,6 +10,7 @@ use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::store::Hint;
 use crate::store::Note;
+use crate::store::copy::{Heeds, MARK};
 use crate::store::ledger::{self, Row};
 use crate::store::quarantine::Quarantined;
 use crate::store::shared::{Cell, Op, Seen, Swap};
@@ -24,6 +25,7 @@ pub(super) struct Words<'n> {
     turn: u64,
     /// It takes something in that was not there.
     adds: bool,
+    heeds: Heeds,
 }
 
 /// One swap, as it is put together.
@@ -96,7 +98,13 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> Words<'n> {
     pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false }
+        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: Heeds::Nothing }
+    }
+
+    /// Whether it is written where another store is being moved into this one.
+    pub(super) fn heeding(mut self, heeds: Heeds) -> Self {
+        self.heeds = heeds;
+        self
     }
 
     /// Whether it takes in something new, or a body. What does not ends what was begun, frees something, or is small
@@ -106,15 +114,17 @@ impl<'n> Words<'n> {
     }
 
     /// The names the script is given.
-    pub(super) fn keys(&self) -> [Vec<u8>; 5] {
+    pub(super) fn keys(&self) -> [Vec<u8>; 6] {
         let names = self.names;
-        [names.epoch(), names.count(), names.turn(), names.hints(), names.writers()]
+        let mark = names.key(Kind::Register, &MARK);
+        [names.epoch(), names.count(), names.turn(), names.hints(), names.writers(), mark]
     }
 
     /// All words, for a store of this epoch that has counted so far, from this writer.
     pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &Writer) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
         all.extend([by.name.to_vec(), number(by.wrote()), number(epoch::WRITERS_MAX)]);
+        all.push(number(u8::from(self.heeds == Heeds::Mark)));
         all.append(&mut self.told);
         all
     }

@@ -36,6 +36,7 @@ use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
@@ -113,6 +114,21 @@ pub trait Shelf: Send + Sync + 'static {
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>>;
+
+    /// The same for whoever moves another store into this one: until that is finished, everybody else's are refused.
+    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        self.write(swaps)
+    }
+
+    /// Waits until every write that may not have seen what is written by now is over.
+    fn settled(&self) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// This text as it comes back from here.
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        text.into()
+    }
 
     /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`].
     fn write_with<'a>(&'a self, _: Swap, _: &'a Bound) -> Answer<'a, Swapped> {

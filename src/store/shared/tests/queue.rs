@@ -79,6 +79,6 @@ async fn who_leaves_the_queue_at_any_moment_does_not_get_the_slot_and_the_next_d
         for moments in 0..40 {
             gone += u32::from(ends_while_one_leaves(left, moments).await);
         }
-        assert!(gone >= 10 && gone < 40, "{gone} of 40 left in time");
+        assert!((10..40).contains(&gone), "{gone} of 40 left in time");
     }
 }
