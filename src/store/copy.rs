@@ -1,8 +1,8 @@
 //! Moving a store: everything that one holds is written into another, and compared.
 //!
-//! While it is under way the target is marked, and no node starts on it. What is there already is left as it is, so
-//! that a copy that was interrupted is simply made again. Afterwards all of it is read back and compared with the
-//! source, entry by entry.
+//! While it is under way the target is marked: no node starts on it, and one that runs there already writes nothing. What
+//! is there already is left as it is, so that a copy that was interrupted is simply made again. Afterwards all of it is
+//! read back and compared with the source, entry by entry, as far as the target can hold it.
 
 use super::ledger::{Held, Register, Row};
 use super::quarantine::Quarantined;
@@ -17,6 +17,7 @@ use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// One thing that a store holds, with all that belongs to it.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,7 +75,7 @@ pub struct Exported {
 
 /// A store that can be read to its end, by somebody who alone may write it.
 pub trait Source: Send + Sync {
-    /// Up to `limit` entries from there on.
+    /// Up to `limit` entries from there on, and no more after [`limits::BATCH_BYTES_MAX`] of bodies.
     fn export(&self, from: Cursor, limit: usize) -> super::Answer<'_, Exported>;
     /// How many entries there are.
     fn entries(&self) -> super::Answer<'_, u64>;
@@ -141,9 +142,10 @@ impl From<StoreError> for CannotCopy {
 impl fmt::Display for CannotCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotEmpty => {
-                f.write_str("the target already holds events of its own; a store is moved into an empty one")
-            }
+            Self::NotEmpty => f.write_str(
+                "the target already holds events of its own; stop the nodes that run on it, and give an empty one: \
+                     a store is moved only into a store that nobody has used",
+            ),
             Self::Other => f.write_str(
                 "the target holds an unfinished copy of another store; finish that one, or begin with an empty target",
             ),
@@ -163,7 +165,21 @@ impl std::error::Error for CannotCopy {}
 const PAGE: usize = 256;
 
 /// The register that marks an unfinished copy. No subject of a source has this key: it is no key of any scope.
-const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
+pub(super) const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
+
+/// Whether a write heeds the mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heeds {
+    /// It is refused where the store is marked.
+    Mark,
+    /// It is written all the same: it is the copy's own.
+    Nothing,
+}
+
+/// What a write that heeds the mark is told.
+pub(super) fn under_way() -> StoreError {
+    StoreError::Down("another store is being moved into it; nothing else is written until that is finished".into())
+}
 
 /// Whether this store is the target of a copy that did not finish.
 pub async fn is_unfinished(shelf: &dyn Shelf) -> Result<bool, StoreError> {
@@ -183,7 +199,7 @@ pub async fn copy(
     let (mut done, mut turn) = (0, 0);
     let mut cursor = Some(Cursor::Events(None));
     while let Some(at) = cursor {
-        let Exported { entries, next } = from.export(at, PAGE).await?;
+        let Exported { entries, next } = page(from, at, to).await?;
         for entry in &entries {
             copied.count(entry);
             if let Entry::Event(whole) = entry {
@@ -191,7 +207,7 @@ pub async fn copy(
             }
         }
         done += entries.len() as u64;
-        let written = to.write(entries.iter().map(swap).collect()).await?;
+        let written = to.fill(entries.iter().map(swap).collect()).await?;
         copied.before += written.iter().filter(|written| !**written).count() as u64;
         tell(Progress { stage: Stage::Copies, done, of });
         cursor = next;
@@ -203,9 +219,23 @@ pub async fn copy(
     }
     copied.digest = Some(compare(from, to, of, &mut tell).await?);
     count(to, copied.events).await?;
-    let seen = Seen::of(&found(&read(to, vec![Cell::Register(MARK)]).await?, Cell::Register(MARK)));
-    to.write(vec![Swap { seen: vec![(Cell::Register(MARK), seen)], ops: vec![Op::RemoveRegister(MARK)] }]).await?;
+    unmark(to).await?;
     Ok(copied)
+}
+
+async fn unmark(to: &dyn Shelf) -> Result<(), StoreError> {
+    let seen = Seen::of(&found(&read(to, vec![Cell::Register(MARK)]).await?, Cell::Register(MARK)));
+    let swap = Swap { seen: vec![(Cell::Register(MARK), seen)], ops: vec![Op::RemoveRegister(MARK)] };
+    to.fill(vec![swap]).await.map(drop)
+}
+
+/// Some entries, as the target can hold them.
+async fn page(from: &dyn Source, at: Cursor, to: &dyn Shelf) -> Result<Exported, StoreError> {
+    let mut page = from.export(at, PAGE).await?;
+    for entry in &mut page.entries {
+        entry.fit(to);
+    }
+    Ok(page)
 }
 
 /// Turns go on after this one, the highest that was copied. They are taken in steps: a store gives only so many at once.
@@ -218,22 +248,33 @@ async fn pass_turns(to: &dyn Shelf, highest: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Marks the target, if it is empty or marked by the same copy.
+/// Marks the target, if it is empty or marked by the same copy. A node may run on it: what it writes until it sees the
+/// mark is waited for.
 async fn mark(to: &dyn Shelf, name: Digest) -> Result<(), CannotCopy> {
     match found(&read(to, vec![Cell::Register(MARK)]).await?, Cell::Register(MARK)) {
         Found::Register(register, _) if register.value == name => return Ok(()),
         Found::Register(..) => return Err(CannotCopy::Other),
         _ => {}
     }
-    if !to.list(Listing { limit: 1, ..Listing::default() }).await?.is_empty() {
+    if !is_empty(to).await? {
         return Err(CannotCopy::NotEmpty);
     }
     let register = Register { value: name, order: None, strict: false, event: EventId([0; 16]) };
     let ops = vec![Op::SetRegister(MARK, register, draft::new_version())];
-    match to.write(vec![Swap { seen: vec![(Cell::Register(MARK), Seen::Absent)], ops }]).await?.first() {
-        Some(true) => Ok(()),
-        _ => Err(CannotCopy::Other),
+    match to.fill(vec![Swap { seen: vec![(Cell::Register(MARK), Seen::Absent)], ops }]).await?.first() {
+        Some(true) => {}
+        _ => return Err(CannotCopy::Other),
     }
+    to.settled().await?;
+    if !is_empty(to).await? {
+        unmark(to).await?;
+        return Err(CannotCopy::NotEmpty);
+    }
+    Ok(())
+}
+
+async fn is_empty(to: &dyn Shelf) -> Result<bool, StoreError> {
+    Ok(to.list(Listing { limit: 1, ..Listing::default() }).await?.is_empty())
 }
 
 /// One entry, written if it is not there.
@@ -272,7 +313,7 @@ async fn compare(
     let (mut digest, mut done) = (Digest::of(b""), 0);
     let mut cursor = Some(Cursor::Events(None));
     while let Some(at) = cursor {
-        let Exported { entries, next } = from.export(at, PAGE).await?;
+        let Exported { entries, next } = page(from, at, to).await?;
         let cells = entries.iter().flat_map(cells).collect();
         let there = read(to, cells).await?;
         for entry in &entries {
@@ -374,7 +415,28 @@ impl Copied {
     }
 }
 
+impl Whole {
+    /// The bytes of what can be large.
+    pub fn bytes(&self) -> usize {
+        let (body, answer) = (self.payload.as_ref().map(|p| p.body.len()), self.receipt.as_ref().map(|r| r.body.len()));
+        let outputs: usize = self.tried.iter().map(|tried| tried.output.len()).sum();
+        body.unwrap_or(0) + answer.unwrap_or(0) + outputs
+    }
+}
+
 impl Entry {
+    /// Brings what is only for people into a form that the target can hold.
+    fn fit(&mut self, to: &dyn Shelf) {
+        let Self::Event(whole) = self else { return };
+        let fit = |text: &mut Option<Arc<str>>| *text = text.as_deref().map(|text| to.text(text).into());
+        fit(&mut whole.row.event.delivery_id);
+        whole.sightings.iter_mut().for_each(|seen| fit(&mut seen.delivery_id));
+        for Tried { outcome, why, .. } in &mut whole.tried {
+            *outcome = to.text(outcome).into_owned();
+            *why = to.text(why).into_owned();
+        }
+    }
+
     /// As people name it.
     fn name(&self) -> String {
         match self {

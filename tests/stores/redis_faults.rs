@@ -3,9 +3,10 @@
 use crate::redis::{act, claim, new, open};
 use crate::redis_server::Server;
 use hookonce::decide::claim::Claim;
+use hookonce::decide::source::{Keep, Kept};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::{Listing, Store, StoreError};
+use hookonce::store::{Keeps, Listing, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,6 +103,16 @@ async fn a_node_that_meets_another_store_under_its_name_stops() {
     assert!(matches!(&answer, Err(StoreError::Broken(why)) if why.contains("another store")), "{answer:?}");
 }
 
+/// Puts a folder's files into another one, in place of what was there.
+fn copied(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_node_whose_store_was_set_back_stops_and_says_why() {
     let mut server = Server::start();
@@ -109,14 +120,6 @@ async fn a_node_whose_store_was_set_back_stops_and_says_why() {
     let first = new(&store, making().delivery("d1")).await;
     act(&store, &first).await;
     let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
-    let copied = |from: &Path, to: &Path| {
-        let _ = std::fs::remove_dir_all(to);
-        std::fs::create_dir(to).unwrap();
-        for file in std::fs::read_dir(from).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
-        }
-    };
     copied(&data, &copy);
     for n in 0..3 {
         new(&store, making().delivery(&format!("later{n}"))).await;
@@ -130,6 +133,28 @@ async fn a_node_whose_store_was_set_back_stops_and_says_why() {
     let restarted = open(&server.url("a")).await.unwrap();
     assert!(matches!(claim(&restarted, making().delivery("d1")).await, Claim::Duplicate { .. }));
     assert!(matches!(claim(&restarted, making().delivery("later1")).await, Claim::New { .. }));
+}
+
+#[tokio::test]
+async fn a_node_whose_writes_were_lost_stops_also_where_others_have_written_more_since() {
+    let mut server = Server::start();
+    let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
+    let (data, copy) = (server.dir.path().join("appendonlydir"), server.dir.path().join("copy"));
+    copied(&data, &copy);
+    let acted = new(&here, making().delivery("d1")).await;
+    act(&here, &acted).await;
+    server.kill();
+    copied(&copy, &data);
+    server.run();
+    for n in 0..10 {
+        new(&there, making().delivery(&format!("other{n}"))).await;
+    }
+    let again = here.claim(vec![making().delivery("d1").made(here.now())]).await;
+    assert!(
+        matches!(&again, Err(StoreError::Broken(why)) if why.contains("forgotten what this node wrote")),
+        "{again:?}"
+    );
+    new(&there, making().delivery("last")).await;
 }
 
 #[tokio::test]
@@ -147,6 +172,52 @@ async fn full_memory_is_down_and_leaves_nothing_half_written() {
     server.order(&["CONFIG", "SET", "maxmemory", "0"]);
     act(&store, &first).await;
     new(&store, making().delivery("d1")).await;
+}
+
+/// A body that cannot be made smaller.
+fn noise(mut seed: u64) -> Vec<u8> {
+    let mut next = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed.to_be_bytes()
+    };
+    (0..2_500).flat_map(|_| next()).collect()
+}
+
+#[tokio::test]
+async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let waits = new(&store, making().delivery("waits")).await;
+    let used = || -> usize {
+        let info: String = ::redis::cmd("INFO").arg("memory").query(&mut server.client()).unwrap();
+        info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap()
+    };
+    server.order(&["CONFIG", "SET", "maxmemory", &(used() + (4 << 20)).to_string()]);
+    let mut taken = 0;
+    let full = loop {
+        let one = making().delivery(&format!("d{taken}")).carrying(noise(taken + 1)).recorded();
+        match store.claim(vec![one.made(store.now())]).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&full, StoreError::Down(why) if why.contains("memory is full")), "{full:?}");
+    assert!(taken > 5, "{taken}");
+    server.order(&["CONFIG", "SET", "maxmemory", &(used() - (1 << 20)).to_string()]);
+    // What was accepted goes on to its end, a node starts, and nothing more is taken.
+    act(&store, &waits).await;
+    let other = open(&server.url("a")).await.unwrap();
+    for store in [&store, &other] {
+        let more = store.claim(vec![making().delivery("more").made(store.now())]).await;
+        assert!(matches!(&more, Err(StoreError::Down(why)) if why.contains("memory is full")), "{more:?}");
+    }
+    let kept = Kept { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
+    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
+    assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had one too");
+    new(&store, making().delivery("more")).await;
+    assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "only bodies went");
 }
 
 #[tokio::test]

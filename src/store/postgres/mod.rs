@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! claim, advance, … ─▶ Shared (the rules, in Rust) ─▶ read cells      read.rs
-//!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs
+//!                                                  └▶ write swaps     write.rs, swap.rs, rows.rs, beside.rs, mark.rs
 //! effect             ─▶ the same with a statement    ▶ a transaction of its own      effect.rs
 //! get, due, list, …  ─────────────────────────────────▶ look          look.rs, listed.rs
 //! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
@@ -11,11 +11,13 @@
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
 mod address;
+mod beside;
 mod declare;
 mod effect;
 mod hints;
 mod listed;
 mod look;
+mod mark;
 mod pool;
 mod quarantine;
 mod read;
@@ -27,6 +29,7 @@ mod trouble;
 mod write;
 
 use super::clock::Clock;
+use super::copy::Heeds;
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::{self, postgres as migrations};
@@ -43,6 +46,7 @@ use crate::decide::time::Timestamp;
 use address::Address;
 use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -109,6 +113,14 @@ impl Postgres {
     pub async fn connect(url: &str) -> Result<Client, CannotOpen> {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         Ok(Pool::new(address, Session::Writes).open().await?.client)
+    }
+
+    async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
+        let mut lent = self.lend(Purpose::Write).await?;
+        let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
+        lent.give_back();
+        self.hints.tell(hints);
+        Ok(written)
     }
 
     /// Asks something of one connection that writes nothing, or what does no harm if it is written again.
@@ -192,13 +204,19 @@ impl Shelf for Postgres {
     }
 
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(async move {
-            let mut lent = self.lend(Purpose::Write).await?;
-            let (written, hints) = write::write(lent.link(), &swaps).await?;
-            lent.give_back();
-            self.hints.tell(hints);
-            Ok(written)
-        })
+        Box::pin(self.swap(swaps, Heeds::Mark))
+    }
+
+    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(self.swap(swaps, Heeds::Nothing))
+    }
+
+    fn settled(&self) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Write, async |link: &mut Link| mark::settled(link).await))
+    }
+
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        rows::text(text)
     }
 
     fn place(&self) -> Placing<'_> {

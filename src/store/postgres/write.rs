@@ -9,17 +9,19 @@
 //! locked by holding it: whoever else wants it waits for our commit. A batch that only adds needs none of this: it is
 //! written at once, and where a key is taken after all, the tables say so.
 
+use super::beside::{put_attempts, put_sightings};
+use super::mark::{commit, not_committed};
 use super::pool::{Ask, Failed, Link, ask};
-use super::rows::{self, Id, Name, Raw, Written, column, counter, small, text};
+use super::rows::{self, Id, Name, Raw, Written, column, counter};
 use super::swap::{self, Effect, Fate, Kept};
 use super::trouble::Stage;
-use crate::decide::change::Tried;
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::store::cells;
+use crate::store::copy::Heeds;
 use crate::store::ledger::Held;
 use crate::store::shared::{Cell, Seen, Swap, Version};
-use crate::store::{Hint, Sighting, StoreError};
+use crate::store::{Hint, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
@@ -76,38 +78,26 @@ const PUT_RECEIPTS: &str = "insert into receipts (event, status, headers, body, 
      on conflict (event) do update set status = excluded.status, headers = excluded.headers, body = excluded.body, \
      cut = excluded.cut, digest = excluded.digest";
 const DROP_RECEIPTS: &str = "delete from receipts where event = any($1)";
-const PUT_ATTEMPTS: &str = "with t as materialized (\
-     select nextval(pg_get_serial_sequence('attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
-     $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bytea[]) \
-     as t (event, life, attempt, started_at, ended_at, outcome, why, bytes)), \
-     a as (insert into attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
-     overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
-     insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
-     where bytes <> ''";
 /// Names of headers that are only passed on begin with `>`.
 const SHED: &str = "update payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
      select q.event, coalesce((select json_agg(h.value order by h.ordinality)::text \
      from json_array_elements(q.headers::json) with ordinality h where left(h.value ->> 0, 1) <> '>'), '[]') as kept \
      from payloads q where q.event = any($1) and q.headers like '%\">%') s where p.event = s.event";
-const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
-     on conflict (event) do update set count = excluded.count";
-const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
-     select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
 /// Which swaps were written, and what others may want to hear of them.
 pub(super) type Came = (Vec<bool>, Vec<Hint>);
 
 /// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
-pub(super) async fn write(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
+pub(super) async fn write(link: &mut Link, swaps: &[Swap], heeds: Heeds) -> Result<Came, StoreError> {
     let first = swap::first_seen(swaps);
     if swap::only_adds(swaps, &first)
-        && let Some(written) = add(link, swaps, &first).await?
+        && let Some(written) = add(link, swaps, &first, heeds).await?
     {
         return Ok(written);
     }
     match lock(link, swaps, &first).await {
-        Ok(locked) => finish(link, swaps, locked).await,
+        Ok(locked) => finish(link, swaps, locked, heeds).await,
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(Stage::Before)),
     }
@@ -120,7 +110,12 @@ async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError>
 }
 
 /// The batch as if every cell were empty, in one round trip; `None` where one was not.
-async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Option<Came>, StoreError> {
+async fn add(
+    link: &mut Link,
+    swaps: &[Swap],
+    first: &BTreeMap<Cell, Seen>,
+    heeds: Heeds,
+) -> Result<Option<Came>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = swap::settle(swaps, &mut actual);
     let mut asks = vec![ask!(BEGIN)];
@@ -128,14 +123,14 @@ async fn add(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> R
         asks.push(put_keys(PUT_KEYS, effect.keys.iter().map(|(key, held)| (*key, *held))));
     }
     put_events(&effect, &mut asks);
-    asks.push(ask!(COMMIT));
+    commit(&mut asks, heeds);
     match link.ask(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
         Err(failed) if failed.is_contention() => {
             link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
             Ok(None)
         }
-        Err(failed) => Err(failed.classify(Stage::Commit)),
+        Err(failed) => Err(not_committed(&failed)),
     }
 }
 
@@ -252,7 +247,7 @@ impl Locked {
     }
 }
 
-async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<Came, StoreError> {
+async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked, heeds: Heeds) -> Result<Came, StoreError> {
     let (written, effect) = swap::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
@@ -261,11 +256,11 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked) -> Result<C
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
     put_events(&effect, &mut asks);
-    asks.push(ask!(COMMIT));
+    commit(&mut asks, heeds);
     match link.ask(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
-        Err(failed) => Err(failed.classify(Stage::Commit)),
+        Err(failed) => Err(not_committed(&failed)),
     }
 }
 
@@ -397,45 +392,4 @@ fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
         column(&answers, digest),
     ];
     asks.push(Ask { sql: PUT_RECEIPTS, params });
-}
-
-fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
-    let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
-    let tried: Vec<(EventId, &'s Tried)> = tried.collect();
-    if tried.is_empty() {
-        return;
-    }
-    let params = vec![
-        column(&tried, |(id, _)| Id(*id)),
-        column(&tried, |(_, tried)| small(tried.life)),
-        column(&tried, |(_, tried)| small(tried.attempt)),
-        column(&tried, |(_, tried)| tried.started_at.0),
-        column(&tried, |(_, tried)| tried.ended_at.0),
-        column(&tried, |(_, tried)| text(&tried.outcome)),
-        column(&tried, |(_, tried)| text(&tried.why)),
-        column(&tried, |(_, tried)| &tried.output[..]),
-    ];
-    asks.push(Ask { sql: PUT_ATTEMPTS, params });
-}
-
-fn put_sightings<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
-    let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
-    if counts.is_empty() {
-        return;
-    }
-    let params = vec![column(&counts, |(id, _)| Id(*id)), column(&counts, |(_, count)| counter(*count))];
-    asks.push(Ask { sql: PUT_DUPLICATES, params });
-    let numbered = |(id, fate): (&EventId, &Fate<'s>)| {
-        let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
-        (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
-    };
-    let seen: Vec<(EventId, u32, &'s Sighting)> = effect.events.iter().flat_map(numbered).collect();
-    let params = vec![
-        column(&seen, |(id, ..)| Id(*id)),
-        column(&seen, |(_, n, _)| small(*n)),
-        column(&seen, |(.., seen)| seen.at.0),
-        column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
-        column(&seen, |(.., seen)| seen.same.word()),
-    ];
-    asks.push(Ask { sql: PUT_SIGHTINGS, params });
 }

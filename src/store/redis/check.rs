@@ -4,7 +4,7 @@
 
 use super::address::{Address, Lets};
 use super::names::Names;
-use super::{Access, WRITE};
+use super::{Access, WRITE, WRITE_ON};
 use crate::store::CannotOpen;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, Value, cmd};
@@ -49,7 +49,9 @@ pub(super) async fn look(
         return Ok(Looked::Fits(Vec::new()));
     }
     let warnings = keeps(&facts, address)?;
-    said(link, cmd("SCRIPT").arg("LOAD").arg(WRITE)).await.map_err(|error| error.at_opening(address))?;
+    for script in [WRITE, WRITE_ON] {
+        said(link, cmd("SCRIPT").arg("LOAD").arg(script)).await.map_err(|error| error.at_opening(address))?;
+    }
     Ok(Looked::Fits(warnings))
 }
 

@@ -1,10 +1,44 @@
-//! The store's two marks: its epoch, made with it, and how often it was written.
+//! The store's marks: its epoch, made with it, how often it was written, and when each writer last did. Nobody but a
+//! writer moves its own mark on: what it wrote and the server lost is not covered up by what others write.
 
 use super::link::Link;
 use super::names::Names;
 use super::{Access, read};
 use crate::store::{CannotOpen, StoreError};
 use ::redis::{Pipeline, Value};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writers that a store remembers: those who wrote last. A node is a new one at each start.
+pub(super) const WRITERS_MAX: usize = 1_000;
+
+/// Whoever writes through one opened store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Made by chance.
+    pub(super) name: [u8; 16],
+    /// The highest count of a write that we were told of.
+    wrote: AtomicU64,
+}
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        Self { name: by_chance(), wrote: AtomicU64::new(0) }
+    }
+
+    pub(super) fn wrote(&self) -> u64 {
+        self.wrote.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn has_written(&self, count: u64) {
+        self.wrote.fetch_max(count, Ordering::SeqCst);
+    }
+}
+
+fn by_chance() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
+    bytes
+}
 
 /// The store's epoch and count. A node makes the store where there is none; nobody does where only a part is left.
 pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<(Vec<u8>, u64), CannotOpen> {
@@ -33,10 +67,8 @@ pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<
             address.prefix
         )));
     }
-    let mut new = [0; 16];
-    aws_lc_rs::rand::fill(&mut new).expect("the system gives random bytes");
     let mut questions = Pipeline::new();
-    questions.cmd("SET").arg(names.epoch()).arg(hex::encode(new)).arg("NX");
+    questions.cmd("SET").arg(names.epoch()).arg(hex::encode(by_chance())).arg("NX");
     questions.cmd("GET").arg(names.epoch());
     let answers = link.ask(&questions).await.map_err(yet)?;
     let epoch =

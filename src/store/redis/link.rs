@@ -7,7 +7,7 @@ use super::address::Address;
 use super::check::{self, Looked, Refusal};
 use super::greeting;
 use super::names::Names;
-use super::{Access, WRITE};
+use super::{Access, WRITE, WRITE_ON};
 use crate::decide::time::Duration;
 use crate::store::{CannotOpen, StoreError};
 use crate::telemetry::{self, Level};
@@ -126,6 +126,7 @@ impl Link {
     async fn load(&self) -> Result<(), StoreError> {
         let mut load = Pipeline::new();
         load.cmd("SCRIPT").arg("LOAD").arg(WRITE);
+        load.cmd("SCRIPT").arg("LOAD").arg(WRITE_ON);
         self.ask(&load).await.map(drop)
     }
 

@@ -16,7 +16,8 @@
 //!
 //! Redis can lose what it said it had: a restart from an older file, a failover, `FLUSHALL`. So the store has an epoch,
 //! made with it, and a counter that every write moves on. Both come with every answer. A node that sees another epoch,
-//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again.
+//! or a counter lower than one it saw before it asked, stops for good: what was done would be done again. Others may have
+//! brought the counter up again by then: so each write also leaves its writer's mark, and the next of the same finds it.
 
 mod address;
 mod check;
@@ -32,6 +33,7 @@ mod read;
 mod write;
 
 use super::clock::Clock;
+use super::copy::{self, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
@@ -44,6 +46,7 @@ use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use ::redis::{Pipeline, Value};
 use address::Address;
+use epoch::Writer;
 use link::{Link, Script};
 use names::Names;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +55,10 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use write::Words;
 
-/// The script that writes.
-const WRITE: &str = include_str!("write.lua");
+/// The script that writes. Where memory is full it is refused whole.
+const WRITE: &str = concat!("#!lua\n", include_str!("write.lua"));
+/// The same for what adds nothing: it ends what was begun or frees something, and is done also where memory is full.
+const WRITE_ON: &str = concat!("#!lua flags=allow-oom\n", include_str!("write.lua"));
 /// How long a note is held back for want of another write.
 const NOTE_HELD: Duration = Duration::from_secs(1);
 /// How many notes are held back; more are not kept.
@@ -98,10 +103,12 @@ pub(super) struct Core {
     epoch: Vec<u8>,
     /// The highest count seen.
     count: AtomicU64,
+    writer: Writer,
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<Hint>,
     notes: Mutex<Vec<Note>>,
-    script: String,
+    /// The names of both scripts: the one for what adds something, and the one for what does not.
+    scripts: [String; 2],
 }
 
 impl std::fmt::Debug for Core {
@@ -134,10 +141,11 @@ impl Redis {
             access,
             epoch,
             count: AtomicU64::new(count),
+            writer: Writer::new(),
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
             notes: Mutex::default(),
-            script: ::redis::Script::new(WRITE).get_hash().to_owned(),
+            scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
         core.ask(Pipeline::new()).await.map_err(|error| CannotOpen::Yet(error.to_string()))?; // tells the time
         let mut tasks = Vec::new();
@@ -208,8 +216,10 @@ impl Core {
             return Err(StoreError::Down("it was opened only to read".into()));
         }
         let floor = self.count.load(Ordering::SeqCst);
-        let (keys, words) = (words.keys(), words.all(&self.epoch, floor));
-        let script = Script::new(&self.script, &keys, &words);
+        let [to_add, to_go_on] = &self.scripts;
+        let script = if words.adds() { to_add } else { to_go_on };
+        let (keys, words) = (words.keys(), words.all(&self.epoch, floor, &self.writer));
+        let script = Script::new(script, &keys, &words);
         let answer = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
         let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
         let count = read::number(count).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
@@ -217,8 +227,12 @@ impl Core {
         match read::bytes(word) {
             Some(b"written") => {
                 self.count.fetch_max(count, Ordering::SeqCst);
+                if what.contains(&b'1') {
+                    self.writer.has_written(count);
+                }
                 Ok(what.iter().map(|written| *written == b'1').collect())
             }
+            Some(b"marked") => Err(copy::under_way()),
             Some(b"lost") => Err(self.lost(what, count, floor)),
             _ => Err(self.stopped_by(StoreError::Broken(format!(
                 "{}: {} is of another kind than what was written there",
@@ -226,6 +240,22 @@ impl Core {
                 String::from_utf8_lossy(what)
             )))),
         }
+    }
+
+    /// Writes swaps, and with them the notes that are held back.
+    async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
+        let many = swaps.len();
+        let mut words = Words::new(&self.names).heeding(heeds);
+        for swap in swaps {
+            words.swap(swap);
+        }
+        let notes = std::mem::take(&mut *self.notes());
+        if !notes.is_empty() {
+            words.notes(&notes);
+        }
+        let mut written = self.send(words).await?;
+        written.truncate(many);
+        Ok(written)
     }
 
     /// Is this the store that we know, with all that we saw in it before we asked?
@@ -242,7 +272,8 @@ impl Core {
         let what = match epoch {
             [] => "the store is gone from it (emptied, or restarted without its data)".to_owned(),
             epoch if epoch != self.epoch => "it holds another store than when this node began".to_owned(),
-            _ => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
+            _ if count < floor => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
+            _ => "it has forgotten what this node wrote, and others have written since".to_owned(),
         };
         self.stopped_by(StoreError::Broken(format!(
             "{address}: {what}. Nothing more is done, because what was done would be done again: restore its data, or \
@@ -324,20 +355,11 @@ impl Shelf for Redis {
     }
 
     fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(async move {
-            let many = swaps.len();
-            let mut words = Words::new(&self.core.names);
-            for swap in swaps {
-                words.swap(swap);
-            }
-            let notes = std::mem::take(&mut *self.core.notes());
-            if !notes.is_empty() {
-                words.notes(&notes);
-            }
-            let mut written = self.core.send(words).await?;
-            written.truncate(many);
-            Ok(written)
-        })
+        Box::pin(self.core.swap(swaps, Heeds::Mark))
+    }
+
+    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        Box::pin(self.core.swap(swaps, Heeds::Nothing))
     }
 
     fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {

@@ -154,6 +154,11 @@ impl Names {
         self.one("quarantined")
     }
 
+    /// Who has written, by what they counted then.
+    pub(super) fn writers(&self) -> Vec<u8> {
+        self.one("writers")
+    }
+
     /// What is written to see whether everything may be written.
     pub(super) fn probe(&self) -> Vec<u8> {
         self.one("probe")

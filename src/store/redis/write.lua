@@ -1,13 +1,13 @@
-#!lua
 -- Writes swaps, one after another: each whole, or not at all. Everything that can fail is looked at before the first
 -- write, because a script that stops half-way is not taken back.
 --
--- KEYS: epoch, count, turn, hints.  ARGV: epoch, the least count, the next turn, how many swaps, then for each swap:
+-- KEYS: epoch, count, turn, hints, writers, the mark of a copy.  ARGV: epoch, the least count, the next turn, how many swaps, the writer's
+-- name, what it counted when it last wrote, how many writers are remembered, '1' if it heeds the mark, then for each swap:
 --   how many cells were seen, and for each its name and its first bytes ('' if it was empty);
 --   how many hints, and each;
 --   how many commands, and for each the name of what must be there ('' if nothing), how many words, and the words.
 local function walk(on_swap, on_command)
-  local at = 5
+  local at = 9
   for swap = 1, tonumber(ARGV[4]) do
     local seen = tonumber(ARGV[at])
     local hints = at + 1 + 2 * seen
@@ -44,6 +44,7 @@ local function check(kind, name)
     end
   end
 end
+check('zset', KEYS[5])
 walk(function() return true end, function(_, first)
   check(kinds[ARGV[first]], ARGV[first + 1])
   if ARGV[first] == 'LAY' then
@@ -53,6 +54,16 @@ end)
 local turn = tonumber(redis.call('GET', KEYS[3]) or '0')
 if wrong or not turn then
   return {'odd', wrong or KEYS[3], 0}
+end
+
+-- What a writer last wrote is gone if it is remembered with less. It is not remembered at all if that is gone, or if
+-- many others have written since.
+local wrote = redis.call('ZSCORE', KEYS[5], ARGV[5])
+if tonumber(wrote or '0') < tonumber(ARGV[6]) and (wrote or redis.call('ZCARD', KEYS[5]) < tonumber(ARGV[7])) then
+  return {'lost', epoch, count}
+end
+if ARGV[8] == '1' and redis.call('EXISTS', KEYS[6]) == 1 then
+  return {'marked', '', count}
 end
 
 local special = {}
@@ -131,6 +142,9 @@ end)
 
 if any then
   count = redis.call('INCR', KEYS[2])
+  if redis.call('ZADD', KEYS[5], count, ARGV[5]) == 1 then
+    redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -1 - tonumber(ARGV[7]))
+  end
   if turn < tonumber(ARGV[3]) then
     redis.call('SET', KEYS[3], ARGV[3])
   end

@@ -1,6 +1,7 @@
 //! Swaps as words of the script that writes them.
 
 use super::coding;
+use super::epoch::{self, Writer};
 use super::names::{self, Kind, Names};
 use crate::decide::claim::{Payload, goes_at_the_end};
 use crate::decide::event::{Cause, Event, State};
@@ -9,6 +10,7 @@ use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::store::Hint;
 use crate::store::Note;
+use crate::store::copy::{Heeds, MARK};
 use crate::store::ledger::{self, Row};
 use crate::store::quarantine::Quarantined;
 use crate::store::shared::{Cell, Op, Seen, Swap};
@@ -21,6 +23,9 @@ pub(super) struct Words<'n> {
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
+    /// It takes something in that was not there.
+    adds: bool,
+    heeds: Heeds,
 }
 
 /// One swap, as it is put together.
@@ -93,17 +98,33 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> Words<'n> {
     pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, told: Vec::new(), swaps: 0, turn: 0 }
+        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: Heeds::Nothing }
+    }
+
+    /// Whether it is written where another store is being moved into this one.
+    pub(super) fn heeding(mut self, heeds: Heeds) -> Self {
+        self.heeds = heeds;
+        self
+    }
+
+    /// Whether it takes in something new, or a body. What does not ends what was begun, frees something, or is small
+    /// and of a number that is limited.
+    pub(super) fn adds(&self) -> bool {
+        self.adds
     }
 
     /// The names the script is given.
-    pub(super) fn keys(&self) -> [Vec<u8>; 4] {
-        [self.names.epoch(), self.names.count(), self.names.turn(), self.names.hints()]
+    pub(super) fn keys(&self) -> [Vec<u8>; 6] {
+        let names = self.names;
+        let mark = names.key(Kind::Register, &MARK);
+        [names.epoch(), names.count(), names.turn(), names.hints(), names.writers(), mark]
     }
 
-    /// All words, for a store of this epoch that has counted so far.
-    pub(super) fn all(mut self, epoch: &[u8], count: u64) -> Vec<Vec<u8>> {
+    /// All words, for a store of this epoch that has counted so far, from this writer.
+    pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &Writer) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
+        all.extend([by.name.to_vec(), number(by.wrote()), number(epoch::WRITERS_MAX)]);
+        all.push(number(u8::from(self.heeds == Heeds::Mark)));
         all.append(&mut self.told);
         all
     }
@@ -146,6 +167,10 @@ impl<'n> Words<'n> {
 
     fn op(&mut self, part: &mut Part, op: Op) {
         let names = self.names;
+        self.adds |= matches!(
+            op,
+            Op::Put { was: None, .. } | Op::Hold(..) | Op::SetImported(_) | Op::SetPayload(..) | Op::SetSightings(..)
+        );
         match op {
             Op::Put { was, row, version, payload } => {
                 self.turn = self.turn.max(row.event.turn.0 + 1);
@@ -235,6 +260,7 @@ impl<'n> Words<'n> {
 
     /// Adds a message that can never become an event.
     pub(super) fn quarantine(&mut self, one: &Quarantined) {
+        self.adds = true;
         let mut part = Part::default();
         let (list, hash, most) = (self.names.quarantine(), self.names.quarantined(), number(limits::QUARANTINE_MAX));
         let name = names::message(&one.source, &one.message);

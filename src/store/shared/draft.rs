@@ -6,7 +6,7 @@
 use super::{Cell, Found, Op, Reading, Seen, Slot, Swap, Version};
 use crate::decide::change::Tried;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Cause, Event, Receipt, State};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::{self, Held, Ledger, Register, Row};
@@ -138,21 +138,21 @@ impl<'c> Draft<'c> {
         Ok(())
     }
 
-    /// Keeps a group's queue as it becomes. Who lines up writes the slot too: whoever is about to free it must notice.
+    /// Keeps a group's queue as it becomes. Who lines up or leaves writes the slot too: whoever is about to free it or
+    /// to hand it on must notice.
     fn queue(&mut self, was: Option<&Row>, row: &Row) -> Drawn<()> {
         let (left, joined) = (was.and_then(|row| ledger::parking(&row.event)), ledger::parking(&row.event));
         let Some((group, ..)) = left.or(joined).filter(|_| left != joined) else { return Ok(()) };
-        let Found::Slot(mut slot, mut version) = self.look(Cell::Slot(group))? else { return Ok(()) };
+        let Found::Slot(mut slot, _) = self.look(Cell::Slot(group))? else { return Ok(()) };
         slot.parked.retain(|(_, id)| *id != row.event.id);
         if let Some((_, turn, id)) = joined {
             let place = slot.parked.partition_point(|before| *before < (turn, id));
             if place < slot.parked.len() || !slot.more {
                 slot.parked.insert(place, (turn, id));
             }
-            version = new_version();
-            self.ops.push(Op::SetSlot(group, slot.holder, version));
         }
-        self.own.cells.insert(Cell::Slot(group), Found::Slot(slot, version));
+        let (holder, version) = (slot.holder, new_version());
+        self.write(Cell::Slot(group), Found::Slot(slot, version), Op::SetSlot(group, holder, version));
         Ok(())
     }
 
@@ -262,12 +262,20 @@ impl Ledger for Draft<'_> {
         Ok(())
     }
 
+    /// A row may be newer than the queue that names it: who has left since, or is gone, is passed over. One that cannot
+    /// be read has its turn all the same, and is ended when it comes up.
     fn parked(&mut self, group: &Key) -> Drawn<Option<Row>> {
-        match self.look(Cell::Slot(*group))? {
-            Found::Slot(Slot { parked, .. }, _) if !parked.is_empty() => self.row(parked[0].1),
-            Found::Slot(Slot { more: true, .. }, _) => Err(Blank::QueueUnread),
-            _ => Ok(None),
+        let Found::Slot(Slot { parked, more, .. }, _) = self.look(Cell::Slot(*group))? else { return Ok(None) };
+        for (turn, id) in parked {
+            let waits = |row: &Row| {
+                let is_damaged = matches!(row.event.state, State::Dead { cause: Cause::Damaged, .. });
+                is_damaged || ledger::parking(&row.event) == Some((*group, turn, id))
+            };
+            if let Some(row) = self.row(id)?.filter(waits) {
+                return Ok(Some(row));
+            }
         }
+        if more { Err(Blank::QueueUnread) } else { Ok(None) }
     }
 
     fn next_turn(&mut self) -> Turn {

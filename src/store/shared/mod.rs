@@ -36,6 +36,7 @@ use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
@@ -117,6 +118,21 @@ pub trait Shelf: Send + Sync + 'static {
     /// Waits for a place to run a statement: see [`Store::place`].
     fn place(&self) -> Placing<'_> {
         Place::anywhere()
+    }
+
+    /// The same for whoever moves another store into this one: until that is finished, everybody else's are refused.
+    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+        self.write(swaps)
+    }
+
+    /// Waits until every write that may not have seen what is written by now is over.
+    fn settled(&self) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// This text as it comes back from here.
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        text.into()
     }
 
     /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`].

@@ -4,6 +4,7 @@ use super::Sqlite;
 use super::read;
 use crate::decide::claim::Same;
 use crate::decide::id::{EventId, Key};
+use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::store::cells::{self, Found, columns};
 use crate::store::copy::{Cursor, Entry, Exported, Source, Whole};
@@ -38,6 +39,7 @@ impl Source for Sqlite {
 
 fn export(db: &Connection, from: Cursor, limit: usize) -> Result<Exported> {
     let room = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut is_cut = false;
     let entries = match from {
         Cursor::Events(after) => {
             let sql = concat!("select ", columns!(), " from events where id > ?1 order by id limit ?2");
@@ -46,7 +48,17 @@ fn export(db: &Connection, from: Cursor, limit: usize) -> Result<Exported> {
                     Found::Whole(row) | Found::Damaged(row, _) => row,
                 })
             })?;
-            rows.into_iter().map(|row| whole(db, row)).collect::<Result<Vec<_>>>()?
+            let (mut entries, mut bytes) = (Vec::new(), 0);
+            for row in rows {
+                if bytes >= limits::BATCH_BYTES_MAX {
+                    is_cut = true;
+                    break;
+                }
+                let whole = whole(db, row)?;
+                bytes += whole.bytes();
+                entries.push(Entry::Event(Box::new(whole)));
+            }
+            entries
         }
         Cursor::Registers(after) => {
             let sql = "select key, value, ord, strict, event from registers where key > ?1 order by key limit ?2";
@@ -69,7 +81,7 @@ fn export(db: &Connection, from: Cursor, limit: usize) -> Result<Exported> {
             all(db, sql, (name(after), room), |row| Ok(Entry::Imported(Key(row.get(0)?))))?
         }
     };
-    let next = match entries.last().filter(|_| entries.len() == limit) {
+    let next = match entries.last().filter(|_| is_cut || entries.len() == limit) {
         Some(Entry::Event(whole)) => Some(Cursor::Events(Some(whole.row.event.id))),
         Some(Entry::Register(key, _)) => Some(Cursor::Registers(Some(*key))),
         Some(Entry::Slot(group, _)) => Some(Cursor::Slots(Some(*group))),
@@ -89,7 +101,7 @@ fn name(after: Option<Key>) -> Vec<u8> {
     after.map_or(Vec::new(), |key| key.0.to_vec())
 }
 
-fn whole(db: &Connection, row: Row) -> Result<Entry> {
+fn whole(db: &Connection, row: Row) -> Result<Whole> {
     let id = row.event.id;
     let keys = "select key, identity, alias from keys where event = ?1 order by key";
     let keys = all(db, keys, [id.0], |row| {
@@ -103,7 +115,7 @@ fn whole(db: &Connection, row: Row) -> Result<Entry> {
     let story = read::story(db, id)?;
     let (receipt, tried, duplicates, sightings) =
         story.map_or_else(Default::default, |story| (story.receipt, story.attempts, story.duplicates, story.sightings));
-    Ok(Entry::Event(Box::new(Whole { row, keys, payload, receipt, tried, duplicates, sightings })))
+    Ok(Whole { row, keys, payload, receipt, tried, duplicates, sightings })
 }
 
 fn all<T>(

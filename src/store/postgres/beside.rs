@@ -1,0 +1,64 @@
+//! What is kept beside an event and never decides anything: its attempts and its duplicates.
+
+use super::pool::Ask;
+use super::rows::{Id, column, counter, small, text};
+use super::swap::{Effect, Fate};
+use crate::decide::change::Tried;
+use crate::decide::id::EventId;
+use crate::store::Sighting;
+
+const PUT_ATTEMPTS: &str = "with t as materialized (\
+     select nextval(pg_get_serial_sequence('attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
+     $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bytea[]) \
+     as t (event, life, attempt, started_at, ended_at, outcome, why, bytes)), \
+     a as (insert into attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
+     overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
+     insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
+     where bytes <> ''";
+const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
+     on conflict (event) do update set count = excluded.count";
+const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
+     select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
+
+/// Keeps what attempts came to.
+pub(super) fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
+    let tried: Vec<(EventId, &'s Tried)> = tried.collect();
+    if tried.is_empty() {
+        return;
+    }
+    let params = vec![
+        column(&tried, |(id, _)| Id(*id)),
+        column(&tried, |(_, tried)| small(tried.life)),
+        column(&tried, |(_, tried)| small(tried.attempt)),
+        column(&tried, |(_, tried)| tried.started_at.0),
+        column(&tried, |(_, tried)| tried.ended_at.0),
+        column(&tried, |(_, tried)| text(&tried.outcome)),
+        column(&tried, |(_, tried)| text(&tried.why)),
+        column(&tried, |(_, tried)| &tried.output[..]),
+    ];
+    asks.push(Ask { sql: PUT_ATTEMPTS, params });
+}
+
+/// Keeps how many duplicates there were, and the first few.
+pub(super) fn put_sightings<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+    let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
+    if counts.is_empty() {
+        return;
+    }
+    let params = vec![column(&counts, |(id, _)| Id(*id)), column(&counts, |(_, count)| counter(*count))];
+    asks.push(Ask { sql: PUT_DUPLICATES, params });
+    let numbered = |(id, fate): (&EventId, &Fate<'s>)| {
+        let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
+        (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
+    };
+    let seen: Vec<(EventId, u32, &'s Sighting)> = effect.events.iter().flat_map(numbered).collect();
+    let params = vec![
+        column(&seen, |(id, ..)| Id(*id)),
+        column(&seen, |(_, n, _)| small(*n)),
+        column(&seen, |(.., seen)| seen.at.0),
+        column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
+        column(&seen, |(.., seen)| seen.same.word()),
+    ];
+    asks.push(Ask { sql: PUT_SIGHTINGS, params });
+}

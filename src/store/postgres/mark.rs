@@ -1,0 +1,37 @@
+//! The mark of a copy that is under way, as nodes heed it: in the transaction that writes, in no round trip of its own.
+
+use super::pool::{Ask, Failed, Link, ask};
+use super::rows::Name;
+use super::trouble::Stage;
+use super::write::COMMIT;
+use crate::store::StoreError;
+use crate::store::copy::{self, Heeds, MARK};
+use tokio_postgres::error::SqlState;
+
+/// Fails where another store is being moved into this one: where it divides by zero. Asked last, when our locks are held:
+/// whoever marks the store waits for those who hold them, and then sees what they wrote.
+const HEED: &str = "select 1 / (case when exists (select from registers where key = $1) then 0 else 1 end)";
+/// Nobody who writes an event gets past this, and it gets past nobody who does.
+const WAIT_FOR_WRITERS: &str = "lock table events in share row exclusive mode";
+
+/// The end of a transaction that heeds the mark, or does not.
+pub(super) fn commit(asks: &mut Vec<Ask<'_>>, heeds: Heeds) {
+    match heeds {
+        Heeds::Mark => asks.push(ask!(HEED, Name(MARK.0))),
+        Heeds::Nothing => {}
+    }
+    asks.push(ask!(COMMIT));
+}
+
+/// Why a write that was sent with its commit was not written, or may not have been.
+pub(super) fn not_committed(failed: &Failed) -> StoreError {
+    match failed {
+        Failed::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => copy::under_way(),
+        failed => failed.classify(Stage::Commit),
+    }
+}
+
+/// Waits for every write that is under way.
+pub(super) async fn settled(link: &mut Link) -> Result<(), Failed> {
+    link.ask(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
+}
