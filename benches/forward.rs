@@ -9,8 +9,12 @@
 //! One backend, one kind of client, the same body. A few calls through one are followed by a few through the next, over
 //! and over: what the machine does beside it hits all alike. Only ratios of one run are worth comparing.
 
+#[path = "../tests/house/nginx.rs"]
+mod nginx;
+
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{Scheme, Secrets};
+use nginx::Nginx;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -51,7 +55,7 @@ async fn measure(dir: &Path, rounds: usize, calls: usize) {
     println!("{:>8} {:>8} {:>10} {:>10} {:>10} {:>8}", "work", "clients", "direct", "nginx", "hookonce", "ratio");
     for (i, work) in WORK.into_iter().enumerate() {
         let backend = backend(work).await;
-        let nginx = Nginx::start(&dir.join(format!("nginx-{i}")), backend);
+        let nginx = proxy(backend);
         let hookonce = Hookonce::start(&dir.join(format!("hookonce-{i}")), backend);
         for clients in CLIENTS {
             let mut waits = [Vec::new(), Vec::new(), Vec::new()];
@@ -138,44 +142,13 @@ async fn message(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// nginx as a plain reverse proxy with kept connections.
-struct Nginx {
-    address: SocketAddr,
-    child: Child,
-}
-
-impl Nginx {
-    fn start(dir: &Path, backend: SocketAddr) -> Self {
-        std::fs::create_dir_all(dir).expect("a folder");
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
-        let config = format!(
-            "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
-events {{ }}
-http {{
-    access_log off;
-    client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
-    uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
-    keepalive_requests 1000000;
-    upstream backend {{ server {backend}; keepalive 64; keepalive_requests 1000000; }}
-    server {{
-        listen {free};
-        location / {{ proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
-    }}
-}}
-",
-            dir = dir.display()
-        );
-        std::fs::write(dir.join("nginx.conf"), config).expect("a config");
-        let mut command = Command::new("nginx");
-        command.arg("-p").arg(dir).arg("-e").arg(dir.join("error.log")).arg("-c").arg(dir.join("nginx.conf"));
-        let child = command.stderr(Stdio::null()).spawn().expect("nginx is installed (Debian's package)");
-        let patience = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(free).is_err() {
-            assert!(Instant::now() < patience, "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self { address: free, child }
-    }
+/// A plain reverse proxy with kept connections.
+fn proxy(backend: SocketAddr) -> Nginx {
+    let kept = format!(
+        "keepalive_requests 1000000;\n    upstream backend {{ server {backend}; keepalive 64; keepalive_requests 1000000; }}"
+    );
+    let to = "location / { proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
+    Nginx::start_beside(&kept, to)
 }
 
 /// The real binary, which answers when the event is done.
@@ -209,13 +182,6 @@ forward = {{ url = "http://{backend}/in" }}
         std::thread::spawn(move || lines.for_each(drop));
         let authority: String = url.chars().take_while(|c| !matches!(c, '/' | ',')).collect();
         Self { address: authority.trim().parse().expect("an address"), child }
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -1,16 +1,19 @@
 //! nginx in a house of its own: Debian's package, on a free port, in a temporary folder that goes with it.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it")]
 
-use super::house::PATIENCE;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long it may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A proxy.
 pub(crate) struct Nginx {
     child: Child,
-    authority: String,
+    pub(crate) address: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
@@ -34,7 +37,7 @@ impl Nginx {
 
     fn try_start(beside: &str, server: &str, patience: Instant) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let at = dir.path().display();
         let config = format!(
             "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;
@@ -45,7 +48,7 @@ http {{
     uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
     {beside}
     server {{
-        listen 127.0.0.1:{port};
+        listen {address};
 {server}
     }}
 }}
@@ -56,8 +59,8 @@ http {{
         command.arg("-p").arg(dir.path()).arg("-e").arg(dir.path().join("error.log"));
         command.arg("-c").arg(dir.path().join("nginx.conf")).stdin(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("nginx is there: ./test installs it");
-        let mut proxy = Self { child, authority: format!("127.0.0.1:{port}"), _dir: dir };
-        while std::net::TcpStream::connect(&proxy.authority).is_err() {
+        let mut proxy = Self { child, address, _dir: dir };
+        while std::net::TcpStream::connect(proxy.address).is_err() {
             if proxy.child.try_wait().unwrap().is_some() {
                 return None;
             }
@@ -69,7 +72,7 @@ http {{
 
     /// `http://…` of the proxy.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.authority)
+        format!("http://{}{path}", self.address)
     }
 }
 
