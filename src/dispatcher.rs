@@ -32,7 +32,7 @@ use crate::store::{Advance, Effected, Keeps, Place, Store, StoreError};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use ends::Ends;
-use lane::{Queue, Seat};
+use lane::{Queue, Spot};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ pub struct Held {
     payload: Option<Payload>,
     /// When the write that made it ours was first sent: the lease counts from there.
     sent: Boottime,
-    seat: Seat,
+    spot: Spot,
 }
 
 /// News that a listener may fall behind by.
@@ -177,19 +177,19 @@ impl Dispatcher {
         }
     }
 
-    /// A free seat on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
+    /// A free spot on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
     /// node goes on.
-    pub fn free_seat(&self, lane: &Lane, part: u16) -> Option<Seat> {
-        if self.0.stopping.is_cancelled() { None } else { lane.free_seat(part) }
+    pub fn free_spot(&self, lane: &Lane, part: u16) -> Option<Spot> {
+        if self.0.stopping.is_cancelled() { None } else { lane.free_spot(part) }
     }
 
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
-    /// seat, and is still as it was claimed.
-    pub fn adopt(&self, event: Event, to_run: Option<(Seat, Option<Payload>)>, sent: Boottime) {
+    /// spot, and is still as it was claimed.
+    pub fn adopt(&self, event: Event, to_run: Option<(Spot, Option<Payload>)>, sent: Boottime) {
         self.tell(&event, &[]);
         match to_run {
-            Some((seat, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
-                self.act(Held { event, payload, sent, seat });
+            Some((spot, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+                self.act(Held { event, payload, sent, spot });
             }
             _ => self.wake(&event),
         }
@@ -349,15 +349,15 @@ impl Dispatcher {
             };
             // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
             // spent on it.
-            match lane.seat(permit, event.part) {
-                Ok(seat) => self.0.tasks.spawn(self.clone().start(event, lane.route.lease, seat)),
+            match lane.spot(permit, event.part) {
+                Ok(spot) => self.0.tasks.spawn(self.clone().start(event, lane.route.lease, spot)),
                 Err(rest) => return rest,
             };
         }
         if full { Duration::ZERO } else { self.until(due.next) }
     }
 
-    async fn start(self, event: Event, lasts: Duration, seat: Seat) {
+    async fn start(self, event: Event, lasts: Duration, spot: Spot) {
         let sent = boottime();
         let started = match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
             Ok(Some(Advance::Written { event, .. })) => Some(*event),
@@ -367,7 +367,7 @@ impl Dispatcher {
                 match error {
                     StoreError::Unsure(_) => self.started(&event).await,
                     StoreError::Down(_) | StoreError::Broken(_) => {
-                        // In its seat: a store that takes nothing is not asked again by the next in line.
+                        // In its spot: a store that takes nothing is not asked again by the next in line.
                         self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
                         None
                     }
@@ -375,7 +375,7 @@ impl Dispatcher {
             }
         };
         if let Some(event) = started.filter(|event| event.runs_by(&self.0.node)) {
-            self.attempt(Held { event, payload: None, sent, seat }).await;
+            self.attempt(Held { event, payload: None, sent, spot }).await;
         }
     }
 

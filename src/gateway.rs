@@ -276,17 +276,17 @@ impl Gateway {
         }
     }
 
-    /// Claims an event: running by this node if it has a free seat and may act again after a crash.
+    /// Claims an event: running by this node if it has a free spot and may act again after a crash.
     async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
         let mut new = new.clone();
         let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt != InDoubt::Hold;
-        let seat = if at_once { self.dispatcher.free_seat(lane, new.event.part) } else { None };
-        if seat.is_some() {
+        let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
+        if spot.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
         }
         // A body that is handed over stays counted among those in flight; a large one is read from the store again.
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
-        let to_run = seat.map(|seat| (seat, small.then(|| new.payload.clone())));
+        let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
         let _span = Span::begin("claim", Context::of(&new.payload.headers));
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await

@@ -4,7 +4,7 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{Dispatcher, Held, Lane, Seat, jitter, rest};
+use super::{Dispatcher, Held, Lane, Spot, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
 use crate::decide::answer;
 use crate::decide::change::{Change, PassedOn, Tried};
@@ -36,14 +36,14 @@ pub(super) enum Renewal {
 
 impl Dispatcher {
     pub(super) async fn attempt(self, held: Held) {
-        let Held { event, payload, sent, mut seat } = held;
+        let Held { event, payload, sent, mut spot } = held;
         let part = event.part;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose answers were both lost look alike: only one of them acts.
         let Some(at_it) = AtIt::begin(&self, &event, &lease) else { return };
-        self.act_and_settle(&lane, event, payload, &lease, &mut seat).await;
-        drop((at_it, seat));
+        self.act_and_settle(&lane, event, payload, &lease, &mut spot).await;
+        drop((at_it, spot));
         lane.queue_of(part).wake.notify_one();
     }
 
@@ -53,7 +53,7 @@ impl Dispatcher {
         event: Event,
         payload: Option<Payload>,
         lease: &Lease,
-        seat: &mut Seat,
+        spot: &mut Spot,
     ) {
         let payload = match payload {
             Some(payload) => Stored::Whole(payload),
@@ -79,7 +79,7 @@ impl Dispatcher {
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
-        seat.begin();
+        spot.begin();
         let Some((event, outcome)) = self.act_leased(lane, attempt).await else { return };
         let outcome = answer::heard(outcome, lane.source.respond);
         span.tell("outcome", outcome.word());

@@ -25,21 +25,21 @@ pub(super) struct Queue {
     pub(super) wake: Notify,
 }
 
-/// A seat for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
+/// A spot for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
 /// none begins after all, it is given back for the next.
-pub struct Seat {
+pub struct Spot {
     _permit: OwnedSemaphorePermit,
     leave: Option<(Arc<dyn Action>, u16)>,
 }
 
-impl Seat {
+impl Spot {
     /// The attempt begins: how its receiver is, its action will know.
     pub(super) fn begin(&mut self) {
         self.leave = None;
     }
 }
 
-impl Drop for Seat {
+impl Drop for Spot {
     fn drop(&mut self) {
         if let Some((action, part)) = self.leave.take() {
             action.not_tried(part);
@@ -84,24 +84,24 @@ impl Lane {
         self.queue(part.into())
     }
 
-    /// A free seat for an event that may turn out to be none, if there is one and its receiver answers. Whether one
+    /// A free spot for an event that may turn out to be none, if there is one and its receiver answers. Whether one
     /// that does not is back is for the queue to try, with an event that is there.
-    pub(super) fn free_seat(&self, part: u16) -> Option<Seat> {
+    pub(super) fn free_spot(&self, part: u16) -> Option<Spot> {
         if self.action.as_ref().is_some_and(|action| !action.answers(part)) {
             return None;
         }
         let permit = self.queue_of(part).permits.clone().try_acquire_owned().ok()?;
-        Some(Seat { _permit: permit, leave: None })
+        Some(Spot { _permit: permit, leave: None })
     }
 
-    /// A seat for an attempt at this receiver that begins now; else how long the receiver is left alone.
-    pub(super) fn seat(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<Seat, Duration> {
+    /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
+    pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<Spot, Duration> {
         let leave = match self.action.as_ref().map(|action| (action, action.ready(part))) {
             None | Some((_, Ready::Now)) => None,
             Some((action, Ready::Once)) => Some((action.clone(), part)),
             Some((_, Ready::In(rest))) => return Err(rest),
         };
-        Ok(Seat { _permit: permit, leave })
+        Ok(Spot { _permit: permit, leave })
     }
 
     /// Where the events of a queue are found.
@@ -154,16 +154,16 @@ mod tests {
         }
         let action: Arc<dyn Action> = Arc::new(Tried(Mutex::new(breaker)));
         let permits = Arc::new(Semaphore::new(1));
-        let seat = || {
+        let spot = || {
             let leave = (action.ready(0) == Ready::Once).then(|| (action.clone(), 0))?;
-            Some(Seat { _permit: permits.clone().try_acquire_owned().unwrap(), leave: Some(leave) })
+            Some(Spot { _permit: permits.clone().try_acquire_owned().unwrap(), leave: Some(leave) })
         };
-        let first = seat().expect("one may try");
-        assert!(seat().is_none(), "and no second");
+        let first = spot().expect("one may try");
+        assert!(spot().is_none(), "and no second");
         drop(first);
-        let mut second = seat().expect("nobody has tried it");
+        let mut second = spot().expect("nobody has tried it");
         second.begin();
         drop(second);
-        assert!(seat().is_none(), "it is being tried");
+        assert!(spot().is_none(), "it is being tried");
     }
 }

@@ -325,7 +325,7 @@ impl Desk {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
-            InDoubt::Retry | InDoubt::Never => self.dispatcher.free_seat(lane, 0),
+            InDoubt::Retry | InDoubt::Never => self.dispatcher.free_spot(lane, 0),
             InDoubt::Hold => None,
         };
         if permit.is_some() {
