@@ -136,8 +136,8 @@ pub const TURNED_AWAY_CHARS_MAX: usize = 400;
 pub const OUTPUT_BEHIND_MAX: usize = 1024;
 /// Who looks on at once.
 pub const LISTENERS_MAX: usize = 64;
-/// Sessions of the admin port at once; one more ends the oldest.
-pub const SESSIONS_MAX: usize = 256;
+/// Sessions that a node knows to be logged out; one more, and the one that ends first is forgotten.
+pub const LOGGED_OUT_MAX: usize = 4096;
 /// How long a session lasts.
 pub const SESSION_TIME: Duration = Duration::from_hours(12);
 /// Wrong tokens at the login in a minute; after that nobody logs in until the minute is over.

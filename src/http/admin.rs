@@ -7,6 +7,7 @@ pub mod door;
 mod live;
 mod many;
 pub(crate) mod overview;
+mod session;
 pub mod shown;
 mod tail;
 mod told;
@@ -36,9 +37,9 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use door::Sessions;
 use overview::Counted;
 use serde_json::{Value, json};
+use session::Sessions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
@@ -87,6 +88,7 @@ impl Desk {
     ) -> Self {
         let mut configured = config.admin.clone();
         configured.listen = admin;
+        let tokens = config.admin.tokens.iter();
         let peers = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
         Self {
             admin: Arc::new(configured),
@@ -100,7 +102,7 @@ impl Desk {
             },
             flight,
             closing: CancellationToken::new(),
-            sessions: Arc::default(),
+            sessions: Arc::new(Sessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
             peers: peers.unwrap_or_default(),

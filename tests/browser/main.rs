@@ -4,6 +4,7 @@
 #[cfg(feature = "nats")]
 mod aside;
 mod browser;
+mod elsewhere;
 mod event;
 mod events;
 mod first;
@@ -15,6 +16,8 @@ mod looks;
 mod nginx;
 mod proxy;
 mod reconnect;
+#[path = "../house/redis.rs"]
+mod redis;
 mod served;
 #[cfg(feature = "nats")]
 #[path = "../nats/server.rs"]

@@ -13,9 +13,14 @@ tokens = [{ token = { env = "READ_TOKEN" }, may = "read" }, { token = { env = "F
 
 /// A node whose admin port asks for a token.
 fn guarded() -> House {
+    guarded_by("all-token-1")
+}
+
+/// The same with another token that may do all.
+fn guarded_by(all: &str) -> House {
     let mut house = House::empty(&numbers(TOKENS));
     let mut serve = house.command(&["serve"]);
-    serve.env("ALL_TOKEN", "all-token-1").env("READ_TOKEN", "read-token-2").env("FORGET_TOKEN", "forget-token-3");
+    serve.env("ALL_TOKEN", all).env("READ_TOKEN", "read-token-2").env("FORGET_TOKEN", "forget-token-3");
     house.try_start_by(serve).unwrap();
     house
 }
@@ -105,6 +110,72 @@ async fn a_login_gives_a_session_that_only_our_own_page_can_change_things_with_a
     assert_eq!(asked("POST", "/logout", &[("origin", &ours), HTML]).await.status, 303);
     assert_eq!(asked("GET", "/api/events", &[]).await.status, 401);
     assert_eq!(asked("GET", "/api/session", &[]).await.json()["may"], json!(null));
+}
+
+/// What a browser keeps of a login, asked for by this name.
+async fn logged_in(house: &House, host: &str, token: &str) -> String {
+    let login = request(house, "POST", "/login", &[FORM, ("host", host)], &format!("token={token}")).await;
+    assert_eq!(login.status, 200);
+    login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_session_holds_on_every_node_that_has_its_token_and_may_what_the_token_may_there() {
+    let (first, second, changed) = (guarded(), guarded(), guarded_by("all-token-4"));
+    let name = ("host", "hooks.example");
+    let asked = async |house: &House, cookie: &str, path: &str| {
+        request(house, "GET", path, &[name, ("cookie", cookie)], "").await
+    };
+    let all = logged_in(&first, name.1, "all-token-1").await;
+    let read = logged_in(&second, name.1, "read-token-2").await;
+    for house in [&first, &second] {
+        assert_eq!(asked(house, &all, "/api/events").await.status, 200);
+        assert_eq!(asked(house, &all, "/api/session").await.json()["may"], json!("all"));
+        assert_eq!(asked(house, &read, "/api/session").await.json()["may"], json!("read"));
+        let page = [name, ("cookie", &*read), ("origin", "http://hooks.example"), ("hookonce-page", "1")];
+        assert_eq!(request(house, "POST", "/api/forget", &page, "").await.status, 403);
+    }
+    let ends = asked(&first, &all, "/api/session").await.json()["expires_at"].clone();
+    assert!(ends.is_string());
+    assert_eq!(asked(&second, &all, "/api/session").await.json()["expires_at"], ends);
+    assert_eq!(asked(&changed, &read, "/api/events").await.status, 200);
+    assert_eq!(asked(&changed, &all, "/api/events").await.status, 401, "its token is another one here");
+    // Whatever is changed in it: when it ends, whose it is, what proves it.
+    let value = all.find('=').unwrap() + 1;
+    for at in (value..all.len()).step_by(9) {
+        let other = if &all[at..=at] == "0" { "1" } else { "0" };
+        let forged = format!("{}{other}{}", &all[..at], &all[at + 1..]);
+        assert_eq!(asked(&second, &forged, "/api/events").await.status, 401, "{at}");
+    }
+    assert_eq!(asked(&second, &all[..all.len() - 2], "/api/events").await.status, 401);
+    assert_eq!(asked(&second, &format!("{all}00"), "/api/events").await.status, 401);
+    // Logged out on one, it is refused there; the other, which did not hear of it, only by who has the cookie no more.
+    let out = request(&first, "POST", "/logout", &[name, ("cookie", &*all)], "").await;
+    let given = out.header("set-cookie").unwrap();
+    assert!(given.starts_with(&all[..value]) && given.contains("=; ") && given.ends_with("; Max-Age=0"), "{given}");
+    assert_eq!(asked(&first, &all, "/api/events").await.status, 401);
+    assert_eq!(asked(&first, &read, "/api/events").await.status, 200);
+}
+
+#[tokio::test]
+async fn nodes_on_one_host_leave_each_other_s_sessions_alone() {
+    let (first, second) = (guarded(), guarded());
+    let port = |house: &House| house.admin_url("").rsplit(':').next().unwrap().to_owned();
+    // A browser keeps one cookie of a name for a host, whatever the port, and sends them all.
+    let mut kept = std::collections::BTreeMap::new();
+    for house in [&first, &second] {
+        let cookie = logged_in(house, &format!("localhost:{}", port(house)), "all-token-1").await;
+        let (name, value) = cookie.split_once('=').unwrap();
+        kept.insert(name.to_owned(), value.to_owned());
+    }
+    let asked = async |house: &House, kept: &std::collections::BTreeMap<String, String>| {
+        let all = kept.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ");
+        let host = format!("localhost:{}", port(house));
+        request(house, "GET", "/api/events", &[("host", &host), ("cookie", &all)], "").await.status
+    };
+    assert_eq!((asked(&first, &kept).await, asked(&second, &kept).await), (200, 200));
+    kept.retain(|name, _| !name.contains(&port(&second)));
+    assert_eq!((asked(&first, &kept).await, asked(&second, &kept).await), (200, 401));
 }
 
 #[tokio::test]

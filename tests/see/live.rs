@@ -1,7 +1,8 @@
 //! What happens, as it happens.
 
 use crate::house::{House, PATIENCE};
-use crate::{IN, number, numbers};
+use crate::{IN, get, number, numbers, postgres, redis};
+use hookonce::decide::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -192,4 +193,56 @@ async fn who_opens_the_page_of_a_running_command_has_its_output_from_the_beginni
     house.ask("POST", &format!("/api/events/{event}/replay")).await;
     let (kind, document, _) = third.next().await.unwrap();
     assert_eq!((&*kind, &document["state"]), ("state", &json!("waiting")));
+}
+
+/// One node receives and another acts; who looks at the first is told to look again, and not all the time.
+async fn what_another_node_writes_is_a_reason_to_look_again(store: &str) {
+    let wait = "until test -e go; do sleep 0.02; done";
+    let config =
+        format!("store = {{ env = \"STORE\" }}\n{}", numbers("").replace("test $HOOKONCE_FIELD_N != 13", wait));
+    let [ingest, work] = ["ingest", "work"].map(|half| {
+        let mut house = House::empty(&config);
+        let mut serve = house.command(&["serve", "--only", half]);
+        serve.env("STORE", store);
+        house.try_start_by(serve).unwrap();
+        house
+    });
+    let mut page = Reader::open(&ingest, "?output=0&few=1", &[]).await;
+    let mut own = Reader::open(&ingest, "?source=numbers", &[]).await;
+    let event = ingest.deliver(IN, &number("d0", 0, "a")).await.event();
+    let story = async || get(&ingest, &format!("/api/events/{event}")).await;
+    while story().await["state"] != json!("running") {}
+    std::fs::write(work.path("go"), "").unwrap();
+    while story().await["state"] != json!("done") {}
+    let ended = Timestamp::parse(story().await["ended_at"].as_str().unwrap()).unwrap();
+    for reader in [&mut page, &mut own] {
+        while !matches!(reader.next().await.unwrap(), (kind, _, id) if kind == "more" && id.parse::<i64>().unwrap() > ended.0)
+        {
+        }
+    }
+    let (mut told, begun) = (Vec::new(), std::time::Instant::now());
+    let mut n = 0;
+    while told.len() < 3 {
+        n += 1;
+        assert!(begun.elapsed() < PATIENCE);
+        ingest.deliver(IN, &number(&format!("d{n}"), n, "a")).await;
+        while let Ok(next) = tokio::time::timeout(std::time::Duration::from_millis(50), page.next()).await {
+            let (kind, _, id) = next.expect("the stream goes on");
+            told.extend((kind == "more").then(|| id.parse::<i64>().unwrap()));
+        }
+    }
+    // The store's clock is told to nodes from time to time, so a second of it may seem a little shorter.
+    assert!(told.windows(2).all(|pair| pair[1] - pair[0] > 900_000), "{told:?}");
+}
+
+#[tokio::test]
+async fn what_another_node_writes_to_postgresql_is_a_reason_to_look_again() {
+    let server = postgres::Server::start().await;
+    what_another_node_writes_is_a_reason_to_look_again(&server.url(&server.database().await)).await;
+}
+
+#[tokio::test]
+async fn what_another_node_writes_to_redis_is_a_reason_to_look_again() {
+    let server = redis::Server::start();
+    what_another_node_writes_is_a_reason_to_look_again(&server.url("live")).await;
 }

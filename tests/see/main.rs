@@ -11,6 +11,11 @@ mod metrics;
 mod million;
 mod openapi;
 mod peers;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
+#[path = "../house/redis.rs"]
+mod redis;
 #[cfg(feature = "otel")]
 mod traces;
 

@@ -1,5 +1,5 @@
 //! Who may come in. On loopback without tokens: this machine, and no page but our own. Where tokens are set: who shows
-//! one, in a header or once at the login, which gives a session in a cookie.
+//! one, in a header or once at the login, which gives a session in a cookie (`session.rs`).
 //!
 //! A cookie is sent by a browser whoever asks it to, so a request that changes something and comes with one must also
 //! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
@@ -19,11 +19,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// What a request with a cookie that changes something must carry, with any value.
 pub const PAGE_HEADER: &str = "hookonce-page";
+/// What the name of a cookie begins with.
 const COOKIE: &str = "hookonce";
 
 /// Nothing from elsewhere, nothing written into the page, no text that becomes markup.
@@ -70,73 +70,6 @@ enum By {
 /// Who asks: what they may do, and how that is known. `None`: nobody we know.
 type Who = Option<(May, By)>;
 
-/// The sessions of one node. They end with it.
-#[derive(Debug, Default)]
-pub struct Sessions(Mutex<Book>);
-
-#[derive(Debug, Default)]
-struct Book {
-    /// By the digest of what the cookie holds.
-    open: HashMap<Digest, Session>,
-    failed: Option<(Instant, u32)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Session {
-    may: May,
-    ends: Instant,
-    ends_at: Timestamp,
-}
-
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A new session; what its cookie holds is nowhere else.
-    fn open(&self, may: May, at: Timestamp, now: Instant) -> (String, Timestamp) {
-        let mut secret = [0; 32];
-        aws_lc_rs::rand::fill(&mut secret).expect("the system has random bytes");
-        let secret = hex::encode(secret);
-        let (ends, ends_at) = (now + limits::SESSION_TIME, at + limits::SESSION_TIME);
-        let mut book = self.lock();
-        book.open.retain(|_, session| session.ends > now);
-        if book.open.len() >= limits::SESSIONS_MAX {
-            let oldest = book.open.iter().min_by_key(|(_, session)| session.ends).map(|(id, _)| *id);
-            oldest.and_then(|id| book.open.remove(&id));
-        }
-        book.open.insert(Digest::of(secret.as_bytes()), Session { may, ends, ends_at });
-        (secret, ends_at)
-    }
-
-    fn find(&self, secret: &str, now: Instant) -> Option<Session> {
-        let session = self.lock().open.get(&Digest::of(secret.as_bytes())).copied();
-        session.filter(|session| session.ends > now)
-    }
-
-    fn close(&self, secret: &str) {
-        self.lock().open.remove(&Digest::of(secret.as_bytes()));
-    }
-
-    /// May somebody try a token? For how long not, if not.
-    fn barred(&self, now: Instant) -> Option<u64> {
-        let book = self.lock();
-        let (since, failed) = book.failed?;
-        let over = since + std::time::Duration::from_mins(1);
-        let left = over.checked_duration_since(now)?;
-        (failed >= limits::LOGINS_FAILED_MAX).then(|| left.as_secs() + 1)
-    }
-
-    fn failed(&self, now: Instant) {
-        let mut book = self.lock();
-        let minute = std::time::Duration::from_mins(1);
-        book.failed = match book.failed {
-            Some((since, failed)) if now < since + minute => Some((since, failed + 1)),
-            _ => Some((now, 1)),
-        };
-    }
-}
-
 /// Lets through who may do what they ask.
 pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
     let (who, headers) = match who(&desk, request.headers()) {
@@ -167,12 +100,12 @@ fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, Response> {
         };
     }
     if let Some(token) = bearer(headers) {
-        return Ok(rights(&desk.admin, token).map(|may| (may, By::Token)));
+        return Ok(place_of(&desk.admin, token).map(|place| (desk.admin.tokens[place].may, By::Token)));
     }
     if !same_origin(headers, false) {
         return Err(cross_site());
     }
-    let session = cookie(headers).and_then(|secret| desk.sessions.find(secret, Instant::now()));
+    let session = cookie(headers).and_then(|cookie| desk.sessions.find(cookie, desk.store.now()));
     Ok(session.map(|session| (session.may, By::Cookie(session.ends_at))))
 }
 
@@ -181,17 +114,27 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let wanted = cookie_name(headers);
     let all = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut each = all.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-    each.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+    each.find(|(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// What this token may do. Digests are compared, so that neither length nor beginning tells anything.
-fn rights(admin: &Admin, token: &str) -> Option<May> {
+/// With the port that the browser asked for: to a browser all ports of a host are one, and another node may have one.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    match host.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(port)) => format!("{COOKIE}-{port}"),
+        _ => COOKIE.to_owned(),
+    }
+}
+
+/// Where among the tokens this one is. Digests are compared, so that neither length nor beginning tells anything.
+fn place_of(admin: &Admin, token: &str) -> Option<usize> {
     let given = Digest::of(token.as_bytes());
     let same =
         |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
-    admin.tokens.iter().find(|token| same(token.secret.expose())).map(|token| token.may)
+    admin.tokens.iter().position(|token| same(token.secret.expose()))
 }
 
 /// Does the page that asks come from the address that is asked? Where there is no `Origin`: only if there need not be.
@@ -275,14 +218,14 @@ pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Respons
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(left));
         return response;
     }
-    let Some(may) = rights(&desk.admin, &token) else {
+    let Some(place) = place_of(&desk.admin, &token) else {
         desk.sessions.failed(Instant::now());
         return turn_back(StatusCode::UNAUTHORIZED, "bad_token");
     };
-    let (secret, ends_at) = desk.sessions.open(may, desk.store.now(), Instant::now());
-    let age = limits::SESSION_TIME.as_secs();
-    let cookie = format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
-    let session = || Json(told(&desk, Some((may, By::Cookie(ends_at))))).into_response();
+    let (held, session) = desk.sessions.open(place, desk.store.now());
+    let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
+    let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
+    let session = || Json(told(&desk, Some((session.may, By::Cookie(session.ends_at))))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
@@ -292,11 +235,12 @@ pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Resp
     if !same_origin(&headers, false) {
         return cross_site();
     }
-    if let Some(secret) = cookie(&headers) {
-        desk.sessions.close(secret);
+    if let Some(cookie) = cookie(&headers) {
+        desk.sessions.close(cookie, desk.store.now());
     }
     let response = if wants_json(&headers) { Json(json!({ "status": "ok" })).into_response() } else { go("/login") };
-    with_cookie(response, &format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
+    let name = cookie_name(&headers);
+    with_cookie(response, &format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"))
 }
 
 fn wants_json(headers: &HeaderMap) -> bool {
@@ -398,29 +342,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_found_among_others() {
-        let given = headers(&[(header::COOKIE, Some("a=b; hookonce=ab12 ; c=d"))]);
-        assert_eq!(cookie(&given), Some("ab12"));
-        assert_eq!(cookie(&headers(&[(header::COOKIE, Some("nothookonce=1"))])), None);
-    }
-
-    #[test]
-    fn a_session_ends_and_the_oldest_gives_way_and_wrong_tokens_bar_the_door_for_a_minute() {
-        let (sessions, start) = (Sessions::default(), Instant::now());
-        let later = |seconds| start + std::time::Duration::from_secs(seconds);
-        let (first, _) = sessions.open(May::Read, Timestamp(0), start);
-        assert_eq!(sessions.find(&first, start).map(|session| session.may), Some(May::Read));
-        let now = later(1);
-        let rest: Vec<_> = (0..limits::SESSIONS_MAX).map(|_| sessions.open(May::All, Timestamp(0), now).0).collect();
-        assert!(sessions.find(&first, now).is_none() && sessions.find(&rest[0], now).is_some());
-        sessions.close(&rest[0]);
-        assert!(sessions.find(&rest[0], now).is_none() && sessions.find("", now).is_none());
-        for _ in 0..limits::LOGINS_FAILED_MAX {
-            assert_eq!(sessions.barred(now), None);
-            sessions.failed(now);
+    fn a_cookie_is_found_among_others_by_the_port_that_was_asked_for() {
+        let given = "a=b; hookonce=ab12 ; c=d; hookonce-3143=cd34; hookonce-3144=ef56; nothookonce-80=1";
+        for (host, expected) in [
+            (Some("hooks.example"), Some("ab12")),
+            (Some("localhost:3143"), Some("cd34")),
+            (Some("[::1]:3144"), Some("ef56")),
+            (Some("[::1]"), Some("ab12")),
+            (Some("localhost:80"), None),
+            (None, Some("ab12")),
+        ] {
+            let headers = headers(&[(header::HOST, host), (header::COOKIE, Some(given))]);
+            assert_eq!(cookie(&headers), expected, "{host:?}");
         }
-        assert_eq!(sessions.barred(now), Some(61));
-        assert_eq!(sessions.barred(later(62)), None);
-        assert!(sessions.find(&rest[1], now + limits::SESSION_TIME).is_none());
     }
 }

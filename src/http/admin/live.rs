@@ -6,7 +6,7 @@ use super::{Desk, busy, shown};
 use crate::action::Chunk;
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
-use crate::store::Listing;
+use crate::store::{Hint, Listing};
 use crate::telemetry::heard::Heard;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
@@ -29,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(2);
 const FEW: u32 = 40;
 /// That second.
 const PACE: Duration = Duration::from_secs(1);
+/// How long after other nodes wrote something the reader hears of it: what became due has begun by then.
+const MOMENT: Duration = Duration::from_millis(250);
 /// Events of a source that are known to be its own, so that their output is.
 const KNOWN_MAX: usize = 4096;
 
@@ -45,6 +47,7 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
         return Err(busy(TOO_MANY));
     };
     let (news, heard) = (desk.dispatcher.news(), desk.dispatcher.meter().listen());
+    let others = Others { hints: desk.store.hints(), ..Others::default() };
     let (so_far, chunks) = match event.filter(|_| output) {
         Some(event) => desk.dispatcher.output_of(event),
         None => (None, desk.dispatcher.output()),
@@ -60,7 +63,7 @@ pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked
     let closing = desk.closing.clone();
     let came_back = headers.contains_key("last-event-id");
     let next = if came_back { Next::Missed } else { Next::Hello };
-    let ears = Ears { desk, news, so_far, chunks, heard, closing, wanted, next, pace: few, _place: place };
+    let ears = Ears { desk, news, so_far, chunks, heard, others, closing, wanted, next, pace: few, _place: place };
     Ok(streamed(follow(ears)))
 }
 
@@ -100,6 +103,15 @@ impl Wanted {
             && (self.source.is_none() || self.known.contains(&chunk.event))
             && self.event.is_none_or(|wanted| wanted == chunk.event)
     }
+
+    /// May it be about what is wanted?
+    fn hint(&self, hint: &Hint) -> bool {
+        match hint {
+            Hint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
+            Hint::Ended(event) => self.event.is_none_or(|wanted| wanted == *event),
+            Hint::Much => true,
+        }
+    }
 }
 
 /// What is said next, before anything is heard.
@@ -121,6 +133,7 @@ struct Ears {
     so_far: Option<Vec<u8>>,
     chunks: Receiver<Chunk>,
     heard: Receiver<Heard>,
+    others: Others,
     closing: CancellationToken,
     wanted: Wanted,
     next: Next,
@@ -148,6 +161,43 @@ impl Pace {
     /// Until when nothing more is told.
     fn rest(&self) -> Option<Instant> {
         self.since.filter(|since| self.told >= FEW && since.elapsed() < PACE).map(|since| since + PACE)
+    }
+}
+
+/// What other nodes write, where the store tells: not what it is, only that there is a reason to read again.
+#[derive(Default)]
+struct Others {
+    /// Nobody, while there is something to tell.
+    hints: Option<Receiver<Hint>>,
+    /// When to tell it.
+    due: Option<Instant>,
+    /// When that was done last.
+    told: Option<Instant>,
+}
+
+impl Others {
+    /// Waits until it is to be told that others wrote something; for ever where nobody says so.
+    async fn wrote(&mut self, wanted: &Wanted) {
+        if self.due.is_none() {
+            self.hint(wanted).await;
+            self.hints = None;
+            let soon = Instant::now() + MOMENT;
+            self.due = Some(self.told.map_or(soon, |told| soon.max(told + PACE)));
+        }
+        if let Some(due) = self.due {
+            tokio::time::sleep_until(due).await;
+        }
+    }
+
+    async fn hint(&mut self, wanted: &Wanted) {
+        while let Some(hints) = &mut self.hints {
+            match hints.recv().await {
+                Ok(hint) if !wanted.hint(&hint) => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => return,
+                Err(RecvError::Closed) => self.hints = None,
+            }
+        }
+        std::future::pending::<()>().await;
     }
 }
 
@@ -205,6 +255,7 @@ impl Ears {
                     Ok(_) => continue,
                     Err(error) => error,
                 },
+                () = self.others.wrote(&self.wanted) => return Some(self.more()),
             };
             match missed {
                 RecvError::Closed => return None,
@@ -218,10 +269,16 @@ impl Ears {
 
     /// Listens to nobody until then: what nobody hears is not even put into words.
     async fn rest(&mut self, until: Instant) -> sse::Event {
-        (self.news, self.heard) = (channel(1).1, channel(1).1);
+        (self.news, self.heard, self.others.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
         (self.news, self.heard) = (self.desk.dispatcher.news(), self.desk.dispatcher.meter().listen());
         self.pace = Some(Pace::default());
+        self.more()
+    }
+
+    /// That there is something to read again. What is written from now on is another reason.
+    fn more(&mut self) -> sse::Event {
+        self.others = Others { hints: self.desk.store.hints(), due: None, told: Some(Instant::now()) };
         self.say("more", &json!({}))
     }
 

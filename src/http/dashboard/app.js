@@ -35,6 +35,9 @@ const NAV = [
   ["/explain", "explain", "Explain"],
 ];
 
+/** How long what is shown is believed without a word about it. */
+const LOOK = 15_000;
+
 const frame = {};
 let showing = null;
 let title = "Hookonce";
@@ -160,6 +163,8 @@ function listen() {
   });
   live.on("again", recount);
   live.on("more", recount);
+  // Of what other nodes do, only some is told, and that may be lost; and what is counted in a window grows old.
+  setInterval(() => live.state === "live" && live.tell("more"), LOOK);
   live.open();
   recount();
 }

@@ -42,8 +42,7 @@ export async function away({ page, signal, asked, go }) {
       h("details", {}, h("summary", {}, "How it begins"), h("pre", {}, lies.head))),
     h("div", { class: "whence" }, h("div", {}, lies.source, h("span", { class: "faint" }, " · "), when(lies.at)),
       h("div", { class: "delivery-id" }, h("code", {}, lies.message), copier(lies.message, "Copy the message's name"))));
-  const loadAside = async () => {
-    const messages = (await api.quarantine(signal)).messages.filter(({ source }) => !filter.source || source === filter.source);
+  const drawAside = (messages) => {
     fill(aside, messages.length && filter.verdict !== "ignored"
       ? h("section", { class: "card", id: "quarantine" },
         h("div", { class: "card-head" }, h("h2", {}, `${many(messages.length, "message")} in quarantine`)),
@@ -51,8 +50,7 @@ export async function away({ page, signal, asked, go }) {
         h("div", { class: "more" }, h("span", { class: "faint" }, "Taken from a stream and given up there: not believed, or not to be understood.")))
       : null);
   };
-  const load = async () => {
-    const { turned_away: all, nodes: from } = await api.turnedAway({ ...filter, limit: 200 }, signal);
+  const draw = ({ turned_away: all, nodes: from }) => {
     fill(body, all.map(one));
     table.hidden = !all.length;
     const silent = from.filter(({ answered }) => !answered);
@@ -60,7 +58,18 @@ export async function away({ page, signal, asked, go }) {
     fill(foot, all.length
       ? h("span", { class: "faint" }, "The last 64 refused and 64 ignored per source and node. ", h("a", { href: "/explain" }, "Explain one"))
       : h("div", { class: "empty" }, h("h2", {}, "Nothing was turned away"), h("p", {}, "Since the nodes started, every delivery was believed and let through.")));
-    await loadAside();
+  };
+  // What stands there already stays, with what is selected and unfolded in it.
+  const drawn = new Map();
+  const unlessDrawn = (told, how) => {
+    const text = JSON.stringify(told);
+    if (drawn.get(how) !== text) how(told);
+    drawn.set(how, text);
+  };
+  const load = async () => {
+    unlessDrawn(await api.turnedAway({ ...filter, limit: 200 }, signal), draw);
+    const { messages } = await api.quarantine(signal);
+    unlessDrawn(messages.filter(({ source }) => !filter.source || source === filter.source), drawAside);
   };
   const refresh = atMost(1000, () => load().catch(() => {}), signal);
   live.on("delivery", ({ verdict }) => {

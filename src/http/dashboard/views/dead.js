@@ -46,8 +46,11 @@ export async function dead({ page, signal, asked, go, recount }) {
     }
   };
   let next = null;
-  const load = async () => {
-    const first = await api.events({ ...filter, limit: 50 }, signal);
+  let drawn = null;
+  const read = () => api.events({ ...filter, limit: 50 }, signal);
+  const load = async (first) => {
+    first ??= await read();
+    drawn = JSON.stringify(first);
     fill(body, first.events.map(one));
     next = first.next;
     foot();
@@ -101,6 +104,11 @@ export async function dead({ page, signal, asked, go, recount }) {
     if (shown || event.state === "dead") refresh();
   }, signal);
   live.on("again", refresh, signal);
-  live.on("more", refresh, signal);
+  // Something happened, maybe not here: who is about to press a button keeps it.
+  const look = async () => {
+    const first = await read();
+    if (JSON.stringify(first) !== drawn) await load(first);
+  };
+  live.on("more", atMost(1500, () => look().catch(() => {}), signal), signal);
   await load();
 }

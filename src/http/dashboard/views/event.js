@@ -36,11 +36,11 @@ export async function event({ page, signal, parts: [name], entitle, go, recount 
   if (name !== id) history.replaceState({}, "", `/events/${encodeURIComponent(id)}`);
   entitle(`Event ${shortId(id)}`);
   const view = new View(page, signal, go, recount);
-  view.draw(story);
+  view.read(story);
 
   const refresh = atMost(400, async () => {
     try {
-      view.draw(await api.event(id, signal));
+      view.read(await api.event(id, signal));
     } catch (error) {
       if (error.status === 404) view.gone();
     }
@@ -79,6 +79,14 @@ class View {
     signal.addEventListener("abort", () => this.stream?.close());
   }
 
+  /** Draws what was read. What stands there already stays, with what is selected in it. */
+  read(story) {
+    const text = JSON.stringify(story);
+    if (text === this.drawn) return;
+    this.draw(story);
+    this.drawn = text;
+  }
+
   draw(story) {
     this.story = story;
     this.listen();
@@ -94,6 +102,7 @@ class View {
   moved(seen) {
     for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at"]) delete this.story[of];
     Object.assign(this.story, seen);
+    this.drawn = null;
     this.listen();
     this.drawHead();
     this.drawTimeline();

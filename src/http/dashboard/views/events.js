@@ -81,7 +81,7 @@ export async function events({ page, signal, asked, go }) {
 
   const list = new List({ body, news, more: foot, node, all, signal });
   live.on("state", (event) => list.hear(event), signal);
-  const more = atMost(2000, () => list.reading() || list.load().catch(() => {}), signal);
+  const more = atMost(2000, () => list.look().catch(() => {}), signal);
   live.on("more", more, signal);
   live.on("again", () => list.load().catch(() => {}), signal);
   const text = asked.get("text");
@@ -107,7 +107,10 @@ class List {
   }
 
   async load() {
-    const first = await api.events(this.query(), this.signal);
+    this.show(await api.events(this.query(), this.signal));
+  }
+
+  show(first) {
     this.fresh.clear();
     this.announce();
     const held = document.activeElement?.closest?.("tr")?.dataset.event;
@@ -115,6 +118,16 @@ class List {
     if (held) this.find(held)?.querySelector("[data-row]").focus({ preventScroll: true });
     this.next = first.next;
     this.foot();
+  }
+
+  /** Reads again what is shown; where somebody reads it too, or only states are others, no row moves. */
+  async look() {
+    const first = await api.events(this.query(), this.signal);
+    const shown = [...this.body.children];
+    const whole = first.next ? shown.length >= first.events.length : shown.length === first.events.length;
+    const same = whole && first.events.every(({ event }, i) => shown[i].dataset.event === event);
+    if (same || this.reading()) first.events.forEach((event) => this.hear(event));
+    else this.show(first);
   }
 
   query(before) {

@@ -47,8 +47,6 @@ export async function overview({ page, signal, asked, go }) {
   }, signal);
   live.on("again", refresh, signal);
   live.on("more", refresh, signal);
-  const timer = setInterval(refresh, 15_000);
-  signal.addEventListener("abort", () => clearInterval(timer));
   await show(first);
   await feed.begin(signal);
 }

@@ -31,8 +31,9 @@ export function table(head) {
   return { node, body };
 }
 
-/** Puts a new row in place of the one that is there, without taking the focus away. */
+/** Puts a new row in place of the one that is there, if it is another, without taking the focus away. */
 export function renew(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
   const held = old.contains(document.activeElement);
   old.replaceWith(fresh);
   if (held) fresh.querySelector("[data-row]")?.focus({ preventScroll: true });

@@ -1,0 +1,189 @@
+//! Sessions. A cookie holds when its session ends, an id, and a proof of both under a key that is made of the token that
+//! it was given for:
+//!
+//! ```text
+//! token ─▶ key ─┐
+//! ends + id ────┴─▶ ends | id | HMAC-SHA256     8, 16 and 32 bytes, as hexadecimal
+//! ```
+//!
+//! So every node that has the token knows the session, also one that is started later; what it may do is what the token
+//! may on the node that is asked; and without the token it is over. Only of what was logged out here a node keeps a list.
+
+use crate::config::May;
+use crate::decide::limits;
+use crate::decide::time::{Duration, Timestamp};
+use aws_lc_rs::{hmac, pbkdf2};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
+
+/// What keeps these keys apart from all else that a token may be used for.
+const PURPOSE: &[u8] = b"hookonce: sessions of the admin port, 1";
+/// How often a token is hashed for its key, so that who finds a cookie does not soon guess a short token by it.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is more than none");
+/// How long wrong tokens are counted together.
+const MINUTE: Duration = Duration::from_mins(1);
+
+const SIGNED: usize = 24;
+const WHOLE: usize = SIGNED + 32;
+
+type Id = [u8; 16];
+
+/// The sessions that a node knows, and who may try to get one.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    keys: Vec<(hmac::Key, May)>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// The first to end is the first to be forgotten.
+    logged_out: BTreeSet<(Timestamp, Id)>,
+    failed: Option<(Instant, u32)>,
+}
+
+/// A session that is proven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Session {
+    pub(super) may: May,
+    pub(super) ends_at: Timestamp,
+    id: Id,
+}
+
+impl Sessions {
+    /// For these tokens and what each may do.
+    pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], May)>) -> Self {
+        let key = |(token, may)| {
+            let mut key = [0; 32];
+            pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, PURPOSE, token, &mut key);
+            (hmac::Key::new(hmac::HMAC_SHA256, &key), may)
+        };
+        Self { keys: tokens.map(key).collect(), book: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session for who has shown the token of this place among them; and what its cookie holds.
+    pub(super) fn open(&self, token: usize, now: Timestamp) -> (String, Session) {
+        let (key, may) = &self.keys[token];
+        let mut id = Id::default();
+        aws_lc_rs::rand::fill(&mut id).expect("the system has random bytes");
+        let session = Session { may: *may, ends_at: now + limits::SESSION_TIME, id };
+        let signed = [&session.ends_at.0.to_be_bytes()[..], &id].concat();
+        let proof = hmac::sign(key, &signed);
+        (hex::encode([&signed, proof.as_ref()].concat()), session)
+    }
+
+    /// The session that this cookie proves, if it is not over.
+    pub(super) fn find(&self, cookie: &str, now: Timestamp) -> Option<Session> {
+        let mut whole = [0; WHOLE];
+        hex::decode_to_slice(cookie, &mut whole).ok()?;
+        let (signed, proof) = whole.split_at(SIGNED);
+        let (_, may) = self.keys.iter().find(|(key, _)| hmac::verify(key, signed, proof).is_ok())?;
+        let (ends_at, id) = signed.split_first_chunk()?;
+        let session = Session { may: *may, ends_at: Timestamp(i64::from_be_bytes(*ends_at)), id: id.try_into().ok()? };
+        let over = session.ends_at <= now || self.lock().logged_out.contains(&(session.ends_at, session.id));
+        (!over).then_some(session)
+    }
+
+    /// Ends a session, as far as this node is asked.
+    pub(super) fn close(&self, cookie: &str, now: Timestamp) {
+        let Some(session) = self.find(cookie, now) else { return };
+        let mut book = self.lock();
+        book.logged_out.retain(|(ends_at, _)| *ends_at > now);
+        book.logged_out.insert((session.ends_at, session.id));
+        if book.logged_out.len() > limits::LOGGED_OUT_MAX {
+            book.logged_out.pop_first();
+        }
+    }
+
+    /// May somebody try a token? For how many seconds not, if not.
+    pub(super) fn barred(&self, now: Instant) -> Option<u64> {
+        let book = self.lock();
+        let (since, failed) = book.failed?;
+        let left = (since + MINUTE).checked_duration_since(now)?;
+        (failed >= limits::LOGINS_FAILED_MAX).then(|| left.as_secs() + 1)
+    }
+
+    pub(super) fn failed(&self, now: Instant) {
+        let mut book = self.lock();
+        book.failed = match book.failed {
+            Some((since, failed)) if now < since + MINUTE => Some((since, failed + 1)),
+            _ => Some((now, 1)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn sessions(tokens: &[(&str, May)]) -> Sessions {
+        Sessions::new(tokens.iter().map(|(token, may)| (token.as_bytes(), *may)))
+    }
+
+    #[test]
+    fn a_session_is_what_its_token_is_where_it_is_shown_and_ends_with_its_time() {
+        let here = sessions(&[("one", May::All), ("two", May::Read)]);
+        let (cookie, session) = here.open(1, NOW);
+        assert_eq!((here.find(&cookie, NOW), session.may), (Some(session), May::Read));
+        let ends = NOW + limits::SESSION_TIME;
+        assert_eq!(session.ends_at, ends);
+        assert!(here.find(&cookie, Timestamp(ends.0 - 1)).is_some() && here.find(&cookie, ends).is_none());
+        let there = sessions(&[("two", May::Forget)]);
+        assert_eq!(there.find(&cookie, NOW).map(|session| session.may), Some(May::Forget));
+        assert_eq!(sessions(&[("one", May::All), ("2", May::Read)]).find(&cookie, NOW), None);
+        assert_eq!(sessions(&[]).find(&cookie, NOW), None);
+    }
+
+    #[test]
+    fn nothing_in_a_cookie_can_be_changed() {
+        let sessions = sessions(&[("one", May::All)]);
+        let (cookie, _) = sessions.open(0, NOW);
+        for at in 0..cookie.len() {
+            let other = if &cookie[at..=at] == "0" { "1" } else { "0" };
+            let forged = format!("{}{other}{}", &cookie[..at], &cookie[at + 1..]);
+            assert_eq!(sessions.find(&forged, NOW), None, "{forged}");
+        }
+        for odd in ["", "00", "é", &cookie[2..], &format!("{cookie}00"), &"0".repeat(2 * WHOLE)] {
+            assert_eq!(sessions.find(odd, NOW), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_was_logged_out_stays_so_and_what_is_not_ours_takes_no_place() {
+        let (sessions, strange) = (sessions(&[("one", May::All)]), sessions(&[("two", May::All)]));
+        let (first, _) = sessions.open(0, NOW);
+        let (other, _) = sessions.open(0, NOW);
+        sessions.close(&first, NOW);
+        sessions.close(&first, NOW);
+        assert!(sessions.find(&first, NOW).is_none() && sessions.find(&other, NOW).is_some());
+        sessions.close(&strange.open(0, NOW).0, NOW);
+        assert_eq!(sessions.lock().logged_out.len(), 1);
+        let later = Timestamp(NOW.0 + 1);
+        for _ in 0..limits::LOGGED_OUT_MAX {
+            sessions.close(&sessions.open(0, later).0, later);
+        }
+        assert_eq!(sessions.lock().logged_out.len(), limits::LOGGED_OUT_MAX);
+        let over = NOW + limits::SESSION_TIME + limits::SESSION_TIME;
+        sessions.close(&sessions.open(0, over).0, over);
+        assert_eq!(sessions.lock().logged_out.len(), 1);
+    }
+
+    #[test]
+    fn wrong_tokens_bar_the_door_for_a_minute() {
+        let (sessions, now) = (sessions(&[]), Instant::now());
+        for _ in 0..limits::LOGINS_FAILED_MAX {
+            assert_eq!(sessions.barred(now), None);
+            sessions.failed(now);
+        }
+        assert_eq!(sessions.barred(now), Some(61));
+        assert_eq!(sessions.barred(now + MINUTE + Duration::from_secs(1)), None);
+    }
+}
