@@ -76,7 +76,7 @@ async fn a_hundred_copies_of_a_large_upload_wait_without_their_bodies() {
         until("all to join", || joined(99)).await;
         gate.add_permits(COPIES);
     });
-    let answers: Vec<_> = answers.into_iter().flatten().map(|answer| (answer.status, answer.body.to_vec())).collect();
+    let answers: Vec<_> = answers.into_iter().flatten().map(|answer| (answer.status, answer.body)).collect();
     assert_eq!((backend.calls().len(), answers.len()), (1, 100));
     assert!(answers.iter().all(|answer| *answer == (201, b"{\"id\":7}".to_vec())), "{:?}", &answers[..3]);
 }

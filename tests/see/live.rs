@@ -210,11 +210,11 @@ async fn what_another_node_writes_is_a_reason_to_look_again(store: &str) {
     let mut page = Reader::open(&ingest, "?output=0&few=1", &[]).await;
     let mut own = Reader::open(&ingest, "?source=numbers", &[]).await;
     let event = ingest.deliver(IN, &number("d0", 0, "a")).await.event();
-    let story = async || get(&ingest, &format!("/api/events/{event}")).await;
-    while story().await["state"] != json!("running") {}
+    let stands = async || get(&ingest, &format!("/api/events/{event}")).await;
+    while stands().await["state"] != json!("running") {}
     std::fs::write(work.path("go"), "").unwrap();
-    while story().await["state"] != json!("done") {}
-    let ended = Timestamp::parse(story().await["ended_at"].as_str().unwrap()).unwrap();
+    while stands().await["state"] != json!("done") {}
+    let ended = Timestamp::parse(stands().await["ended_at"].as_str().unwrap()).unwrap();
     for reader in [&mut page, &mut own] {
         while !matches!(reader.next().await.unwrap(), (kind, _, id) if kind == "more" && id.parse::<i64>().unwrap() > ended.0)
         {
