@@ -37,6 +37,7 @@ pub(crate) async fn an_event_that_is_cancelled_on_another_node_hands_nothing_on_
     until("it to run", || told() == "begins 1\n").await;
     nodes[0].deliver("/in", &deploy(2)).await;
     let at = |house: &House| house.log().contains(&format!("running   event={}", &first[first.len() - 8..]));
+    until("it to be told who is at it", || nodes.iter().any(at)).await;
     let (owner, other) = if at(&nodes[0]) { (&nodes[0], &nodes[1]) } else { (&nodes[1], &nodes[0]) };
 
     let answer = other.ask("POST", &format!("/api/events/{first}/cancel")).await;
