@@ -33,6 +33,16 @@ pub struct Spot {
 }
 
 impl Spot {
+    /// For an attempt at this receiver that begins now; else how long the receiver is left alone.
+    fn now(action: Option<&Arc<dyn Action>>, permit: OwnedSemaphorePermit, part: u16) -> Result<Self, Duration> {
+        let leave = match action.map(|action| (action, action.ready(part))) {
+            None | Some((_, Ready::Now)) => None,
+            Some((action, Ready::Once)) => Some((action.clone(), part)),
+            Some((_, Ready::In(rest))) => return Err(rest),
+        };
+        Ok(Self { _permit: permit, leave })
+    }
+
     /// The attempt begins: how its receiver is, its action will know.
     pub(super) fn begin(&mut self) {
         self.leave = None;
@@ -96,12 +106,7 @@ impl Lane {
 
     /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
     pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<Spot, Duration> {
-        let leave = match self.action.as_ref().map(|action| (action, action.ready(part))) {
-            None | Some((_, Ready::Now)) => None,
-            Some((action, Ready::Once)) => Some((action.clone(), part)),
-            Some((_, Ready::In(rest))) => return Err(rest),
-        };
-        Ok(Spot { _permit: permit, leave })
+        Spot::now(self.action.as_ref(), permit, part)
     }
 
     /// Where the events of a queue are found.
@@ -153,11 +158,8 @@ mod tests {
             breaker.heard(Heard::Ill, Duration::ZERO);
         }
         let action: Arc<dyn Action> = Arc::new(Tried(Mutex::new(breaker)));
-        let permits = Arc::new(Semaphore::new(1));
-        let spot = || {
-            let leave = (action.ready(0) == Ready::Once).then(|| (action.clone(), 0))?;
-            Some(Spot { _permit: permits.clone().try_acquire_owned().unwrap(), leave: Some(leave) })
-        };
+        let permits = Arc::new(Semaphore::new(2));
+        let spot = || Spot::now(Some(&action), permits.clone().try_acquire_owned().unwrap(), 0).ok();
         let first = spot().expect("one may try");
         assert!(spot().is_none(), "and no second");
         drop(first);
