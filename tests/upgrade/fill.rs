@@ -1,0 +1,56 @@
+//! Fills a store through the first release's own interface: what it imports, what it receives, and a crash at the end.
+
+use crate::deliveries::{Kept, Told, all};
+use crate::house::until;
+use crate::node::UpgradedNode;
+use crate::server::StoreServer;
+use std::path::Path;
+
+/// What steakpie had deployed before: the third delivery of the storm.
+const STEAKPIE: &str = "create table events (delivery_id text primary key, tag text not null, \
+    version_id integer not null, sha text not null, timestamp datetime not null, repository text not null); \
+    insert into events values ('f1e8cd20-0440-11f1-8e82-27c317883355', 'latest', 675688875, \
+    'sha256:b97c4e077049470ac32d6b8c418eb536fb9856011ac1d6928b80f74926383aab', '2026-02-07 16:20:40+00:00', 'jamiec_ts');";
+
+/// An empty store, filled by this binary; and what was sent, with the answers.
+pub(crate) async fn fill(server: StoreServer, binary: &Path) -> (StoreServer, Vec<Kept>) {
+    let mut node = UpgradedNode::new(server).await;
+    import(&node, binary);
+    node.start_by(binary);
+    let mut kept = all();
+    for one in &mut kept {
+        one.first = Told::of(&node.house.deliver(&one.path, &one.sent()).await);
+    }
+    let open = |state: &String| state == "waiting" || state == "running";
+    // Of those that wait, one fails now and then: it is seen to have done so.
+    until("all but what waits to end", || node.states().values().filter(|state| open(state)).count() == 4).await;
+    until("what waits to have failed", || node.house.log().contains("source=waits attempt=1")).await;
+    for one in &mut kept {
+        one.repeat = Told::of(&node.house.deliver(&one.path, &one.sent()).await);
+        if one.repeat.state == "running" {
+            one.repeat.state = "waiting".into(); // one or the other, as it happens
+        }
+    }
+    node.house.kill();
+    let UpgradedNode { server, .. } = node;
+    (server, kept)
+}
+
+/// Has the binary import what steakpie did: into a file, and from there to where the store is.
+fn import(node: &UpgradedNode, binary: &Path) {
+    let run = |args: &[&str]| {
+        let done = node.command(binary, args).env("TARGET", node.server.url()).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+    };
+    rusqlite::Connection::open(node.house.path("db.sqlite")).unwrap().execute_batch(STEAKPIE).unwrap();
+    std::fs::write(node.house.path("config.yml"), "jamiec_ts:\n  run:\n    /:\n      - \"true\"\n").unwrap();
+    let file = match &node.server {
+        StoreServer::Sqlite(dir) => dir.path().join("hookonce.db"),
+        StoreServer::Postgres(..) | StoreServer::Redis(_) => node.house.path("imported.db"),
+    };
+    let file = file.to_str().unwrap();
+    run(&["import", "steakpie", "config.yml", "--db", "db.sqlite", "--out", "imported.toml", "--store", file]);
+    if !matches!(node.server, StoreServer::Sqlite(_)) {
+        run(&["migrate", "copy", "--from", &format!("sqlite:{file}"), "--to", "env:TARGET"]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Stores that the first release wrote: today's node goes on with them, and nothing that was done is done again.
+//!
+//! `tests/fixtures/first-release` holds one store of each kind, and the deliveries that filled them, byte by byte. Where
+//! `HOOKONCE_FIRST_RELEASE` names the first release's binary, as under `./test --full`, it fills new stores too, and is
+//! started again on what today's node left, after `migrate down`.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+#[path = "../answers/backend.rs"]
+#[allow(dead_code, reason = "its other tests use the rest of it")]
+mod backend;
+#[path = "../house/mod.rs"]
+mod house;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+mod postgres;
+#[path = "../house/redis.rs"]
+mod redis;
+
+mod deliveries;
+mod fill;
+mod kept;
+mod node;
+mod server;
+
+use deliveries::Kept;
+use fill::fill;
+use node::UpgradedNode;
+use server::StoreServer;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The schema of the first release, in SQLite and in PostgreSQL.
+const FIRST_SCHEMA: &str = "7";
+/// What waited, or ran when its node was killed: owed one run.
+const OWED: [&str; 4] = ["runs 1", "waits 1", "waits 2", "waits 3"];
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/first-release")
+}
+
+/// The first release's binary, where there is one.
+fn first_release() -> Option<PathBuf> {
+    std::env::var_os("HOOKONCE_FIRST_RELEASE").map(PathBuf::from)
+}
+
+/// Sends everything again: each delivery is answered as its event's repeat, and nothing acts.
+async fn nothing_acts_again(node: &UpgradedNode, all: &[Kept]) {
+    let before = (node.acts(), node.called(), node.states());
+    for kept in all {
+        let answer = node.house.deliver(&kept.path, &kept.sent()).await;
+        kept.is_repeated_by(&answer);
+    }
+    assert_eq!((node.acts(), node.called()), (before.0, before.1), "something acted again");
+    let states: BTreeMap<_, _> = node.states();
+    assert_eq!(states.keys().collect::<Vec<_>>(), before.2.keys().collect::<Vec<_>>(), "there is a new event");
+}
+
+/// What was waiting runs, once; everything else stays as it was.
+async fn what_is_owed_runs_once(node: &UpgradedNode) {
+    let before = node.states();
+    let open = |state: &str| state == "waiting" || state == "running";
+    assert_eq!(before.values().filter(|state| open(state)).count(), OWED.len(), "{before:?}");
+    node.let_go();
+    node.quiet().await;
+    let mut acts = node.acts();
+    acts.sort();
+    assert_eq!(acts, OWED);
+    for (event, state) in node.states() {
+        let was = &before[&event];
+        assert_eq!(state, if open(was) { "done" } else { was }, "{event}");
+    }
+}
+
+/// Today's node on a store of the first release; then the way back to its schema, and up again.
+async fn a_store_of_the_first_release_goes_on(server: StoreServer, all: Vec<Kept>) {
+    let mut node = UpgradedNode::new(server).await;
+    node.start();
+    nothing_acts_again(&node, &all).await;
+    what_is_owed_runs_once(&node).await;
+    nothing_acts_again(&node, &all).await;
+    assert!(node.house.stop().success());
+    if node.has_schema() {
+        let said = node.run(&["migrate", "down", "--to", FIRST_SCHEMA, "--yes"]);
+        assert!(said.lines().all(|line| line == "nothing to do" || line.ends_with("taken back")), "{said}");
+        let said = node.run(&["migrate", "status"]);
+        let of = |line: &str| line.split(' ').next().unwrap().parse::<u32>().unwrap() <= FIRST_SCHEMA.parse().unwrap();
+        assert!(said.lines().all(|line| line.contains(" applied ") == of(line)), "{said}");
+    }
+    if let Some(first) = first_release() {
+        node.start_by(&first);
+        nothing_acts_again(&node, &all).await;
+        assert!(node.house.stop().success());
+    }
+    node.start();
+    nothing_acts_again(&node, &all).await;
+    assert!(node.house.stop().success());
+}
+
+async fn a_store_that_the_first_release_writes_now_goes_on(server: StoreServer) {
+    let Some(first) = first_release() else {
+        println!("skipped: HOOKONCE_FIRST_RELEASE names no binary; ./test --full builds one");
+        return;
+    };
+    let (server, all) = fill(server, &first).await;
+    a_store_of_the_first_release_goes_on(server, all).await;
+}
+
+macro_rules! on_each {
+    ($($module:ident: $start:expr;)+) => { $(
+        mod $module {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn nothing_that_the_first_release_kept_acts_again_and_what_it_owed_runs_once() {
+                let server = $start;
+                kept::load(&server).await;
+                a_store_of_the_first_release_goes_on(server, deliveries::kept()).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn nothing_acts_again_when_a_first_release_of_today_is_replaced() {
+                a_store_that_the_first_release_writes_now_goes_on($start).await;
+            }
+        }
+    )+ };
+}
+
+on_each! {
+    on_sqlite: StoreServer::sqlite();
+    on_postgres: StoreServer::postgres().await;
+    on_redis: StoreServer::redis(&redis::redis());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_the_first_release_kept_in_redis_acts_again_on_valkey() {
+    let Some(valkey) = redis::valkey() else {
+        println!("skipped: there is no Valkey");
+        return;
+    };
+    let server = StoreServer::redis(&valkey);
+    kept::load(&server).await;
+    a_store_of_the_first_release_goes_on(server, deliveries::kept()).await;
+}
+
+/// Not a test: `tests/fixtures/first-release/make` runs it, to make the stores anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "makes the fixtures anew"]
+async fn make_the_stores() {
+    let first = first_release().expect("HOOKONCE_FIRST_RELEASE names the binary that writes them");
+    let mut written = Vec::new();
+    for server in [StoreServer::sqlite(), StoreServer::postgres().await, StoreServer::redis(&redis::redis())] {
+        let (server, all) = fill(server, &first).await;
+        kept::dump(&server).await;
+        written.push(all);
+    }
+    assert!(written.iter().all(|all| *all == written[0]), "the stores differ in what is answered: {written:?}");
+    deliveries::keep(&written[0]);
+}
