@@ -81,7 +81,10 @@ impl Place<'_> {
             End::Exit(code) => by_code(code, self.says(&format!("exited with {code}"))),
             End::Signal(signal) => failed(self.says(&format!("was ended by signal {signal}"))),
             End::NotStarted { why, code } => by_code(code, self.says(&format!("could not be started, {why}"))),
-            End::TimedOut => unknown(self.says(&format!("timed out after {}", spoken(block.timeout)))),
+            End::TimedOut => {
+                let why = self.says(&format!("timed out after {}", spoken(block.timeout)));
+                Outcome::TimedOut { why, answered: None }
+            }
             End::Over(over) => unknown(self.says(&format!("was ended because {}", over.why()))),
             End::Lost => unknown(self.says("ended in an unknown way: its guard is gone")),
         }
@@ -115,13 +118,15 @@ fn unknown(why: String) -> Outcome {
     Outcome::Unknown { why }
 }
 
-/// The worse of two; of two equally bad, the first.
+/// The worse of two; of two equally bad, the first. What was lost is worse than what we ended: it is tried again after a
+/// crash even where a block before it timed out.
 fn worse(one: Outcome, other: Outcome) -> Outcome {
     let badness = |outcome: &Outcome| match outcome {
         Outcome::Delivered(_) => 0,
         Outcome::Failed { .. } => 1,
         Outcome::Rejected { .. } => 2,
-        Outcome::Unknown { .. } => 3,
+        Outcome::TimedOut { .. } => 3,
+        Outcome::Unknown { .. } => 4,
     };
     if badness(&other) > badness(&one) { other } else { one }
 }

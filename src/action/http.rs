@@ -2,12 +2,13 @@
 //!
 //! | what happened | outcome |
 //! |---|---|
-//! | 2xx, also with an answer that breaks off | delivered |
+//! | 2xx, also with an answer that breaks off or is too long | delivered |
 //! | 408, 425, 429, 5xx | failed; `Retry-After` is honoured |
 //! | any other 3xx, 4xx | rejected: nothing is followed |
 //! | a URL with a field in it that leads where it may not | rejected: not a byte has left |
 //! | not connected: name, route, refused, TLS | failed: not a byte of the request has left |
-//! | reset, closed, out of time, no HTTP, before there was a status | unknown: it may have acted |
+//! | reset, closed, no HTTP, before there was a status | unknown: it may have acted |
+//! | our own timeout, before there was a status, or after a 2xx whose rest did not come | timed out: it may have acted |
 //!
 //! A request that found its kept connection closed, before any of it was written, is sent again on a new one by the
 //! client. One of which a byte was written never is.
@@ -126,10 +127,9 @@ impl To {
         };
         match answer {
             Ok(Ok(response)) => {
-                let Answered { outcome, heard, cut } =
-                    answered(response, &receiver.receipt_headers, until, lease).await;
+                let Answered { outcome, heard, cut } = answered(response, receiver, until, lease).await;
                 if let Some(why) = cut {
-                    let why = format!("the answer is not kept whole: {why}");
+                    let why = format!("the answer is not kept whole: {}", why.why());
                     telemetry::say(Level::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
                 }
                 Ok(Sent { outcome, heard })
@@ -137,7 +137,7 @@ impl To {
             Ok(Err(error)) => not_answered(&error),
             Err(_) => {
                 let why = format!("no answer within {}", spoken(receiver.timeout));
-                Ok(Sent { outcome: Outcome::Unknown { why }, heard: Heard::Ill })
+                Ok(Sent { outcome: Outcome::TimedOut { why, answered: None }, heard: Heard::Ill })
             }
         }
     }

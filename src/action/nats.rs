@@ -92,8 +92,9 @@ impl Publisher {
         tokio::select! {
             biased;
             over = lease.ended() => Outcome::Unknown { why: format!("{} before the stream answered", over.why()) },
-            sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::Unknown {
+            sent = timeout_at(until, sending) => sent.unwrap_or_else(|_| Outcome::TimedOut {
                 why: format!("sent, but not acknowledged within {}", spoken(self.plan.timeout)),
+                answered: None,
             }),
         }
     }

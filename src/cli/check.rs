@@ -6,7 +6,7 @@ use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, Http2, Receiver};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::words::{
-    change_text, env_name, group_text, identity_text, in_doubt_word, line, lines, redelivery_text, store_text,
+    change_text, env_name, group_text, identity_text, in_doubt_text, line, lines, redelivery_text, store_text,
 };
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
 use crate::decide::recipe;
@@ -182,7 +182,7 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
         return Ok(());
     }
     line(out, "    ", "retry", &retry_text(route))?;
-    line(out, "    ", "in doubt", in_doubt_word(route.in_doubt))?;
+    line(out, "    ", "in doubt", &in_doubt_text(route))?;
     line(out, "    ", "redelivery", &redelivery_text(route.redelivery))?;
     line(out, "    ", "group", &group_text(source, route))?;
     line(out, "    ", "lease", &duration_text(route.lease))?;

@@ -7,9 +7,10 @@ use super::resolve::Resolver;
 use super::section::Section;
 use super::value::duration_text;
 use crate::action::plan::ActionPlan;
+use crate::action::plan::nats::Keeper;
 use crate::decide::limits;
 use crate::decide::retry::{self, Retry};
-use crate::decide::source::{Change, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
+use crate::decide::source::{Change, CountedAs, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
 use crate::decide::time::Duration;
 use std::thread::available_parallelism;
 
@@ -53,6 +54,10 @@ impl Resolver<'_> {
                 _ if section.has("sql") => InDoubt::Never,
                 Some("hold") => InDoubt::Hold,
                 _ => InDoubt::Retry,
+            },
+            timeouts: match &plan {
+                Some(ActionPlan::Publish(publish)) if publish.keeper == Keeper::Stream => CountedAs::Doubts,
+                _ => CountedAs::Attempts,
             },
             redelivery: self.redelivery(section, respond, once),
             lease: self.lease(section),

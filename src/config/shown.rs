@@ -166,6 +166,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
             "longest": duration_text(route.retry.longest),
         },
         "in_doubt": in_doubt_word(route.in_doubt),
+        "doubts": route.doubts_max(),
         "redelivery": redelivery,
         "rearm_after": rearm_after,
         "lease": duration_text(route.lease),

@@ -3,7 +3,7 @@
 use super::{StoreAddress, duration_text};
 use crate::action::plan::EnvEntry;
 use crate::decide::field::FieldIx;
-use crate::decide::source::{Change, Group, Identity, InDoubt, Redelivery, Route, Source};
+use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Redelivery, Route, Source};
 use std::io::{self, Write};
 
 /// One line: a name, and a text beside it.
@@ -66,6 +66,20 @@ pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
         InDoubt::Retry => "retry",
         InDoubt::Hold => "hold",
         InDoubt::Never => "never",
+    }
+}
+
+/// What happens when nobody knows whether an attempt acted, and how often at most.
+pub fn in_doubt_text(route: &Route) -> String {
+    let limit = route.doubts_max();
+    let lost = match route.timeouts {
+        CountedAs::Attempts => "a crash, a lost lease or a broken connection",
+        CountedAs::Doubts => "a crash, a lost lease, a broken connection or a timeout",
+    };
+    match route.in_doubt {
+        InDoubt::Retry => format!("retry, at most {limit} attempts lost to {lost}"),
+        InDoubt::Hold => "hold after the first attempt lost or timed out".to_owned(),
+        InDoubt::Never => format!("never; at most {limit} attempts lost to a crash or a lost lease"),
     }
 }
 

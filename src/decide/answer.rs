@@ -150,7 +150,8 @@ fn outstanding(event: &Event, same: &Same) -> Reply {
 }
 
 /// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
-/// asked again, under the same key. One that is too long to be kept was given.
+/// asked again, under the same key. One that is too long to be kept was given. Where nobody waits for it, the status is
+/// enough.
 pub fn heard(outcome: Outcome, respond: Respond) -> Outcome {
     match (outcome, respond) {
         (Outcome::Delivered(Some(receipt)), Respond::WhenDone { .. })
@@ -158,6 +159,7 @@ pub fn heard(outcome: Outcome, respond: Respond) -> Outcome {
         {
             Outcome::Unknown { why: format!("the receiver answered {}, and its answer broke off", receipt.status) }
         }
+        (Outcome::TimedOut { answered: Some(receipt), .. }, Respond::Accepted) => Outcome::Delivered(Some(receipt)),
         (outcome, _) => outcome,
     }
 }

@@ -20,7 +20,7 @@ use super::field::Fields;
 use super::id::{Digest, EventId, Key, Node, Revision, Turn};
 use super::limits;
 use super::retry::{self, Jitter};
-use super::source::{InDoubt, Route};
+use super::source::{CountedAs, InDoubt, Route};
 use super::time::{Duration, Timestamp};
 use std::fmt;
 use std::sync::Arc;
@@ -188,10 +188,18 @@ pub enum Outcome {
         /// What the receiver answered.
         receipt: Option<Receipt>,
     },
-    /// It may have acted.
+    /// It may have acted, and its end was lost: a crash, a lost lease, a drain, a connection that broke after sending.
+    /// Counted as a doubt.
     Unknown {
         /// In a sentence.
         why: String,
+    },
+    /// It may have acted, and our own timeout ended it. Counted against `attempts`.
+    TimedOut {
+        /// In a sentence.
+        why: String,
+        /// The receiver said that it acted, but the rest of its answer did not come in time.
+        answered: Option<Receipt>,
     },
 }
 
@@ -202,7 +210,7 @@ impl Outcome {
             Self::Delivered(_) => "delivered",
             Self::Failed { .. } => "failed",
             Self::Rejected { .. } => "rejected",
-            Self::Unknown { .. } => "unknown",
+            Self::Unknown { .. } | Self::TimedOut { .. } => "unknown",
         }
     }
 
@@ -210,7 +218,10 @@ impl Outcome {
     pub fn why(&self) -> &str {
         match self {
             Self::Delivered(_) => "",
-            Self::Failed { why, .. } | Self::Rejected { why, .. } | Self::Unknown { why } => why,
+            Self::Failed { why, .. }
+            | Self::Rejected { why, .. }
+            | Self::Unknown { why }
+            | Self::TimedOut { why, .. } => why,
         }
     }
 
@@ -220,7 +231,7 @@ impl Outcome {
             Self::Delivered(receipt) | Self::Failed { receipt, .. } | Self::Rejected { receipt, .. } => {
                 receipt.as_ref()
             }
-            Self::Unknown { .. } => None,
+            Self::Unknown { .. } | Self::TimedOut { .. } => None,
         }
     }
 }
@@ -456,10 +467,11 @@ impl Event {
         Ok(next)
     }
 
-    /// `attempts` limits what failed; what is unknown is counted apart, so that a crash is followed by another
-    /// attempt even with `attempts = 1`, and a payload that kills its node still ends.
+    /// `attempts` limits what failed and what our own timeout ended. What was lost is counted apart, so that a crash is
+    /// followed by another attempt even with `attempts = 1`, and a payload that kills its node still ends.
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
         let dead = |cause| State::Dead { cause, at: now };
+        let again = |count| State::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
         let failures = self.attempt.saturating_sub(self.doubts);
         self.state = match outcome {
             Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
@@ -470,15 +482,13 @@ impl Event {
                 let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
                 State::Waiting { due: Some(now + wait.max(asked)) }
             }
-            Outcome::Unknown { .. } => {
+            Outcome::TimedOut { .. } if route.timeouts == CountedAs::Attempts => {
+                let last = route.in_doubt == InDoubt::Hold || failures >= route.retry.attempts;
+                if last { dead(route.in_doubt.cause()) } else { again(failures) }
+            }
+            Outcome::Unknown { .. } | Outcome::TimedOut { .. } => {
                 self.doubts += 1;
-                match route.in_doubt {
-                    _ if self.doubts < route.doubts_max() => {
-                        State::Waiting { due: Some(now + retry::delay(&route.retry, self.doubts, jitter)) }
-                    }
-                    InDoubt::Hold | InDoubt::Retry => dead(Cause::InDoubt),
-                    InDoubt::Never => dead(Cause::Failed),
-                }
+                if self.doubts < route.doubts_max() { again(self.doubts) } else { dead(route.in_doubt.cause()) }
             }
         };
     }

@@ -1,5 +1,6 @@
 //! A source and its routes, as resolved from the config: what `judge` and `after` go by. Data, no behaviour.
 
+use super::event::Cause;
 use super::field::{FieldIx, FieldSet, Place};
 use super::filter::Filter;
 use super::limits;
@@ -208,6 +209,8 @@ pub struct Route {
     pub retry: Retry,
     /// What may have acted is tried again, or held for a person.
     pub in_doubt: InDoubt,
+    /// What an attempt that our own timeout ended is counted as.
+    pub timeouts: CountedAs,
     /// What a repeat of a dead event does.
     pub redelivery: Redelivery,
     /// How long one node alone may act.
@@ -251,6 +254,25 @@ pub enum InDoubt {
     Never,
 }
 
+impl InDoubt {
+    /// What an event dies of when the last permitted attempt has an unknown outcome.
+    pub fn cause(self) -> Cause {
+        match self {
+            Self::Retry | Self::Hold => Cause::InDoubt,
+            Self::Never => Cause::Failed,
+        }
+    }
+}
+
+/// Which limit an attempt with an unknown outcome is counted against.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountedAs {
+    /// `attempts`, as a failure is.
+    Attempts,
+    /// The limit of doubts. Where a second copy is harmless: a stream drops a message whose id it has seen.
+    Doubts,
+}
+
 impl Route {
     /// How many attempts of one life may be left without an outcome. The last of them ends it.
     pub fn doubts_max(&self) -> u32 {
@@ -284,6 +306,7 @@ impl Default for Route {
             group: None,
             retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             in_doubt: InDoubt::Retry,
+            timeouts: CountedAs::Attempts,
             redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: Duration::from_mins(1) },
             lease: Duration::from_secs(30),
             at_once: 64,

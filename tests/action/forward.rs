@@ -3,8 +3,10 @@
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
 use hookonce::action::plan::Receiver;
+use hookonce::decide::answer::heard;
 use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
+use hookonce::decide::source::Respond;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
@@ -92,30 +94,37 @@ async fn what_breaks_before_there_is_a_status_is_unknown() {
         ("noise", vec![write("\0\u{1}\u{2}\r\n\r\n"), Do::Close]),
     ] {
         let outcome = sent(script).await;
-        assert_eq!(outcome.word(), "unknown", "{name}");
+        assert!(matches!(outcome, Outcome::Unknown { .. }), "{name}: {outcome:?}");
         assert!(outcome.why().starts_with("sent, but not answered: "), "{name}: {}", outcome.why());
     }
-    check(vec![Do::Hang], "unknown", "no answer within 1500ms").await;
-    check(vec![write("HTTP/1.1 200 OK\r\nX: "), Do::Drip], "unknown", "no answer within 1500ms").await;
+    for script in [vec![Do::Hang], vec![write("HTTP/1.1 200 OK\r\nX: "), Do::Drip]] {
+        let outcome = check(script, "unknown", "no answer within 1500ms").await;
+        assert!(matches!(outcome, Outcome::TimedOut { .. }), "our own timeout ended it: {outcome:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
     let head = "Content-Type: text/plain\r\nContent-Length: 9\r\n\r\nfive!";
     let ok = || write(&format!("HTTP/1.1 200 OK\r\n{head}"));
-    for (name, script) in [
-        ("reset after headers", vec![ok(), Do::Reset]),
-        ("closed after headers", vec![ok(), Do::Close]),
-        ("a body that never ends", vec![ok(), Do::Hang]),
-    ] {
+    for (name, script) in
+        [("reset after headers", vec![ok(), Do::Reset]), ("closed after headers", vec![ok(), Do::Close])]
+    {
         let outcome = sent(script).await;
         assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true), "{name}");
         assert!(b"five!".starts_with(&receipt(&outcome).body), "{name}");
     }
     let slow = vec![write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n"), Do::Drip];
-    let outcome = sent(slow).await;
-    assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true));
-    assert!(!receipt(&outcome).body.is_empty());
+    for (name, script) in [("a body that never ends", vec![ok(), Do::Hang]), ("a slow one", slow)] {
+        let outcome = sent(script).await;
+        let late = "the receiver answered 200, and the rest did not come within 1500ms";
+        assert!(matches!(&outcome, Outcome::TimedOut { why, .. } if why == late), "{name}: {outcome:?}");
+        let waits = Respond::WhenDone { within: TIMEOUT };
+        assert!(matches!(heard(outcome.clone(), waits), Outcome::TimedOut { .. }), "{name}: who waits has no answer");
+        let outcome = heard(outcome, Respond::Accepted);
+        assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true), "{name}");
+        assert!(!receipt(&outcome).body.is_empty(), "{name}");
+    }
     let outcome = sent(vec![write(&format!("HTTP/1.1 503 Busy\r\nRetry-After: 3\r\n{head}")), Do::Reset]).await;
     assert_eq!((outcome.word(), asked(&outcome)), ("failed", Some(Duration::from_secs(3))));
 }

@@ -75,6 +75,7 @@ async fn a_command_out_of_time_is_asked_to_stop_and_the_outcome_is_unknown() {
     let text = format!("trap 'echo bye > said; exit 0' TERM; {STAYS}");
     let outcome = bench.ends(&text, SOON, async |_| {}).await;
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 timed out after 3s"));
+    assert!(matches!(outcome, Outcome::TimedOut { .. }), "our own timeout ended it: {outcome:?}");
     assert_eq!(bench.read("said"), "bye\n");
 }
 

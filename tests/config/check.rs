@@ -46,7 +46,7 @@ source ghcr
                  docker compose pull
                  docker compose up -d
     retry      3 attempts, waiting 5s to 1m
-    in doubt   retry
+    in doubt   retry, at most 3 attempts lost to a crash, a lost lease or a broken connection
     redelivery retry a dead event: the same delivery after 5s, another after 1m
     group      one at a time per package
     lease      30s

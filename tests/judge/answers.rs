@@ -200,11 +200,15 @@ fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
     let broken = Outcome::Delivered(Some(Receipt { cut: true, ..receipt(201) }));
     let long = Receipt { cut: true, body: vec![b'x'; limits::RECEIPT_BYTES_MAX], ..receipt(201) };
     let long = Outcome::Delivered(Some(long));
+    let half = Receipt { cut: true, ..receipt(201) };
+    let late = Outcome::TimedOut { why: "no more within 8s".into(), answered: Some(half) };
     for (outcome, respond, word) in [
         (&whole, done, "delivered"),
         (&broken, done, "unknown"),
         (&broken, Respond::Accepted, "delivered"),
         (&long, done, "delivered"),
+        (&late, done, "unknown"),
+        (&late, Respond::Accepted, "delivered"),
     ] {
         assert_eq!(answer::heard(outcome.clone(), respond).word(), word, "{respond:?}");
     }

@@ -1,11 +1,11 @@
 //! Any sequence of steps, against a table of arrows that was written down by itself.
 
-use crate::{LEASE, NOW, event, failed, rejected, route, start, unknown};
+use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
 use hookonce::decide::event::{Blocks, Cause, Event, Impossible, Outcome, State, Step};
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{InDoubt, Route};
+use hookonce::decide::source::{CountedAs, InDoubt, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
@@ -56,6 +56,8 @@ fn steps() -> impl Strategy<Value = Step> {
         Just(rejected()),
         Just(unknown()),
         Just(unknown()),
+        Just(timed_out()),
+        Just(timed_out()),
     ];
     prop_oneof![
         6 => Just(start()),
@@ -81,8 +83,9 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 fn routes() -> impl Strategy<Value = Route> {
-    (1..5_u32, prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold), Just(InDoubt::Never)])
-        .prop_map(|(attempts, doubt)| route(attempts, doubt))
+    let doubts = prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold), Just(InDoubt::Never)];
+    let counted = prop_oneof![Just(CountedAs::Attempts), Just(CountedAs::Doubts)];
+    (1..5_u32, doubts, counted).prop_map(|(attempts, doubt, timeouts)| Route { timeouts, ..route(attempts, doubt) })
 }
 
 /// Checks one step that was taken.
@@ -99,7 +102,8 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     }
     let doubted = match step {
         Step::Expire { .. } => !was.is_called_off(),
-        Step::Settle { outcome, .. } => matches!(outcome, Outcome::Unknown { .. }),
+        Step::Settle { outcome: Outcome::Unknown { .. }, .. } => true,
+        Step::Settle { outcome: Outcome::TimedOut { .. }, .. } => route.timeouts == CountedAs::Doubts,
         _ => false,
     };
     let counted = match *name {
@@ -111,8 +115,12 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     assert_eq!((is.attempt, is.doubts), counted, "{name}");
     let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { route.retry.attempts.max(limits::DOUBTS_MIN) };
     let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
+    let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
+    if let (Step::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
+        let last = route.in_doubt == InDoubt::Hold || is.attempt - is.doubts >= route.retry.attempts;
+        assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
+    }
     if doubted {
-        let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
         assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
     if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {

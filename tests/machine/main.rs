@@ -5,7 +5,7 @@ use hookonce::decide::event::{Blocks, Cause, ChangeOf, Event, How, Impossible, O
 use hookonce::decide::field::{Fields, Value};
 use hookonce::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use hookonce::decide::retry::{Jitter, Retry};
-use hookonce::decide::source::{InDoubt, Route};
+use hookonce::decide::source::{CountedAs, InDoubt, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
 mod arrows;
@@ -57,7 +57,11 @@ fn failed() -> Outcome {
 }
 
 fn unknown() -> Outcome {
-    Outcome::Unknown { why: "timed out".into() }
+    Outcome::Unknown { why: "its lease ran out".into() }
+}
+
+fn timed_out() -> Outcome {
+    Outcome::TimedOut { why: "timed out after 10m".into(), answered: None }
 }
 
 fn rejected() -> Outcome {
@@ -105,6 +109,34 @@ fn hold_ends_at_the_first_doubt() {
         check(&[unknown()], attempts, InDoubt::Hold, "in_doubt");
     }
     check(&[failed(), unknown()], 5, InDoubt::Hold, "in_doubt");
+    check(&[timed_out()], 5, InDoubt::Hold, "in_doubt");
+    check(&[failed(), timed_out()], 5, InDoubt::Hold, "in_doubt");
+}
+
+#[test]
+fn what_our_own_timeout_ended_counts_against_attempts_and_the_last_one_ends_in_doubt() {
+    for attempts in 1..=5 {
+        let ended = vec![timed_out(); attempts as usize];
+        check(&ended, attempts, InDoubt::Retry, "in_doubt");
+        check(&ended[1..], attempts, InDoubt::Retry, "waiting");
+        assert_eq!(tried(event(), ended, &route(attempts, InDoubt::Retry)).doubts, 0, "a timeout is no doubt");
+    }
+    check(&[failed(), timed_out()], 2, InDoubt::Retry, "in_doubt");
+    check(&[timed_out(), failed()], 2, InDoubt::Retry, "failed");
+    check(&[unknown(), unknown(), timed_out()], 2, InDoubt::Retry, "waiting");
+    check(&[unknown(), unknown(), timed_out(), timed_out()], 2, InDoubt::Retry, "in_doubt");
+    check(&[timed_out()], 1, InDoubt::Never, "failed");
+}
+
+#[test]
+fn where_a_second_copy_is_harmless_a_timeout_is_counted_as_a_doubt() {
+    for attempts in 1..=4_u32 {
+        let route = Route { timeouts: CountedAs::Doubts, ..route(attempts, InDoubt::Retry) };
+        let limit = attempts.max(3) as usize;
+        let ended = tried(event(), vec![timed_out(); limit], &route);
+        assert_eq!(ended.state, State::Dead { cause: Cause::InDoubt, at: NOW });
+        assert_eq!(tried(event(), vec![timed_out(); limit - 1], &route).state.word(), "waiting");
+    }
 }
 
 #[test]
@@ -345,5 +377,8 @@ fn an_answer_is_kept_whatever_it_says() {
         let change = running.change(settle(outcome), &route, NOW).expect("it runs");
         assert_eq!(change.receipt, Answered::Now(Some(receipt.clone())));
     }
-    assert_eq!(running.change(settle(unknown()), &route, NOW).expect("it runs").receipt, Answered::Now(None));
+    let half = Outcome::TimedOut { why: String::new(), answered: Some(receipt) };
+    for unknown in [unknown(), timed_out(), half] {
+        assert_eq!(running.change(settle(unknown), &route, NOW).expect("it runs").receipt, Answered::Now(None));
+    }
 }

@@ -175,8 +175,16 @@ impl World {
     /// What an attempt came to is written until it is, or until somebody else has written.
     fn settle(&mut self, node: usize, mut attempt: Box<Attempt>, comes: Comes) -> Result<Option<Box<Attempt>>, Broken> {
         let jitter = self.jitter();
-        let step = Step::Settle { outcome: comes.outcome(), blocks: Blocks::default(), jitter };
-        let kind = if comes.is_harmless() { Kind::SettleHarmless } else { Kind::Settle };
+        let outcome = match (self.bug, comes) {
+            (Some(Bug::TimeoutCountedAsDoubt), Comes::TimedOut) => Comes::Unknown.outcome(),
+            _ => comes.outcome(),
+        };
+        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter };
+        let kind = match comes {
+            Comes::Failed | Comes::Rejected => Kind::SettleHarmless,
+            Comes::TimedOut => Kind::SettleTimedOut,
+            Comes::Delivered | Comes::Unknown => Kind::Settle,
+        };
         match self.advance_by(&attempt.event, step, &attempt.route, kind)? {
             Some(Ok(Advance::Written { event, .. })) => {
                 if let (Some(Bug::SlotFreedOnRetry), State::Waiting { due: Some(due) }) = (self.bug, &event.state) {

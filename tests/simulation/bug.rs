@@ -25,10 +25,11 @@ pub(crate) enum Bug {
     BodyOutOfPer,
     OvertakenTakesDigest,
     DoubtRetriedWithoutRoute,
+    TimeoutCountedAsDoubt,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -50,6 +51,7 @@ impl Bug {
         Self::BodyOutOfPer,
         Self::OvertakenTakesDigest,
         Self::DoubtRetriedWithoutRoute,
+        Self::TimeoutCountedAsDoubt,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -75,6 +77,7 @@ impl Bug {
             Self::BodyOutOfPer => "`change` does not imply `body`",
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
+            Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
         }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) enum Comes {
     Failed,
     Rejected,
     Unknown,
+    TimedOut,
 }
 
 impl Comes {
@@ -40,12 +41,8 @@ impl Comes {
             Self::Failed => Outcome::Failed { why, retry_after: None, receipt: None },
             Self::Rejected => Outcome::Rejected { why, receipt: None },
             Self::Unknown => Outcome::Unknown { why },
+            Self::TimedOut => Outcome::TimedOut { why, answered: None },
         }
-    }
-
-    /// It said that it did nothing.
-    pub(crate) fn is_harmless(self) -> bool {
-        matches!(self, Self::Failed | Self::Rejected)
     }
 }
 
@@ -76,14 +73,16 @@ impl World {
         let ends_at = now + seconds(length);
         let acts_at = now + seconds(self.rng.range(1, length));
         let roll = self.rng.below(100);
-        let unknown = if self.rough { self.plan.unknown } else { 0 };
+        let (unknown, timeouts) = if self.rough { (self.plan.unknown, self.plan.timeouts) } else { (0, 0) };
         let comes_to = match (self.plan.fails, self.plan.fails + self.plan.rejects) {
             (fails, _) if roll < fails => Comes::Failed,
             (_, rejects) if roll < rejects => Comes::Rejected,
             (_, rejects) if roll < rejects + unknown => Comes::Unknown,
+            (_, rejects) if roll < rejects + unknown + timeouts => Comes::TimedOut,
             _ => Comes::Delivered,
         };
-        let acts = comes_to == Comes::Delivered || (comes_to == Comes::Unknown && self.rng.chance(50));
+        let may_act = matches!(comes_to, Comes::Unknown | Comes::TimedOut);
+        let acts = comes_to == Comes::Delivered || (may_act && self.rng.chance(50));
         let (event_id, group) = (event.id, event.group);
         self.say(|| format!("{node} runs {} until {comes_to:?} in {length} s", name(event_id)));
         self.commands.push(Command {

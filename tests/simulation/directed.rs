@@ -19,6 +19,7 @@ fn plan(changes: Changes, grouped: Grouped) -> Plan {
         fails: 0,
         rejects: 0,
         unknown: 0,
+        timeouts: 0,
         faults: 0,
         blows: 0,
         route_stays_gone: false,

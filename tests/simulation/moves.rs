@@ -4,6 +4,7 @@ use crate::oracle::{Broken, Kind, Oracle, Wanted, broken, name};
 use crate::plan::Changes;
 use hookonce::decide::event::{Cause, Event, How, Passed, State};
 use hookonce::decide::id::EventId;
+use hookonce::decide::source::InDoubt;
 use hookonce::decide::time::Timestamp;
 
 impl Oracle {
@@ -45,7 +46,9 @@ impl Oracle {
         for (was, is) in &moves {
             self.moves(was, is, kind, now)?;
             let again = match kind {
-                Kind::SettleHarmless | Kind::Settle | Kind::Expire { .. } => matches!(was.state, State::Running { .. }),
+                Kind::SettleHarmless | Kind::SettleTimedOut | Kind::Settle | Kind::Expire { .. } => {
+                    matches!(was.state, State::Running { .. })
+                }
                 Kind::Rearm => was.state.ended().is_some(),
                 Kind::Rejoin => was.passed == Passed::Aside,
                 _ => false,
@@ -80,7 +83,7 @@ impl Oracle {
         let known = self.events.get_mut(&is.id).expect("it moved");
         known.passed_over |= kind == Kind::SetAside && is.passed == Passed::Aside;
         if is.life != was.life {
-            (known.starts, known.may_have_acted, known.passed_over) = (0, false, false);
+            (known.starts, known.spent, known.may_have_acted, known.passed_over) = (0, 0, false, false);
             self.tally.replays += 1;
         }
         match (was.state.ended(), is.state.ended()) {
@@ -107,7 +110,19 @@ impl Oracle {
         if let (State::Dead { .. }, None) = (&is.state, was.state.ended()) {
             self.tally.died += 1;
         }
+        if let (State::Running { .. }, Kind::SettleHarmless | Kind::SettleTimedOut) = (&was.state, kind) {
+            known.spent += 1;
+        }
+        let superseded = matches!(is.state, State::Done { how: How::Superseded { .. }, .. });
+        if kind == Kind::SettleTimedOut && matches!(was.state, State::Running { .. }) && !superseded {
+            let last = self.plan.in_doubt == InDoubt::Hold || known.spent >= self.plan.attempts;
+            if matches!(is.state, State::Dead { cause: Cause::InDoubt, .. }) != last {
+                let (spent, state) = (known.spent, is.state.word());
+                return broken("P2", format!("{} is {state} after {spent} attempts, the last timed out", name(is.id)));
+            }
+        }
         match &is.state {
+            State::Dead { cause: Cause::InDoubt, .. } if kind == Kind::SettleTimedOut => {}
             State::Dead { cause: Cause::InDoubt, .. } if kind != (Kind::Expire { route_gone: true }) => {
                 let starts = known.starts;
                 if is.doubts < self.plan.doubts_max() || starts < self.plan.doubts_max() {

@@ -8,7 +8,7 @@
 //! I10 every duplicate is answered with an event that exists · I11 only what has ended is forgotten, and not early ·
 //! I12 an event never runs another change's body · I13 what a living event has answered is never new · I14 a group's
 //! events start in their turn · I15 what was overtaken does not wait for another attempt · P1 under `retry` a doubt is
-//! followed by another attempt. (I6, a roll-back acts again, is directed.)
+//! followed by another attempt · P2 what our own timeout ended counts against `attempts`, and the last one ends in doubt. (I6, a roll-back acts again, is directed.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
@@ -52,6 +52,8 @@ pub(crate) struct Known {
     pub(super) replaced_at: Option<Timestamp>,
     /// Attempts begun in this life.
     pub(super) starts: u32,
+    /// Attempts of this life that failed, were rejected, or were ended by our own timeout.
+    pub(super) spent: u32,
     pub(super) passed_over: bool,
     /// A command of this life was begun and has not said that it did nothing.
     pub(super) may_have_acted: bool,
@@ -81,6 +83,7 @@ pub(crate) enum Kind {
     Renew,
     HandBack,
     SettleHarmless,
+    SettleTimedOut,
     Settle,
     Expire { route_gone: bool },
     Rearm,
@@ -264,6 +267,7 @@ impl Oracle {
             ended_at: None,
             replaced_at: None,
             starts: 0,
+            spent: 0,
             passed_over: false,
             may_have_acted: false,
         };

@@ -46,10 +46,11 @@ pub(crate) struct Plan {
     pub(crate) attempts: u32,
     pub(crate) in_doubt: InDoubt,
     pub(crate) keep: Keep,
-    /// Of a hundred commands, so many fail, are rejected, end unknown.
+    /// Of a hundred commands, so many fail, are rejected, end unknown, are ended by our own timeout.
     pub(crate) fails: u64,
     pub(crate) rejects: u64,
     pub(crate) unknown: u64,
+    pub(crate) timeouts: u64,
     /// Of a hundred writes, so many are answered badly.
     pub(crate) faults: u64,
     /// Crashes and pauses among a hundred steps.
@@ -110,6 +111,7 @@ impl Plan {
             fails: rng.pick(&[5, 25, 60]),
             rejects: rng.pick(&[0, 5, 20]),
             unknown: rng.pick(&[0, 5, 20]),
+            timeouts: rng.pick(&[0, 5, 20]),
             faults: rng.pick(&[0, 10, 25]),
             blows: rng.pick(&[0, 1, 4]),
             route_stays_gone: rng.chance(10),

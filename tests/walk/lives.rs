@@ -30,16 +30,45 @@ async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
     assert_eq!(house.count("done"), 1);
 }
 
-#[tokio::test]
-async fn under_retry_a_command_that_times_out_is_tried_three_times() {
+/// The commands that were started for one event, and what it came to.
+async fn timed_out(attempts: u32) -> (Vec<String>, Vec<String>) {
     let route = format!(
-        "retry = {{ attempts = 1, first = \"1ms\" }}\nrun = {{ steps = [\"{SAYS}; sleep 60\"], timeout = \"2s\" }}"
+        "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
+         run = {{ steps = [\"echo run >> runs; sleep 60\"], timeout = \"500ms\" }}"
     );
     let house = House::new(&numbers("", &route));
-    let id = house.deliver(IN, &number("a", 1)).await.event();
+    house.deliver(IN, &number("a", 1)).await;
     house.quiet().await;
-    assert_eq!(house.lines("runs"), [format!("{id} 1"), format!("{id} 2"), format!("{id} 3")]);
-    assert_eq!(house.sql("select cause from events"), ["in_doubt"]);
+    assert_eq!(house.sql("select doubts from events"), ["0"], "a timeout is no doubt");
+    let outcomes = house.sql("select distinct outcome from attempts");
+    assert_eq!(outcomes, ["unknown"]);
+    (house.lines("runs"), house.sql("select cause from events"))
+}
+
+#[tokio::test]
+async fn a_command_over_its_timeout_is_run_as_often_as_attempts_say_and_ends_in_doubt() {
+    for attempts in [1, 2] {
+        let (runs, cause) = timed_out(attempts).await;
+        assert_eq!(runs.len(), attempts as usize, "one attempt is one run");
+        assert_eq!(cause, ["in_doubt"], "it may have acted: it has not failed");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_say() {
+    for attempts in [1, 2] {
+        let silent = Receiver::new(&[(200, "late")]).await;
+        let route = format!(
+            "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
+             forward = {{ url = \"{}\", timeout = \"300ms\" }}",
+            silent.url
+        );
+        let house = House::new(&numbers("", &route));
+        house.deliver(IN, &number("a", 1)).await;
+        house.quiet().await;
+        assert_eq!(silent.calls().len(), attempts as usize);
+        assert_eq!(house.sql("select cause from events"), ["in_doubt"]);
+    }
 }
 
 #[tokio::test]

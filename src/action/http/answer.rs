@@ -1,11 +1,13 @@
 //! What a receiver's answer means, and what is kept of it.
 
+use crate::action::plan::Receiver;
+use crate::action::spoken;
 use crate::decide::breaker::Heard;
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
 use crate::decide::receipt::kept_headers;
 use crate::decide::time::Duration;
-use crate::lease::Lease;
+use crate::lease::{Lease, Over};
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
@@ -17,18 +19,43 @@ pub(super) struct Answered {
     /// What it says about the receiver's health.
     pub(super) heard: Heard,
     /// Why the receipt is not whole.
-    pub(super) cut: Option<&'static str>,
+    pub(super) cut: Option<Cut>,
+}
+
+/// Why a receipt is not whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    TooLong,
+    BrokeOff,
+    /// Our own timeout ended the reading.
+    TimedOut,
+    Over(Over),
+}
+
+impl Cut {
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::TooLong => "it is longer than 1 MiB",
+            Self::BrokeOff => "it broke off",
+            Self::TimedOut => "it took too long",
+            Self::Over(over) => over.why(),
+        }
+    }
 }
 
 /// Reads an answer.
-pub(super) async fn answered(response: Response, also: &[String], until: Instant, lease: &Lease) -> Answered {
+pub(super) async fn answered(response: Response, receiver: &Receiver, until: Instant, lease: &Lease) -> Answered {
     let status = response.status();
     let retry_after = retry_after(response.headers());
-    let (receipt, cut) = receipt(response, also, until, lease).await;
+    let (receipt, cut) = receipt(response, &receiver.receipt_headers, until, lease).await;
     let receipt = Some(receipt);
     let why = format!("the receiver answered {}", status.as_u16());
     let heard = if status.is_server_error() { Heard::Ill } else { Heard::Alive };
     let outcome = match status.as_u16() {
+        200..=299 if cut == Some(Cut::TimedOut) => {
+            let why = format!("{why}, and the rest did not come within {}", spoken(receiver.timeout));
+            Outcome::TimedOut { why, answered: receipt }
+        }
         200..=299 => Outcome::Delivered(receipt),
         408 | 425 | 429 | 500..=599 => Outcome::Failed { why, retry_after, receipt },
         300..=499 => Outcome::Rejected { why, receipt },
@@ -38,36 +65,31 @@ pub(super) async fn answered(response: Response, also: &[String], until: Instant
 }
 
 /// The status is known by now, so whatever ends the reading only cuts the body.
-async fn receipt(
-    mut response: Response,
-    also: &[String],
-    until: Instant,
-    lease: &Lease,
-) -> (Receipt, Option<&'static str>) {
+async fn receipt(mut response: Response, also: &[String], until: Instant, lease: &Lease) -> (Receipt, Option<Cut>) {
     let headers = kept(response.headers(), also);
     let status = response.status();
     let mut body = Vec::new();
     let reading = timeout_at(until, read(&mut response, &mut body));
     let cut = tokio::select! {
-        cut = reading => cut.unwrap_or(Some("it took too long")),
-        over = lease.ended() => Some(over.why()),
+        cut = reading => cut.unwrap_or(Some(Cut::TimedOut)),
+        over = lease.ended() => Some(Cut::Over(over)),
     };
     (Receipt { status: StatusCode::as_u16(&status), headers, body, cut: cut.is_some() }, cut)
 }
 
 /// Reads up to the limit; says why it is not all.
-async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<&'static str> {
+async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<Cut> {
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) => {
                 let room = RECEIPT_BYTES_MAX - body.len();
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
                 if chunk.len() > room {
-                    return Some("it is longer than 1 MiB");
+                    return Some(Cut::TooLong);
                 }
             }
             Ok(None) => return None,
-            Err(_) => return Some("it broke off"),
+            Err(_) => return Some(Cut::BrokeOff),
         }
     }
 }
