@@ -16,8 +16,16 @@ use crate::decide::verify::Scheme;
 use std::net::{IpAddr, Ipv4Addr};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
-/// With `respond = "done"` the sender waits.
-const FORWARD_TIMEOUT_DONE: Duration = Duration::from_secs(8);
+/// With `respond = "done"` the receiver gets what the sender waits, less this: time to write down the answer and give it.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+
+/// How long a receiver may take where nothing is written.
+fn default_timeout(respond: Respond) -> Duration {
+    match respond {
+        Respond::Accepted => FORWARD_TIMEOUT,
+        Respond::WhenDone { within } => within.saturating_sub(ANSWER_TIME).max(within / 2),
+    }
+}
 
 /// Headers that are about one connection, or about how a message is framed.
 const HOP_HEADERS: [&str; 14] = [
@@ -59,10 +67,9 @@ impl Resolver<'_> {
                 .at(route.key_place("forward"), "")
                 .hint("one receiver, or respond = \"accepted\"");
         }
-        let default = if respond == Respond::Accepted { FORWARD_TIMEOUT } else { FORWARD_TIMEOUT_DONE };
         let mut receivers = Vec::new();
         for section in sections {
-            let timeout = self.positive(&section, "timeout").unwrap_or(default);
+            let timeout = self.timeout(&section, respond).unwrap_or_else(|| default_timeout(respond));
             let Some(node) = section.node("url") else {
                 self.found.error("`forward` has no `url`").at(section.at, "");
                 continue;

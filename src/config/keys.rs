@@ -283,7 +283,13 @@ const OWN: &[Key] = {
             "Where the steps run; {field} may be one existing segment.",
         ),
         key(Block, "steps", Takes::Steps, "required", "What runs, one after the other."),
-        key(Block, "timeout", Takes::Duration, "10m", "How long the block may take."),
+        key(
+            Block,
+            "timeout",
+            Takes::Duration,
+            "10m",
+            "How long the block may take. An attempt that takes longer counts against attempts.",
+        ),
         key(Block, "env", Takes::Env, "nothing more", "Environment: names to pass, or names and values."),
         key(Block, "shell", Takes::Texts, "[\"sh\", \"-c\"]", "What runs a step that is a text."),
         key(
@@ -293,7 +299,13 @@ const OWN: &[Key] = {
             "required",
             "The receiver. {field} may be a label of the host, or stand in the path or in a value of the query.",
         ),
-        key(Forward, "timeout", Takes::Duration, "30s; 8s with respond = \"done\"", "How long the receiver may take."),
+        key(
+            Forward,
+            "timeout",
+            Takes::Duration,
+            "30s; with respond = \"done\" half a second less than respond_within",
+            "How long the receiver may take. An attempt that takes longer counts against attempts.",
+        ),
         key(
             Forward,
             "headers",
@@ -333,7 +345,7 @@ const OWN: &[Key] = {
             "attempts",
             Takes::Count,
             "1 for run and with respond = \"done\", else 5",
-            "How many attempts may fail.",
+            "How many attempts may fail or time out. Attempts lost to a crash are counted apart.",
         ),
         key(
             Retry,

@@ -9,6 +9,7 @@ use crate::action::plan::nats::{Keeper, Publish, Server, Who, is_token};
 use crate::action::plan::{Piece, Template};
 use crate::decide::envelope::{self, Envelope};
 use crate::decide::field::Place;
+use crate::decide::source::Respond;
 use crate::decide::time::Duration;
 use crate::decide::verify::Scheme;
 use std::path::PathBuf;
@@ -140,7 +141,7 @@ impl Resolver<'_> {
         None
     }
 
-    pub(super) fn publish(&mut self, section: &Section<'_>, names: &Names<'_>) -> Option<Publish> {
+    pub(super) fn publish(&mut self, section: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Publish> {
         let server = self.nats_server(section);
         let subject = self.subject(section, names);
         let kind = kind_header(names);
@@ -165,7 +166,7 @@ impl Resolver<'_> {
         Some(Publish {
             server: server?,
             subject: subject?,
-            timeout: self.positive(section, "timeout").unwrap_or(TIMEOUT),
+            timeout: self.timeout(section, respond).unwrap_or(TIMEOUT),
             envelope,
             keeper: if section.flag("core") == Some(true) { Keeper::Nobody } else { Keeper::Stream },
             kind,

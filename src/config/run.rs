@@ -6,6 +6,7 @@ use super::nearest;
 use super::raw::{Node, Span, Value};
 use super::resolve::Resolver;
 use super::section::Section;
+use super::value::duration_text;
 use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece, Template};
 use crate::decide::limits;
 use crate::decide::source::Respond;
@@ -36,21 +37,35 @@ impl Resolver<'_> {
             self.found.warning("`env` has no effect").at(route.key_place("env"), "this route has no `run`");
         }
         if route.has("run") {
-            return self.run(route, names).map(ActionPlan::Run);
+            return self.run(route, names, respond).map(ActionPlan::Run);
         }
         if route.has("forward") {
             return self.forward(route, names, respond).map(ActionPlan::Forward);
         }
         if route.has("sql") {
-            return self.sql(route, names).map(ActionPlan::Sql);
+            return self.sql(route, names, respond).map(ActionPlan::Sql);
         }
         if let Some(section) = route.section("publish", Part::Publish) {
-            return self.publish(&section, names).map(|publish| ActionPlan::Publish(Box::new(publish)));
+            return self.publish(&section, names, respond).map(|publish| ActionPlan::Publish(Box::new(publish)));
         }
         None
     }
 
-    fn run(&mut self, route: &Section<'_>, names: &Names<'_>) -> Option<Vec<Block>> {
+    /// A written `timeout`. One that is longer than the sender waits is said.
+    pub(super) fn timeout(&mut self, section: &Section<'_>, respond: Respond) -> Option<Duration> {
+        let timeout = self.positive(section, "timeout")?;
+        if let Respond::WhenDone { within } = respond
+            && timeout > within
+        {
+            self.found
+                .warning("`timeout` is longer than the sender waits")
+                .at(section.place("timeout"), format!("`respond_within` is {}", duration_text(within)))
+                .hint("the sender is answered 202 before the attempt has ended; raise `respond_within`, or shorten `timeout`");
+        }
+        Some(timeout)
+    }
+
+    fn run(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Vec<Block>> {
         let sections = route.sections("run", Part::Block);
         self.number_of("run", sections.len(), route)?;
         let shared = route.node("env").map(|node| self.environment(node)).unwrap_or_default();
@@ -61,7 +76,7 @@ impl Resolver<'_> {
             blocks.push(Block {
                 dir: self.dir(&section, names),
                 steps: self.steps(&section, names),
-                timeout: self.positive(&section, "timeout").unwrap_or(BLOCK_TIMEOUT),
+                timeout: self.timeout(&section, respond).unwrap_or(BLOCK_TIMEOUT),
                 env,
             });
         }

@@ -9,6 +9,7 @@ use super::resolve::Resolver;
 use super::section::Section;
 use super::value::duration_text;
 use crate::decide::limits;
+use crate::decide::source::Respond;
 use crate::decide::statement::{Dialect, OWN_NAMES, Param, Statement};
 use crate::decide::time::Duration;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn dialect(store: &StoreAddress) -> Option<Dialect> {
 }
 
 impl Resolver<'_> {
-    pub(super) fn sql(&mut self, route: &Section<'_>, names: &Names<'_>) -> Option<Arc<Statement>> {
+    pub(super) fn sql(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Arc<Statement>> {
         let (node, timeout) = match route.section("sql", Part::Sql) {
             None => (route.node("sql")?, limits::STATEMENT_TIME),
             Some(section) => {
@@ -34,7 +35,7 @@ impl Resolver<'_> {
                         .hint("sql = { statement = \"insert into seen values (:delivery)\", timeout = \"5s\" }");
                     return None;
                 };
-                let timeout = self.positive(&section, "timeout").unwrap_or(limits::STATEMENT_TIME);
+                let timeout = self.timeout(&section, respond).unwrap_or(limits::STATEMENT_TIME);
                 (node, self.statement_time(&section, timeout))
             }
         };

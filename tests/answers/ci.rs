@@ -1,10 +1,12 @@
 //! CI jobs that retry their uploads: `preset = "ci-ingestion"`.
 
 use crate::backend::{Backend, Does};
-use crate::house::{Answer, House, Sent, payload};
+use crate::house::{Answer, House, Sent, payload, until};
 use crate::{IN, signed};
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 const REPO: &str = "8c1f9a52-6e0e-4a0c-9d0e-4f1a2b3c4d5e";
 
@@ -266,4 +268,21 @@ fn an_unknown_caller_takes_as_long_as_a_known_one() {
         let ratio = fastest(nobody) / fastest("known");
         assert!((0.5..2.0).contains(&ratio), "{nobody:?}: {ratio}");
     }
+}
+
+#[tokio::test]
+async fn a_service_that_takes_nine_seconds_and_succeeds_is_called_once_and_its_answer_is_given() {
+    let gate = Arc::new(Semaphore::new(0));
+    let backend = Backend::gated(vec![Does::Answers(201, "{\"ingested\":12}".into())], gate.clone()).await;
+    let house = house(&config(&backend.url, ""), &[(REPO, "s3cret")]);
+    let sent = upload(REPO, "s3cret", &results(&json!({})));
+    let takes = async {
+        until("the call", || backend.calls().len() == 1).await;
+        tokio::time::sleep(Duration::from_secs(9)).await; // what the service takes
+        gate.add_permits(1);
+    };
+    let (answer, ()) = tokio::join!(house.deliver(IN, &sent), takes);
+    assert!(is_new(&answer), "{answer:?}");
+    assert_eq!(backend.calls().len(), 1);
+    assert_eq!(house.count("done"), 1);
 }

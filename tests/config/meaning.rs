@@ -91,7 +91,8 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
         ActionPlan::Sql(statement) => statement.timeout,
         ActionPlan::Publish(publish) => publish.timeout,
     };
-    assert_eq!((timeout("a", "2"), timeout("a", "3"), timeout("b", "1")), (seconds(30), seconds(600), seconds(8)));
+    assert_eq!((timeout("a", "2"), timeout("a", "3")), (seconds(30), seconds(600)));
+    assert_eq!(timeout("b", "1"), Duration::from_millis(7500), "respond_within, less half a second");
     let ActionPlan::Run(blocks) = &config.actions[&("a".into(), "3".into())] else { panic!() };
     assert_eq!(blocks[0].dir, Dir::Fixed("/etc".into()), "the folder of the config file");
 }
@@ -238,4 +239,25 @@ fn what_a_block_sets_comes_after_what_its_route_sets() {
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
     let set = |name: &str| EnvEntry::Set(name.into(), "route".into());
     assert_eq!(blocks[0].env, [set("A1"), set("B1"), EnvEntry::Pass("HTTP_PROXY".into())]);
+}
+
+#[test]
+fn a_receiver_may_take_as_long_as_the_sender_waits_less_half_a_second() {
+    let timeout = |keys: &str, route: &str| {
+        let text = format!("[source.s]\n{keys}\n[[source.s.route]]\n{route}\n");
+        let config = fine(&text);
+        let ActionPlan::Forward(receivers) = &config.actions[&("s".into(), "1".into())] else { panic!() };
+        (config.sources[0].respond, receivers[0].timeout)
+    };
+    let forward = "forward = { url = 'http://a/' }";
+    let done = "verify = 'none'\nrespond = 'done'\nrespond_within = ";
+    for (written, within, expected) in [("30s", 30_000, 29_500), ("2s", 2_000, 1_500), ("600ms", 600, 300)] {
+        let within = Respond::WhenDone { within: Duration::from_millis(within) };
+        assert_eq!(timeout(&format!("{done}'{written}'"), forward), (within, Duration::from_millis(expected)));
+    }
+    let long = "forward = { url = 'http://a/', timeout = '1m' }";
+    assert_eq!(timeout(&format!("{done}'2s'"), long).1, Duration::from_mins(1), "what is written counts");
+    let preset = "preset = 'ci-ingestion'\nsecret = { env = 'WEBHOOK_SECRET' }";
+    let within = Respond::WhenDone { within: Duration::from_secs(30) };
+    assert_eq!(timeout(preset, forward), (within, Duration::from_millis(29_500)));
 }

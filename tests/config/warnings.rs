@@ -197,3 +197,36 @@ hint: `hookonce presets github-package` shows what to repeat
 "#,
     );
 }
+
+#[test]
+fn a_timeout_longer_than_the_sender_waits_is_warned_about() {
+    check(
+        r#"[source.s]
+verify = "none"
+respond = "done"
+[[source.s.route]]
+forward = { url = "http://a/", timeout = "9s" }
+"#,
+        r#"
+warning: `timeout` is longer than the sender waits
+ --> hookonce.toml:5:42
+  |
+5 | forward = { url = "http://a/", timeout = "9s" }
+  |                                          ^^^^ `respond_within` is 8s
+  |
+hint: the sender is answered 202 before the attempt has ended; raise `respond_within`, or shorten `timeout`
+"#,
+    );
+    let source = "store = 'sqlite:a.db'\n[source.s]\nverify = 'none'\nrespond = 'done'\nrespond_within = '1s'\n[[source.s.route]]\n";
+    for route in [
+        "run = { dir = '/', steps = ['true'], timeout = '2s' }",
+        "sql = { statement = 'select 1', timeout = '2s' }",
+        "publish = { nats = 'nats://a', subject = 'x', timeout = '2s' }",
+    ] {
+        for (written, warned) in [(route.to_owned(), 1), (route.replace("'2s'", "'1s'"), 0)] {
+            let warnings = super::fine(&format!("{source}{written}\n")).warnings;
+            let told = warnings.iter().filter(|warning| warning.title == "`timeout` is longer than the sender waits");
+            assert_eq!(told.count(), warned, "{written}");
+        }
+    }
+}
