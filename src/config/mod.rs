@@ -18,6 +18,7 @@ mod once;
 mod place;
 pub mod presets;
 pub mod problem;
+mod program_text;
 mod raw;
 pub mod reference;
 mod resolve;

@@ -3,6 +3,7 @@
 use super::fields::{Names, variable};
 use super::keys::Part;
 use super::nearest;
+use super::program_text::{self, ArgumentTemplate, InjectionKind};
 use super::raw::{Node, Span, Value};
 use super::resolve::Resolver;
 use super::section::Section;
@@ -18,10 +19,6 @@ const ACTIONS: [&str; 4] = ["run", "forward", "publish", "sql"];
 const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
-
-/// Programs that run a text, and the options it stands behind.
-const INTERPRETERS: [&str; 11] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "python", "perl", "ruby", "node"];
-const TEXT_OPTIONS: [&str; 6] = ["-c", "-lc", "-ec", "-e", "-E", "--eval"];
 
 impl Resolver<'_> {
     /// What the route does; `None`: nothing, its events are only recorded.
@@ -156,24 +153,33 @@ impl Resolver<'_> {
         }
     }
 
-    /// A field's value must not choose the program, nor be the text that an interpreter runs.
+    /// A field's value must not choose the program, nor be part of the text that one runs.
     fn no_fields_as_programs(&mut self, words: &[Node], names: &Names<'_>) {
-        let text = |at: usize| words.get(at).and_then(Node::text).unwrap_or_default();
-        let program = text(0).rsplit('/').next().unwrap_or_default();
-        let interprets =
-            INTERPRETERS.iter().any(|name| program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == *name);
-        for (i, word) in words.iter().enumerate() {
-            let is_text = interprets && i > 0 && TEXT_OPTIONS.contains(&text(i - 1));
-            for (range, name) in references(text(i)) {
-                if names.fields.ix(name).is_some() && (i == 0 && range == (0..text(0).len()) || is_text) {
-                    let at = self.inside(word.at, &range);
-                    let what = if i == 0 { "is the program itself" } else { "stands in a text that is run" };
-                    self.found
-                        .error(format!("`{{{name}}}` {what}"))
-                        .at(at, "the sender could run what it likes")
-                        .hint(format!("write the text without it, and read \"${}\" there", variable(name)));
-                }
+        let declared = |text| {
+            let all = references(text).into_iter().filter(|(_, name)| names.fields.ix(name).is_some());
+            all.collect::<Vec<_>>()
+        };
+        let argv: Vec<_> = words
+            .iter()
+            .map(|word| {
+                let text = word.text().unwrap_or_default();
+                let first = declared(text).into_iter().next().map(|(range, _)| range);
+                let whole = first.as_ref().is_some_and(|range| *range == (0..text.len()));
+                ArgumentTemplate { text, field: first.map(|range| range.start), whole }
+            })
+            .collect();
+        for risk in program_text::risks(&argv) {
+            for (range, name) in declared(argv[risk.at].text) {
+                let at = self.inside(words[risk.at].at, &range);
+                let (what, label, hint) = told(risk.kind, name);
+                self.found.error(what).at(at, label).hint(hint);
             }
+        }
+        if let Some((at, name)) = program_text::runs_its_input(&argv) {
+            self.found
+                .error(format!("`{name}` would run the body of the delivery as its program"))
+                .at(words[at].at, "a command's standard input is the body")
+                .hint(format!("name a script file: [\"{name}\", \"deploy\"]"));
         }
     }
 
@@ -268,6 +274,44 @@ impl Resolver<'_> {
                 .error(format!("`{name}` cannot be given to a command"))
                 .at(at, "names with HOOKONCE_ are set by hookonce itself");
         }
+    }
+}
+
+/// What is wrong with `{name}` in such an argument, what could happen, and the safe form.
+fn told(kind: InjectionKind<'_>, name: &str) -> (String, &'static str, String) {
+    let variable = variable(name);
+    match kind {
+        InjectionKind::Program => (
+            format!("`{{{name}}}` is the program itself"),
+            "the sender could choose what runs",
+            format!("name the program, and give it the value as an argument: [\"./deploy\", \"{{{name}}}\"]"),
+        ),
+        InjectionKind::Script { by } => (
+            format!("`{{{name}}}` chooses what `{by}` runs"),
+            "the sender could choose what runs",
+            format!("name the file, and give it the value as an argument: [\"{by}\", \"deploy\", \"{{{name}}}\"]"),
+        ),
+        InjectionKind::Text { by } => (
+            format!("`{{{name}}}` is in text that `{by}` runs as a program"),
+            "the sender could write commands into it",
+            format!(
+                "read the environment variable {variable} there, in a shell as \"${variable}\"; or give the value as an \
+                 argument: [\"sh\", \"-c\", \"deploy \\\"$1\\\"\", \"_\", \"{{{name}}}\"]"
+            ),
+        ),
+        InjectionKind::Line { by } => (
+            format!("`{{{name}}}` is in a line that `{by}` may give to a shell"),
+            "the sender could write commands into it",
+            format!(
+                "run a script file instead: it gets the value as the environment variable {variable}, and can quote it \
+                 for `{by}`"
+            ),
+        ),
+        InjectionKind::Variable { name: set } => (
+            format!("`{{{name}}}` would set `{set}`, from which programs take code"),
+            "the sender could choose what runs",
+            format!("read the environment variable {variable} instead"),
+        ),
     }
 }
 

@@ -42,34 +42,78 @@ hint: a delivery of one would be a duplicate of the other's; give each a scope o
 fn a_field_is_neither_a_program_nor_the_text_of_one() {
     check(
         &route(
-            r#"run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["python3.11", "-c", "{tag}"], ["echo", "-c", "{tag}"]] }"#,
+            r#"run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }"#,
         ),
         r#"
 error: `{tag}` is the program itself
  --> hookonce.toml:6:31
   |
-6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["python3.11", "-c", "{tag}"], ["echo", "-c", "{tag}"]] }
-  |                               ^^^^^ the sender could run what it likes
+6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
+  |                               ^^^^^ the sender could choose what runs
   |
-hint: write the text without it, and read "$HOOKONCE_FIELD_TAG" there
+hint: name the program, and give it the value as an argument: ["./deploy", "{tag}"]
 
-error: `{sha}` stands in a text that is run
+error: `{sha}` is in text that `bash` runs as a program
  --> hookonce.toml:6:62
   |
-6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["python3.11", "-c", "{tag}"], ["echo", "-c", "{tag}"]] }
-  |                                                              ^^^^^ the sender could run what it likes
+6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
+  |                                                              ^^^^^ the sender could write commands into it
   |
-hint: write the text without it, and read "$HOOKONCE_FIELD_SHA" there
+hint: read the environment variable HOOKONCE_FIELD_SHA there, in a shell as "$HOOKONCE_FIELD_SHA"; or give the value as an argument: ["sh", "-c", "deploy \"$1\"", "_", "{sha}"]
 
-error: `{tag}` stands in a text that is run
- --> hookonce.toml:6:93
+error: `{tag}` chooses what `bash` runs
+ --> hookonce.toml:6:81
   |
-6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["python3.11", "-c", "{tag}"], ["echo", "-c", "{tag}"]] }
-  |                                                                                             ^^^^^ the sender could run what it likes
+6 | run = { dir = "/", steps = [["{tag}"], ["bash", "-lc", "echo {sha}"], ["bash", "{tag}"], ["echo", "-c", "{tag}"]] }
+  |                                                                                 ^^^^^ the sender could choose what runs
   |
-hint: write the text without it, and read "$HOOKONCE_FIELD_TAG" there
+hint: name the file, and give it the value as an argument: ["bash", "deploy", "{tag}"]
 
 3 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_field_is_in_no_line_for_another_shell_and_in_no_variable_that_is_code() {
+    check(
+        &route(r#"run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }"#),
+        r#"
+error: `{tag}` is in a line that `ssh` may give to a shell
+ --> hookonce.toml:6:53
+  |
+6 | run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }
+  |                                                     ^^^^^ the sender could write commands into it
+  |
+hint: run a script file instead: it gets the value as the environment variable HOOKONCE_FIELD_TAG, and can quote it for `ssh`
+
+error: `{sha}` would set `BASH_ENV`, from which programs take code
+ --> hookonce.toml:6:80
+  |
+6 | run = { dir = "/", steps = [["ssh", "host", "deploy {tag}"], ["env", "BASH_ENV={sha}", "./x"]] }
+  |                                                                                ^^^^^ the sender could choose what runs
+  |
+hint: read the environment variable HOOKONCE_FIELD_SHA instead
+
+2 errors in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn a_body_is_no_program() {
+    check(
+        &route(r#"run = { dir = "/", steps = [["sudo", "-n", "bash", "-s", "--", "{tag}"]] }"#),
+        r#"
+error: `bash` would run the body of the delivery as its program
+ --> hookonce.toml:6:44
+  |
+6 | run = { dir = "/", steps = [["sudo", "-n", "bash", "-s", "--", "{tag}"]] }
+  |                                            ^^^^^^ a command's standard input is the body
+  |
+hint: name a script file: ["bash", "deploy"]
+
+1 error in hookonce.toml; nothing was started
 "#,
     );
 }
