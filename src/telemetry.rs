@@ -17,9 +17,10 @@ mod trouble;
 
 use crate::decide::event::{Event, How, State};
 use crate::decide::field::Value;
+use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
 use crate::decide::time::Duration;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 pub use trouble::{seldom, trouble};
@@ -47,6 +48,8 @@ pub enum Format {
 
 /// Lines that wait for the writer; one more is dropped and counted.
 const LINES_WAITING_MAX: usize = 8192;
+/// How many of these may be output of commands, so that they leave room for what the node has to say.
+const OUTPUT_LINES_WAITING_MAX: usize = LINES_WAITING_MAX / 2;
 /// How long lines gather after some were written: to be woken for each of them costs more than to write it.
 const LINES_GATHER: Duration = Duration::from_millis(2);
 /// The longest value that is said.
@@ -58,11 +61,15 @@ pub struct Log {
     to: Option<SyncSender<Message>>,
     format: Format,
     dropped: Arc<AtomicU64>,
+    /// Lines of commands' output that wait.
+    output_waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 enum Message {
     Line(String),
+    /// A line of a command's output.
+    Output(String),
     Flush(SyncSender<()>),
 }
 
@@ -73,9 +80,11 @@ impl Log {
     pub fn start(format: Format, out: Box<dyn Write + Send>) {
         let (to, from) = sync_channel(LINES_WAITING_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
-        let log = Self { to: Some(to), format, dropped: dropped.clone() };
+        let output_waiting = Arc::new(AtomicUsize::new(0));
+        let log = Self { to: Some(to), format, dropped: dropped.clone(), output_waiting: output_waiting.clone() };
         if LOG.set(log).is_ok() {
-            std::thread::Builder::new().name("log".into()).spawn(move || write_lines(&from, out, &dropped)).ok();
+            let write = move || write_lines(&from, out, &dropped, &output_waiting);
+            std::thread::Builder::new().name("log".into()).spawn(write).ok();
         }
     }
 
@@ -90,7 +99,12 @@ impl Log {
     }
 }
 
-fn write_lines(from: &Receiver<Message>, out: Box<dyn Write + Send>, dropped: &AtomicU64) {
+fn write_lines(
+    from: &Receiver<Message>,
+    out: Box<dyn Write + Send>,
+    dropped: &AtomicU64,
+    output_waiting: &AtomicUsize,
+) {
     let mut out = std::io::BufWriter::new(out);
     while let Ok(first) = from.recv() {
         let mut next = Some(first);
@@ -98,6 +112,10 @@ fn write_lines(from: &Receiver<Message>, out: Box<dyn Write + Send>, dropped: &A
             // Nobody is left to be told that the log cannot be written.
             match message {
                 Message::Line(line) => out.write_all(line.as_bytes()).unwrap_or_default(),
+                Message::Output(line) => {
+                    out.write_all(line.as_bytes()).unwrap_or_default();
+                    output_waiting.fetch_sub(1, Ordering::Relaxed);
+                }
                 Message::Flush(done) => {
                     out.flush().unwrap_or_default();
                     done.send(()).unwrap_or_default();
@@ -121,17 +139,34 @@ pub fn is_on() -> bool {
 
 /// Says one word with its details.
 pub fn say(level: Level, word: &str, details: &[(&str, &str)]) {
-    let Some(Log { to: Some(to), format, dropped }) = LOG.get() else { return };
-    let line = match format {
-        Format::Text => text(level, word, details),
-        Format::Json => json(level, word, details),
-    };
+    let Some(Log { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
+    let line = line(*format, level, word, details, VALUE_CHARS_MAX);
     if let Err(TrySendError::Full(_)) = to.try_send(Message::Line(line)) {
         dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
+/// Logs a line of a command's output, with values up to the limit of such a line. False: there is no room for it now.
+pub fn say_output(details: &[(&str, &str)]) -> bool {
+    let Some(Log { to: Some(to), format, output_waiting, .. }) = LOG.get() else { return true };
+    if output_waiting.fetch_add(1, Ordering::Relaxed) < OUTPUT_LINES_WAITING_MAX {
+        let line = line(*format, Level::Info, "output", details, LOGGED_LINE_BYTES_MAX);
+        if to.try_send(Message::Output(line)).is_ok() {
+            return true;
+        }
+    }
+    output_waiting.fetch_sub(1, Ordering::Relaxed);
+    false
+}
+
+fn line(format: Format, level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
+    match format {
+        Format::Text => text(level, word, details, chars_max),
+        Format::Json => json(level, word, details, chars_max),
+    }
+}
+
+fn text(level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
     let level = match level {
         Level::Info => "INFO",
         Level::Warn => "WARN",
@@ -140,7 +175,7 @@ fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
     let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
     for (name, value) in details {
         line.push(' ');
-        line += &detail(name, value);
+        line += &cut_detail(name, value, chars_max);
     }
     line.truncate(line.trim_end().len());
     line.push('\n');
@@ -149,9 +184,13 @@ fn text(level: Level, word: &str, details: &[(&str, &str)]) -> String {
 
 /// One detail as a line tells it: `name=value`, quoted where it must be, so that nothing in it can end the line.
 pub fn detail(name: &str, value: &str) -> String {
+    cut_detail(name, value, VALUE_CHARS_MAX)
+}
+
+fn cut_detail(name: &str, value: &str, chars_max: usize) -> String {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'=".contains(&b));
     let quotable = value.contains('"') && value.bytes().all(|b| matches!(b, b' '..=b'~') && !b"'\\".contains(&b));
-    let cut: String = value.chars().take(VALUE_CHARS_MAX).collect();
+    let cut: String = value.chars().take(chars_max).collect();
     match (plain, quotable) {
         (true, _) => format!("{name}={cut}"),
         (_, true) => format!("{name}='{cut}'"),
@@ -159,7 +198,7 @@ pub fn detail(name: &str, value: &str) -> String {
     }
 }
 
-fn json(level: Level, word: &str, details: &[(&str, &str)]) -> String {
+fn json(level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
     let level = match level {
         Level::Info => "info",
         Level::Warn => "warn",
@@ -170,9 +209,21 @@ fn json(level: Level, word: &str, details: &[(&str, &str)]) -> String {
     line.insert("level".into(), level.into());
     line.insert("word".into(), word.into());
     for (name, value) in details {
-        line.insert((*name).into(), value.chars().take(VALUE_CHARS_MAX).collect::<String>().into());
+        line.insert((*name).into(), value.chars().take(chars_max).collect::<String>().into());
     }
-    format!("{}\n", serde_json::Value::Object(line))
+    escaped(&format!("{}\n", serde_json::Value::Object(line)))
+}
+
+/// The same JSON without characters that a terminal obeys: C1 controls, and those that turn the direction of writing.
+fn escaped(json: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let obeyed = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || turns(c);
+    if !json.contains(obeyed) {
+        return json.to_owned();
+    }
+    let escape = |c: char| if obeyed(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    json.chars().map(escape).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a line tells people the wall's time; it decides nothing")]
@@ -238,7 +289,7 @@ mod tests {
     use super::*;
 
     fn check(details: &[(&str, &str)], expected: &str) {
-        let line = text(Level::Info, "done", details);
+        let line = text(Level::Info, "done", details, VALUE_CHARS_MAX);
         assert_eq!(line.split_once(' ').map(|(_, rest)| rest), Some(expected));
     }
 
@@ -258,8 +309,10 @@ mod tests {
 
     #[test]
     fn a_json_line_can_be_read_back() {
-        let line = json(Level::Error, "dead", &[("why", "\n\"")]);
+        let why = "\n\"\u{1b}[31m\u{9b}\u{202e}é";
+        let line = json(Level::Error, "dead", &[("why", why)], VALUE_CHARS_MAX);
+        assert!(!line.trim_end().contains(['\u{1b}', '\u{9b}', '\u{202e}', '\n']), "{line}");
         let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!((&value["level"], &value["word"], &value["why"]), (&"error".into(), &"dead".into(), &"\n\"".into()));
+        assert_eq!((&value["level"], &value["word"], &value["why"]), (&"error".into(), &"dead".into(), &why.into()));
     }
 }

@@ -1,8 +1,9 @@
 //! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
 //! started and ended is `guarded.rs`, what it is started with is `step.rs`.
 
-use super::guarded::{self, End};
-use super::plan::{Block, CommandLine};
+use super::guarded::{self, End, OutputSinks};
+use super::output_log::OutputLog;
+use super::plan::{Block, CommandLine, OutputTo};
 use super::{Acting, Action, Attempt, Environment, spoken, step, trace};
 use crate::decide::event::Outcome;
 use tokio::time::Instant;
@@ -45,6 +46,11 @@ impl Run {
     async fn block(&self, number: usize, block: &Block, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
         let trace = trace::headers(&attempt);
+        let log = match block.output {
+            OutputTo::Store => None,
+            OutputTo::StoreAndLog => Some(OutputLog::new(attempt.event)),
+        };
+        let mut sinks = OutputSinks { kept: attempt.output, log };
         for (i, line) in block.steps.iter().enumerate() {
             let place = Place { block: number, step: i + 1, line };
             let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {
@@ -52,7 +58,7 @@ impl Run {
                 Err(unfit) => return rejected(place.says(&format!("cannot be started, {unfit}"))),
             };
             let (body, lease) = (&attempt.payload.body, attempt.lease);
-            let end = guarded::run(&self.environment.guard, step, body, limit, lease, attempt.output).await;
+            let end = guarded::run(&self.environment.guard, step, body, limit, lease, &mut sinks).await;
             if end != End::Exit(0) {
                 return place.outcome(end, block);
             }

@@ -2,6 +2,7 @@
 
 use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
 use super::output::Output;
+use super::output_log::OutputLog;
 use super::step::Step;
 use crate::decide::time::Duration;
 use crate::lease::{Call, Lease, Over, Term};
@@ -52,6 +53,12 @@ pub(super) enum End {
     Lost,
 }
 
+/// Where a command's output goes.
+pub(super) struct OutputSinks<'a> {
+    pub(super) kept: &'a Output,
+    pub(super) log: Option<OutputLog>,
+}
+
 /// Runs a step: with this body as its input, until `limit` or until the lease is over.
 pub(super) async fn run(
     program: &GuardProgram,
@@ -59,7 +66,7 @@ pub(super) async fn run(
     body: &[u8],
     limit: Instant,
     lease: &Lease,
-    output: &Output,
+    sinks: &mut OutputSinks<'_>,
 ) -> End {
     let mut guard = match Guard::start(program) {
         Ok(guard) => guard,
@@ -79,7 +86,7 @@ pub(super) async fn run(
         return End::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
     }
 
-    let copying = pin!(copy(guard.written.take(), output));
+    let copying = Box::pin(copy(guard.written.take(), sinks));
     let end = match select(pin!(guard.watch(limit, lease, told)), copying).await {
         Either::Left((end, copying)) => {
             let _ = timeout(AFTER_END, copying).await;
@@ -87,16 +94,22 @@ pub(super) async fn run(
         }
         Either::Right(((), watching)) => watching.await,
     };
+    if let Some(log) = &mut sinks.log {
+        log.end_step();
+    }
     // Only to leave no zombie: what the guard had to say is said.
     let _ = timeout(AFTER_END, guard.child.wait()).await;
     end
 }
 
-async fn copy(from: Option<Receiver>, output: &Output) {
+async fn copy(from: Option<Receiver>, sinks: &mut OutputSinks<'_>) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
-        output.push(&buffer[..n]);
+        sinks.kept.push(&buffer[..n]);
+        if let Some(log) = &mut sinks.log {
+            log.push(&buffer[..n]);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod lifeline;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod output;
+mod output_log;
 pub mod plan;
 pub mod resolve;
 mod sql;

@@ -68,6 +68,18 @@ pub struct Block {
     pub timeout: Duration,
     /// What its environment has beyond the usual, later entries winning.
     pub env: Vec<EnvEntry>,
+    /// Whether what its commands write also goes to the log.
+    pub output: OutputTo,
+}
+
+/// Where the output of a block's commands goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OutputTo {
+    /// The store keeps its head and tail with the attempt.
+    #[default]
+    Store,
+    /// Each line also goes to the node's log.
+    StoreAndLog,
 }
 
 /// The folder a block runs in.

@@ -1,8 +1,8 @@
 //! What a step is started with: arguments, folder and environment. Pure: what the node has in its own environment
 //! comes in as an argument.
 //!
-//! Values of a payload go into arguments of their own and into variables of their own. None ever becomes text of a
-//! shell, a name of a variable, an option, or more than one segment of a path.
+//! Values of a payload go into arguments and into variables of their own. None becomes a name of a variable, an option,
+//! or more than one segment of the program's path. That none becomes program text is checked when the config is read.
 
 use super::plan::{Block, CommandLine, Dir, EnvEntry, Piece, Template, Unfilled};
 use crate::decide::event::Event;
@@ -133,11 +133,14 @@ fn environment(
             EnvEntry::Set(name, value) => env.extend([(name.clone(), value.clone())]),
         }
     }
-    // A missing field is unset, also where the block's own `env` would set it.
-    env.retain(|name, _| !name.starts_with("HOOKONCE_FIELD_"));
+    // What the event does not have is unset, also where the block's own `env` would set it.
+    env.retain(|name, _| !name.starts_with("HOOKONCE_"));
     env.extend(event.fields.iter().map(|(name, value)| (variable(name), text(value).to_owned())));
     env.insert("HOOKONCE_EVENT".into(), event.idempotency_key());
     env.insert("HOOKONCE_ATTEMPT".into(), event.attempt.to_string());
+    env.insert("HOOKONCE_SOURCE".into(), event.source.to_string());
+    env.insert("HOOKONCE_ROUTE".into(), event.route.to_string());
+    env.extend(event.delivery_id.iter().map(|id| ("HOOKONCE_DELIVERY".to_owned(), id.to_string())));
     env
 }
 

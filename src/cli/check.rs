@@ -3,7 +3,7 @@
 pub mod live;
 
 use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, Http2, Receiver};
+use crate::action::plan::{ActionPlan, Block, Http2, OutputTo, Receiver};
 use crate::config::problem::{Ink, Nature, Problem, Problems, count};
 use crate::config::words::{
     change_text, env_name, group_text, identity_text, in_doubt_text, line, lines, redelivery_text, store_text,
@@ -294,6 +294,9 @@ fn block_texts(block: &Block) -> Vec<String> {
     if !block.env.is_empty() {
         let env: Vec<_> = block.env.iter().map(env_name).collect();
         texts.push(format!("with {}", env.join(", ")));
+    }
+    if block.output == OutputTo::StoreAndLog {
+        texts.push("output also to the log".to_owned());
     }
     texts
 }

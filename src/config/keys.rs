@@ -3,6 +3,7 @@
 
 mod nats;
 mod part;
+mod run;
 
 pub use part::Part;
 
@@ -105,7 +106,8 @@ const fn in_preset(part: Part, name: &'static str, takes: Takes, doc: &'static s
 }
 
 /// The table.
-pub const KEYS: &[Key] = &nats::joined::<{ OWN.len() + nats::KEYS.len() }>(OWN, &nats::KEYS);
+pub const KEYS: &[Key] = &nats::joined::<{ GATEWAY.len() + nats::KEYS.len() }>(GATEWAY, &nats::KEYS);
+const GATEWAY: &[Key] = &nats::joined::<{ OWN.len() + run::KEYS.len() }>(OWN, &run::KEYS);
 
 const OWN: &[Key] = {
     use Part::{
@@ -275,23 +277,6 @@ const OWN: &[Key] = {
         key(Route, "forward", Takes::Tables(Forward), "none", "Receivers to send to."),
         key(Route, "publish", Takes::Table(Publish), "none", "A NATS subject to publish to."),
         key(Route, "sql", Takes::TextOr(Sql), "none", "A statement to run in the store's own transaction."),
-        key(
-            Block,
-            "dir",
-            Takes::Text,
-            "the folder of the config file",
-            "Where the steps run; {field} may be one existing segment.",
-        ),
-        key(Block, "steps", Takes::Steps, "required", "What runs, one after the other."),
-        key(
-            Block,
-            "timeout",
-            Takes::Duration,
-            "10m",
-            "How long the block may take. An attempt that takes longer counts against attempts.",
-        ),
-        key(Block, "env", Takes::Env, "nothing more", "Environment: names to pass, or names and values."),
-        key(Block, "shell", Takes::Texts, "[\"sh\", \"-c\"]", "What runs a step that is a text."),
         key(
             Forward,
             "url",

@@ -8,7 +8,7 @@ use super::raw::{Node, Span, Value};
 use super::resolve::Resolver;
 use super::section::Section;
 use super::value::duration_text;
-use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece, Template};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, OutputTo, Piece, Template};
 use crate::decide::limits;
 use crate::decide::source::Respond;
 use crate::decide::time::Duration;
@@ -75,6 +75,10 @@ impl Resolver<'_> {
                 steps: self.steps(&section, names),
                 timeout: self.timeout(&section, respond).unwrap_or(BLOCK_TIMEOUT),
                 env,
+                output: match section.flag("log_output") {
+                    Some(true) => OutputTo::StoreAndLog,
+                    _ => OutputTo::Store,
+                },
             });
         }
         Some(blocks)

@@ -4,7 +4,7 @@ use super::problem::{Level, Problem, Problems};
 use super::words::{change_text, env_name, identity_text, in_doubt_word, store_text};
 use super::{Config, May, Whence, duration_text};
 use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, Receiver};
+use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, OutputTo, Receiver};
 use crate::decide::envelope::Envelope;
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
@@ -188,6 +188,7 @@ fn block(block: &Block) -> Value {
         "steps": steps,
         "timeout": duration_text(block.timeout),
         "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
+        "log_output": block.output == OutputTo::StoreAndLog,
     })
 }
 

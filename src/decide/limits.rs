@@ -62,6 +62,12 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 pub const ORDER_AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Output of one attempt; the head and the tail are kept.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// One line of a command's output in the log; what is longer is cut.
+pub const LOGGED_LINE_BYTES_MAX: usize = 4 << 10;
+/// Lines of one block's output that go to the log at once …
+pub const LOGGED_LINES_BURST: u32 = 1000;
+/// … and after those in each second. Less than what journald takes of one service (10,000 in 30 seconds).
+pub const LOGGED_LINES_PER_SECOND: u32 = 100;
 /// A kept answer.
 pub const RECEIPT_BYTES_MAX: usize = 1 << 20;
 /// Claims that wait for the batcher; one more is answered 503.

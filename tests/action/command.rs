@@ -116,6 +116,7 @@ async fn the_environment_is_what_is_listed_and_nothing_else() {
     let environment = environment(&own, &["WEBHOOK_SECRET", "DOCKER_TOKEN"]);
     let mut bench = Bench::with([("tag", "latest".into()), ("version-id.x", "7".into()), ("blank", String::new())]);
     (bench.event.life, bench.event.attempt) = (2, 3);
+    bench.event.delivery_id = Some("f168a0a0-0440".into());
     let pass = |name: &str| EnvEntry::Pass(name.into());
     let env = vec![
         pass("REGION"),
@@ -138,10 +139,13 @@ async fn the_environment_is_what_is_listed_and_nothing_else() {
         "DOCKER_HOST=unix:///run/docker.sock",
         "HOME=/home/me",
         "HOOKONCE_ATTEMPT=3",
+        "HOOKONCE_DELIVERY=f168a0a0-0440",
         event.as_str(),
         "HOOKONCE_FIELD_BLANK=",
         "HOOKONCE_FIELD_TAG=latest",
         "HOOKONCE_FIELD_VERSION_ID_X=7",
+        "HOOKONCE_ROUTE=1",
+        "HOOKONCE_SOURCE=ghcr",
         "LC_ALL=C",
         path.as_str(),
         "REGION=north",

@@ -10,7 +10,7 @@ mod receiver;
 mod sending;
 
 use bytes::Bytes;
-use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, Piece, Template};
+use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, OutputTo, Piece, Template};
 use hookonce::action::resolve::Resolver;
 use hookonce::action::{
     Action, Attempt, BlocksDone, Chunk, Environment, GuardProgram, Lease, Output, Variables, action, boottime,
@@ -80,7 +80,7 @@ impl Bench {
 
     fn block(&self, steps: impl IntoIterator<Item = CommandLine>) -> Block {
         let dir = Dir::Fixed(self.dir.path().to_owned());
-        Block { dir, steps: steps.into_iter().collect(), timeout: PATIENCE, env: Vec::new() }
+        Block { dir, steps: steps.into_iter().collect(), timeout: PATIENCE, env: Vec::new(), output: OutputTo::Store }
     }
 
     fn path(&self, name: &str) -> PathBuf {
