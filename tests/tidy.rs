@@ -171,7 +171,7 @@ fn the_configs_in_the_documents_are_right() {
         "DATABASE_URL" => Some("postgres://127.0.0.1/hooks".to_owned()),
         _ => Some(format!("a secret for {name}")),
     };
-    for document in ["README.md", "docs/nats.md"] {
+    for document in ["README.md", "docs/nats.md", "docs/run.md"] {
         let blocks = blocks(document, "toml");
         assert!(!blocks.is_empty(), "{document}");
         for block in blocks {
@@ -196,11 +196,14 @@ fn the_documents_name_only_files_that_are_there() {
 
 #[test]
 fn every_promise_names_tests_that_are_there() {
-    let text = std::fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let read = |document| std::fs::read_to_string(root().join(document)).unwrap();
+    let (text, commands) = (read("docs/guarantees.md"), read("docs/run.md"));
     let is_test = |word: &&str| {
         word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word.matches('_').count() > 2
     };
-    let named: Vec<_> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
+    let fences = commands.split("```").step_by(2).collect::<String>();
+    let quoted = text.split('`').skip(1).step_by(2).chain(fences.split('`').skip(1).step_by(2));
+    let named: Vec<_> = quoted.filter(is_test).collect();
     assert!(named.len() > 40, "{named:?}");
     let tests: Vec<_> =
         rust_files(&root().join("tests")).iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();

@@ -47,6 +47,9 @@ enum Heard {
 }
 
 fn guard() -> io::Result<()> {
+    // A command gets its input and its output, and no descriptor that the node was started with: those may be open on
+    // anything. They are closed when the command is started.
+    close_fds::set_fds_cloexec(3, &[]);
     let node = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut lifeline = BufReader::new(node.try_clone()?);
     let mut line = String::new();

@@ -6,10 +6,11 @@ use crate::config::{self, Config, Env};
 use crate::decide::source::{Makes, Source};
 use crate::node::{Does, Node};
 use crate::telemetry::{self, Format, Level, Log};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How a node ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,7 @@ pub fn serve(
     env: Env<'_>,
     out: &mut impl Write,
 ) -> io::Result<End> {
+    hide_environment();
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) => {
@@ -50,15 +52,37 @@ pub fn serve(
     Log::start(format, Box::new(io::stderr()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
+        let hangups = signal(SignalKind::hangup())?;
         tokio::select! {
             end = run(&config, does, env, out) => end,
             never = watch(&path) => match never {},
+            never = refuse_to_reload(hangups) => match never {},
         }
     });
     // A read that hangs must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     Log::flush();
     end
+}
+
+/// Keeps other processes of the same user, commands among them, from reading the secrets in this one's environment and
+/// memory through `/proc`. The system writes no core dump of it then.
+fn hide_environment() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("warning: commands may be able to read the node's environment: {error}");
+    }
+}
+
+/// Ignores SIGHUP: the config is read only at the start.
+async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
+    loop {
+        if hangups.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        let why = "there is no reload: SIGHUP does nothing";
+        let hint = "run `hookonce check`, then restart";
+        telemetry::say(Level::Warn, "hangup", &[("why", why), ("hint", hint)]);
+    }
 }
 
 async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {

@@ -4,6 +4,7 @@
 mod admin;
 mod answers;
 mod changes;
+mod commands;
 mod crash;
 mod crowd;
 mod door;
@@ -11,6 +12,7 @@ mod drain;
 mod forged;
 mod forward;
 mod groups;
+mod hangup;
 #[path = "../house/mod.rs"]
 mod house;
 mod keeping;
