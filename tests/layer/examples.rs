@@ -1,16 +1,30 @@
 //! The examples, run as their reader would.
 
 use super::Client;
+use serde_json::Value as Json;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// An example that cargo built beside this test.
-fn example(name: &str) -> Command {
-    let deps = std::env::current_exe().unwrap();
-    let path: PathBuf = deps.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(path.exists(), "{} is not built: cargo build --examples", path.display());
-    Command::new(path)
+/// An example, built by the cargo that runs this test: not every way to run tests builds examples first.
+fn example(name: &str) -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().and_then(|deps| deps.parent()?.file_name()?.to_str()).unwrap_or("debug");
+    let profile = if folder == "debug" { "dev" } else { folder };
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--locked", "--message-format", "json", "--profile", profile, "--example", name])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "cargo could not build the example {name}: {said}");
+    let messages = String::from_utf8(built.stdout).unwrap();
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Json>(line).ok());
+    let path = messages
+        .filter(|made| made["target"]["name"] == name)
+        .find_map(|made| made["executable"].as_str().map(str::to_owned));
+    path.unwrap_or_else(|| panic!("cargo does not say where the example {name} is: {said}")).into()
 }
 
 struct Ends(Child);
@@ -26,10 +40,10 @@ impl Drop for Ends {
 async fn the_axum_service_answers_a_retry_with_the_first_answer_also_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", dir.path().join("uploads.db").display());
-    let mut first = String::new();
+    let (service, mut first) = (example("axum_service"), String::new());
     for start in 0..2 {
-        let mut command = example("axum_service");
-        let mut child = Ends(command.args(["127.0.0.1:0", &store]).stdout(Stdio::piped()).spawn().unwrap());
+        let mut child =
+            Ends(Command::new(&service).args(["127.0.0.1:0", &store]).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().rsplit(' ').next().unwrap().to_owned();
@@ -49,8 +63,9 @@ async fn the_axum_service_answers_a_retry_with_the_first_answer_also_after_a_res
 fn the_worker_does_each_job_once_also_when_it_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", dir.path().join("jobs.db").display());
+    let worker = example("worker");
     let run = || {
-        let output = example("worker").arg(&store).output().unwrap();
+        let output = Command::new(&worker).arg(&store).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
