@@ -70,6 +70,9 @@ pub mod lease;
 pub mod nats;
 #[cfg(feature = "node")]
 pub mod node;
+#[cfg(test)]
+#[path = "../tests/house/seed.rs"]
+mod seed;
 #[cfg(feature = "store")]
 pub mod store;
 #[cfg(feature = "store")]

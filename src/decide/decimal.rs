@@ -105,6 +105,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn whole_numbers_compare_as_they_count(left: i64, right: i64, shift in 0_usize..4) {
             let (a, b) = (left.to_string(), right.to_string());

@@ -115,6 +115,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn any_text_is_a_key_within_its_limits_or_told_why(text in "[\\x00-\\xff]{0,300}") {
             if let Ok(key) = from(&[&text]) {

@@ -104,6 +104,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn a_marked_object_reads_as_before_and_is_marked(names in proptest::collection::vec("[a-c\"\\\\é]{0,3}", 0..6)) {
             let before: serde_json::Map<_, _> =

@@ -79,6 +79,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn every_body_comes_back(body in prop::collection::vec(0..4_u8, 0..5_000)) {
             check(&body);

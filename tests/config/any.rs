@@ -74,7 +74,7 @@ fn another_value_in_any_place_is_survived() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(crate::seed::cases(400))]
 
     #[test]
     fn any_text_is_survived(text in "\\PC*") {

@@ -12,6 +12,8 @@ mod nats;
 mod receivers;
 mod schemes;
 mod secrets;
+#[path = "../house/seed.rs"]
+mod seed;
 mod values;
 mod warnings;
 

@@ -1,7 +1,8 @@
 //! A client that hangs up: its event is whole or absent, and nothing of it stays behind.
 
 use crate::house::{House, until};
-use crate::{Random, rounds};
+use crate::rounds;
+use crate::seed::{self, Random};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::Write;
 use std::net::TcpStream;
@@ -50,7 +51,7 @@ fn sockets(house: &House) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_hangs_up_leaves_an_event_that_is_whole_or_absent() {
-    let mut random = Random::seeded("hang-ups");
+    let mut random = Random::new(seed::any());
     let trials = rounds(800, 5000);
     let house = House::new(CONFIG);
     let before = sockets(&house);

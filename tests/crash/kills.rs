@@ -1,8 +1,9 @@
 //! kill -9 at random, under load.
 
 use crate::load::Load;
+use crate::rounds;
+use crate::seed::{self, Random};
 use crate::world::World;
-use crate::{Random, rounds};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ fn kill_while_starting(world: &World, after: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_kills_under_load_lose_nothing_and_double_nothing() {
-    let mut random = Random::seeded("kills");
+    let mut random = Random::new(seed::any());
     let kills = rounds(100, 500);
     let mut world = World::new("2s", "0.03").await;
     let load = Load::start(6, 60, &mut random);

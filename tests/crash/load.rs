@@ -1,6 +1,6 @@
 //! Senders: they send, repeat, and write down every 2xx.
 
-use crate::Random;
+use crate::seed::Random;
 use crate::world::{Delivered, SOURCES};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,8 @@
 //! A node that is stopped past its lease and goes on, and a guard whose node is gone before it begins.
 
-use crate::Random;
 use crate::house::{House, until};
 use crate::rounds;
+use crate::seed::{self, Random};
 use crate::world::processes_in;
 use rustix::process::Signal;
 use std::io::Write;
@@ -53,7 +53,7 @@ async fn a_node_stopped_past_its_lease_does_not_believe_a_command_that_was_kille
 /// A node that stands still at any moment of an attempt: what it does when it goes on is done once, or doubted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_stopped_at_any_moment_does_not_act_twice_under_hold() {
-    let mut random = Random::seeded("pauses");
+    let mut random = Random::new(seed::any());
     let trials = rounds(12, 150);
     let house = House::new(&config("hold"));
     std::fs::write(house.path("fast"), "").unwrap();

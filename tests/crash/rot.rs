@@ -2,7 +2,8 @@
 
 use crate::house::House;
 use crate::receiver::Receiver;
-use crate::{Random, rounds};
+use crate::rounds;
+use crate::seed::{self, Random};
 use hookonce::decide::id::{Digest, EventId};
 use hookonce::decide::time::Timestamp;
 use hookonce::store::Store;
@@ -149,7 +150,7 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
 }
 
 async fn flip(lies: Lies, flips: usize) -> Sums {
-    let mut random = Random::seeded(&format!("bits {lies:?}"));
+    let mut random = Random::new(seed::any());
     let rest = Arc::new(at_rest(lies).await);
     let spoilt = rest.files.iter().position(|(name, _)| name.ends_with("wal") == (lies == Lies::InLog)).unwrap();
     let size = rest.files[spoilt].1.len() as u64;

@@ -6,6 +6,8 @@ mod document;
 #[path = "../house/mod.rs"]
 mod house;
 mod reading;
+#[path = "../house/seed.rs"]
+mod seed;
 mod trees;
 mod walk;
 

@@ -132,7 +132,7 @@ fn check(commands: &[Made], older: bool, folders: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..crate::seed::cases(48) })]
     #[test]
     fn the_same_commands_run_in_the_same_order(
         commands in prop::collection::vec(made(), 1..4),

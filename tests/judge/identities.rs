@@ -257,7 +257,7 @@ fn shifted(parts: &Parts) -> Vec<Parts> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::seed::cases(40_000))]
 
     #[test]
     fn a_byte_that_moves_between_two_parts_changes_the_key(parts in parts(), other in parts()) {

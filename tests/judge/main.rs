@@ -2,5 +2,7 @@
 
 mod answers;
 mod identities;
+#[path = "../house/seed.rs"]
+mod seed;
 mod sources;
 mod storm;

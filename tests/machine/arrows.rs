@@ -129,7 +129,7 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::seed::cases(4_000))]
 
     #[test]
     fn no_sequence_of_steps_leaves_the_arrows(route in routes(), steps in prop::collection::vec((steps(), 0..45_u64), 1..60)) {

@@ -9,6 +9,8 @@ use hookonce::decide::source::{CountedAs, InDoubt, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
 mod arrows;
+#[path = "../house/seed.rs"]
+mod seed;
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 const LEASE: Duration = Duration::from_secs(30);

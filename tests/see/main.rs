@@ -16,6 +16,8 @@ mod peers;
 mod postgres;
 #[path = "../house/redis.rs"]
 mod redis;
+#[path = "../house/seed.rs"]
+mod seed;
 #[cfg(feature = "otel")]
 mod traces;
 

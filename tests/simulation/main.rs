@@ -15,6 +15,8 @@ mod node;
 mod oracle;
 mod plan;
 mod rng;
+#[path = "../house/seed.rs"]
+mod seed;
 mod sender;
 mod tally;
 mod tap;
@@ -39,19 +41,12 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-fn first_seed() -> Option<u64> {
-    std::env::var("HOOKONCE_SEED").ok().map(|text| text.parse().expect("HOOKONCE_SEED is a number"))
-}
-
 /// A broken history, told again.
 fn tell(seed: u64, lines: usize) -> String {
     let end = world::run(seed, None, true);
     let from = end.trace.len().saturating_sub(lines);
     let lines = end.trace[from..].join("\n");
-    format!(
-        "seed {seed}\n{:#?}\n{lines}\nagain: HOOKONCE_SEED={seed} cargo test --test simulation seeds -- --nocapture",
-        end.plan
-    )
+    format!("seed {seed}\n{:#?}\n{lines}\n{}", end.plan, seed::repeat(seed))
 }
 
 /// Runs these seeds on all cores; the totals, and the lowest seed that broke a law.
@@ -84,7 +79,7 @@ fn run_all(first: u64, count: u64) -> (Tally, Option<u64>) {
 
 #[test]
 fn simulation_holds_for_10_000_seeds() {
-    if let Some(seed) = first_seed() {
+    if let Some(seed) = seed::given() {
         println!("{}", tell(seed, usize::MAX));
         return assert!(world::run(seed, None, false).broken.is_none(), "seed {seed} breaks a law");
     }

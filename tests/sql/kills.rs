@@ -3,6 +3,7 @@
 use crate::cutter::Cutter;
 use crate::house::{House, Sent};
 use crate::postgres::Server;
+use crate::seed::{self, Random};
 use crate::{IN, config, number, size};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -85,10 +86,10 @@ async fn three_nodes_killed_at_random_make_exactly_one_row_for_each_event() {
     let mut nodes: Vec<House> = (0..3).map(|_| House::new(&config)).collect();
     let urls = Arc::new(RwLock::new(nodes.iter().map(|node| node.url(IN)).collect::<Vec<_>>()));
     let flood = tokio::spawn(flood(urls.clone(), events, 16));
-    let mut kills = 0;
+    let (mut kills, mut random) = (0, Random::new(seed::any()));
     while !flood.is_finished() {
-        tokio::time::sleep(Duration::from_millis(200 + kills * 137 % 300)).await;
-        let victim = usize::try_from(kills * 7 % 3).unwrap();
+        tokio::time::sleep(random.millis(200, 500)).await;
+        let victim = random.index(nodes.len());
         nodes[victim].kill();
         nodes[victim].start();
         urls.write().unwrap()[victim] = nodes[victim].url(IN);

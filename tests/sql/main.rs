@@ -13,6 +13,8 @@ mod on_sqlite;
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 mod postgres;
+#[path = "../house/seed.rs"]
+mod seed;
 mod statement;
 
 use house::Sent;

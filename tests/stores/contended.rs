@@ -4,6 +4,7 @@ use crate::START;
 use crate::cutter::Cutter;
 use crate::postgres::open;
 use crate::postgres_server::Server;
+use crate::seed::{self, Random};
 use hookonce::decide::claim::{Claim, New, Same};
 use hookonce::decide::event::{Blocks, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
@@ -19,18 +20,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio_postgres::Client;
-
-/// The same numbers from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % sides
-    }
-}
 
 /// What everybody claimed and was told.
 #[derive(Default)]
@@ -113,10 +102,10 @@ async fn check_tables(db: &Client, told: &Told) {
     println!("{there} events are there at the end, {} keys", held.values().map(HashSet::len).sum::<usize>());
 }
 
-fn any(dice: &mut Dice, keys: usize, subjects: usize) -> Making {
+fn any(dice: &mut Random, keys: usize, subjects: usize) -> Making {
     let mut made = making();
-    let kinds = 1 + dice.roll(7);
-    let mut text = || format!("k{}", dice.roll(keys));
+    let kinds = 1 + dice.index(7);
+    let mut text = || format!("k{}", dice.index(keys));
     if kinds & 1 != 0 {
         made = made.delivery(&text());
     }
@@ -126,20 +115,20 @@ fn any(dice: &mut Dice, keys: usize, subjects: usize) -> Making {
     if kinds & 4 != 0 {
         made = made.body(text());
     }
-    if dice.roll(2) == 0 {
-        let order = [None, None, Some(1), Some(2)][dice.roll(4)];
-        made = made.change(&format!("s{}", dice.roll(subjects)), ["A", "B", "C"][dice.roll(3)], order);
+    if dice.index(2) == 0 {
+        let order = [None, None, Some(1), Some(2)][dice.index(4)];
+        made = made.change(&format!("s{}", dice.index(subjects)), ["A", "B", "C"][dice.index(3)], order);
     }
-    if dice.roll(3) == 0 {
-        made = made.group(&format!("g{}", dice.roll(subjects)));
+    if dice.index(3) == 0 {
+        made = made.group(&format!("g{}", dice.index(subjects)));
     }
-    if dice.roll(3) == 0 {
+    if dice.index(3) == 0 {
         made = made.recorded();
     }
     made.kept(Kept { keys: Keep::For(Duration::from_millis(200)), body: Duration::ZERO })
 }
 
-async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, batches: usize, keys: usize) {
+async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, batches: usize, keys: usize) {
     for n in 0..batches {
         let size = [1, 8, 64][n % 3];
         let batch: Vec<New> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
@@ -155,7 +144,7 @@ async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, 
 }
 
 /// Starts, ends, replays, removes and forgets whatever it meets, until all is claimed.
-async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, over: Arc<AtomicBool>) -> (u64, u64) {
+async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, over: Arc<AtomicBool>) -> (u64, u64) {
     let (mut moved, mut contended, mut seen) = (0, 0, HashMap::new());
     while !over.load(Ordering::Relaxed) {
         let ids: Vec<EventId> = told.lock().unwrap().new.iter().copied().collect();
@@ -165,13 +154,13 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, ov
         }
         let mut changes = Vec::new();
         for _ in 0..30 {
-            let id = ids[dice.roll(ids.len())];
-            let outcome = match dice.roll(3) {
+            let id = ids[dice.index(ids.len())];
+            let outcome = match dice.index(3) {
                 0 => Outcome::Delivered(None),
                 1 => Outcome::Rejected { why: "no".into(), receipt: None },
                 _ => Outcome::Unknown { why: "who knows".into() },
             };
-            let step = match dice.roll(8) {
+            let step = match dice.index(8) {
                 0..3 => Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()) },
                 3..6 => Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) },
                 6 => Step::Replay,
@@ -193,11 +182,11 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, ov
             Err(StoreError::Unsure(_)) => contended += 1,
             Err(error) => panic!("a change failed: {error}"),
         }
-        if seen.len() > 100 || dice.roll(4) == 0 {
+        if seen.len() > 100 || dice.index(4) == 0 {
             seen.clear();
         }
-        if dice.roll(3) == 0 {
-            store.remove(ids[dice.roll(ids.len())]).await.unwrap();
+        if dice.index(3) == 0 {
+            store.remove(ids[dice.index(ids.len())]).await.unwrap();
         }
         let kept = Kept { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
         let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
@@ -210,19 +199,19 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Dice, ov
 async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys() {
     let full = std::env::var_os("HOOKONCE_FULL").is_some();
     let server = Server::start().await;
+    let mut random = Random::new(seed::given_or(1));
     for (keys, batches) in if full { [(170, 1_500), (1_000, 1_500)] } else { [(170, 36), (1_000, 24)] } {
         let database = server.database().await;
         let (told, over) = (Arc::new(Mutex::new(Told::default())), Arc::new(AtomicBool::new(false)));
         let mut claimers = tokio::task::JoinSet::new();
         let mut movers = tokio::task::JoinSet::new();
         // Two nodes, each with connections of its own.
-        for node in 0..2_u64 {
+        for _ in 0..2 {
             let store: Arc<dyn Store> = Arc::new(open(&server, &database, Clock::server()).await);
-            for task in 0..4 {
-                let dice = Dice((1 + node * 10 + task).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                claimers.spawn(claimer(store.clone(), told.clone(), dice, batches, keys));
+            for _ in 0..4 {
+                claimers.spawn(claimer(store.clone(), told.clone(), random.split(), batches, keys));
             }
-            movers.spawn(mover(store.clone(), told.clone(), Dice(77 + node), over.clone()));
+            movers.spawn(mover(store.clone(), told.clone(), random.split(), over.clone()));
         }
         claimers.join_all().await;
         over.store(true, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 //! collides with everything.
 
 use super::due;
+use crate::seed::{self, Random};
 use hookonce::decide::change::Tried;
 use hookonce::decide::claim::{Claim, Counts, New, Same};
 use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
@@ -20,22 +21,6 @@ use std::sync::Arc;
 
 const STEPS: usize = 300;
 pub(crate) const SEEDS: u64 = 40;
-
-/// Xorshift: the same numbers from the same seed, everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % sides
-    }
-
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.roll(of.len())].clone()
-    }
-}
 
 /// Whether turns are the same numbers, or only in the same order.
 #[derive(Clone, Copy, PartialEq)]
@@ -78,7 +63,7 @@ enum Reopens {
 }
 
 struct All {
-    dice: Dice,
+    dice: Random,
     reopens: Reopens,
     path: PathBuf,
     clock: Clock,
@@ -127,30 +112,30 @@ impl All {
 
     fn making(&mut self) -> Making {
         let dice = &mut self.dice;
-        let mut made = making().source(["a", "b"][dice.roll(2)]);
-        if dice.roll(4) > 0 {
-            made = made.delivery(["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"][dice.roll(8)]);
+        let mut made = making().source(["a", "b"][dice.index(2)]);
+        if dice.index(4) > 0 {
+            made = made.delivery(["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"][dice.index(8)]);
         }
-        made = match dice.roll(3) {
+        made = match dice.index(3) {
             0 => made.body(dice.one(&["b1", "b2", "b3", "b4", "b5", "b6"])),
             1 => made.carrying("carried"),
             _ => made,
         };
-        if dice.roll(4) == 0 {
-            made = made.named(["n1", "n2", "n3"][dice.roll(3)]);
+        if dice.index(4) == 0 {
+            made = made.named(["n1", "n2", "n3"][dice.index(3)]);
         }
-        if dice.roll(8) == 0 {
+        if dice.index(8) == 0 {
             made = made.known_as(dice.one(&["i1", "i2"]), dice.one(&[Counts::Always, Counts::WhileRegisterEmpty]));
         }
-        let group = ["g1", "g2"][dice.roll(2)];
-        if dice.roll(2) == 0 {
+        let group = ["g1", "g2"][dice.index(2)];
+        if dice.index(2) == 0 {
             let order = dice.one(&[None, Some(1), Some(2), Some(3), Some(3), Some(4)]);
-            made = made.change(["s1", "s2", "s3"][dice.roll(3)], ["A", "B", "C"][dice.roll(3)], order);
+            made = made.change(["s1", "s2", "s3"][dice.index(3)], ["A", "B", "C"][dice.index(3)], order);
         }
-        if dice.roll(2) == 0 {
+        if dice.index(2) == 0 {
             made = made.group(group);
         }
-        if dice.roll(5) == 0 {
+        if dice.index(5) == 0 {
             made = made.recorded();
         }
         made.kept(self.kept())
@@ -163,8 +148,8 @@ impl All {
 
     async fn claim(&mut self) {
         let mut batch = Vec::new();
-        for _ in 0..=self.dice.roll(3) {
-            let again = self.dice.roll(10) == 0 && !self.made.is_empty();
+        for _ in 0..=self.dice.index(3) {
+            let again = self.dice.index(10) == 0 && !self.made.is_empty();
             let new = if again { self.dice.one(&self.made) } else { self.making().made(self.clock.now()) };
             self.made.push(new.clone());
             batch.push(new);
@@ -193,16 +178,16 @@ impl All {
 
     fn step(&mut self) -> Step {
         let dice = &mut self.dice;
-        let blocks = Blocks(dice.roll(4) as u64);
-        let jitter = Jitter(u32::try_from(dice.roll(1 << 20)).unwrap() << 12);
-        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.roll(9)], cut: false });
-        let outcome = match dice.roll(4) {
+        let blocks = Blocks(dice.index(4) as u64);
+        let jitter = Jitter(u32::try_from(dice.index(1 << 20)).unwrap() << 12);
+        let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.index(9)], cut: false });
+        let outcome = match dice.index(4) {
             0 => Outcome::Delivered(receipt),
             1 => Outcome::Failed { why: "no".into(), retry_after: None, receipt: None },
             2 => Outcome::Rejected { why: "never".into(), receipt },
             _ => Outcome::Unknown { why: "who knows".into() },
         };
-        match dice.roll(16) {
+        match dice.index(16) {
             0..5 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
             5..9 => Step::Settle { outcome, blocks, jitter },
             9 => Step::Renew { lasts: Duration::from_secs(30), blocks },
@@ -223,7 +208,7 @@ impl All {
         let now = self.memory.get(id).await.unwrap();
         let plain = |event: Option<Event>, turns| event.map(|event| plain_event(event, turns));
         self.ask_all(now.clone(), async |store| store.get(id).await.unwrap(), plain).await;
-        let slept = self.dice.roll(8) == 0; // a node that slept writes over an old revision
+        let slept = self.dice.index(8) == 0; // a node that slept writes over an old revision
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
             retry: Retry { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
@@ -245,7 +230,7 @@ impl All {
                 output: self.dice.one(&["", "output"]).into(),
             });
         }
-        if rearms && self.dice.roll(2) == 0 {
+        if rearms && self.dice.index(2) == 0 {
             let arriving = making().carrying(self.dice.one(&["x", "y"])).made(self.clock.now());
             change.event.body_digest = arriving.event.body_digest;
             change.event.digest = change.event.seal();
@@ -265,7 +250,7 @@ impl All {
 
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
-        let sources = sources.into_iter().take(1 + self.dice.roll(2)).collect();
+        let sources = sources.into_iter().take(1 + self.dice.index(2)).collect();
         let keeps = Arc::new(Keeps { sources, ..Keeps::default() });
         let ours = self.memory.forget(keeps.clone(), 10_000).await.unwrap();
         self.ask_all(ours, async |store| store.forget(keeps.clone(), 10_000).await.unwrap(), same).await;
@@ -287,7 +272,7 @@ impl All {
     }
 
     async fn look(&mut self) {
-        let limit = self.dice.roll(20);
+        let limit = self.dice.index(20);
         let ours = due(&self.memory, limit).await.unwrap();
         let plain = |all: [Due; 2], turns| all.map(|due| Due { events: plain_events(due.events, turns), ..due });
         self.ask_all(ours, async |store| due(store, limit).await.unwrap(), plain).await;
@@ -295,7 +280,7 @@ impl All {
             source: self.dice.one(&[None, Some("a".to_owned())]),
             state: self.dice.one(&[None, Some("waiting"), Some("done"), Some("dead")]).map(str::to_owned),
             before: if self.ids.is_empty() { None } else { Some(self.dice.one(&self.ids)) },
-            limit: self.dice.roll(40),
+            limit: self.dice.index(40),
             route: None,
             ..Listing::default()
         };
@@ -317,7 +302,7 @@ impl All {
         self.ask_all(ours, async |store| store.story(id).await.unwrap(), plain).await;
         let ours = self.memory.payload(id).await.unwrap();
         self.ask_all(ours, async |store| store.payload(id).await.unwrap(), same).await;
-        let name = if self.dice.roll(2) == 0 { id.short() } else { "d1".into() };
+        let name = if self.dice.index(2) == 0 { id.short() } else { "d1".into() };
         let ours = self.memory.named(name.clone(), 5).await.unwrap();
         self.ask_all(ours, async |store| store.named(name.clone(), 5).await.unwrap(), plain_events).await;
     }
@@ -345,17 +330,17 @@ impl All {
 
     async fn live(&mut self) {
         for _ in 0..STEPS {
-            match self.dice.roll(32) {
+            match self.dice.index(32) {
                 0..10 => self.claim().await,
                 10..24 => self.advance().await,
                 24 => self.forget().await,
                 25..27 => self.look().await,
                 27 => self.note().await,
                 29 => self.import().await,
-                28 if self.dice.roll(4) == 0 => self.remove().await,
+                28 if self.dice.index(4) == 0 => self.remove().await,
                 28 if self.reopens == Reopens::Sometimes => self.open(),
                 _ => {
-                    let length = [1, 1_000_000, 31_000_000, 3_600_000_000, 30_000_000_000][self.dice.roll(5)];
+                    let length = [1, 1_000_000, 31_000_000, 3_600_000_000, 30_000_000_000][self.dice.index(5)];
                     self.clock.advance(Duration::from_micros(length));
                 }
             }
@@ -377,11 +362,11 @@ pub(crate) async fn live_all(
 ) -> BTreeMap<&'static str, u32> {
     let dir = folder();
     let mut answers = BTreeMap::new();
-    for seed in seeds {
-        println!("seed {seed}"); // shown when it fails
+    for seed in seed::given_or_all(seeds) {
+        println!("{}", seed::repeat(seed));
         let clock = Clock::manual(crate::START);
         let mut all = All {
-            dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            dice: Random::new(seed),
             reopens: if seed % 2 == 0 { Reopens::Never } else { Reopens::Sometimes },
             path: dir.path().join(format!("{seed}.db")),
             memory: Memory::new(clock.clone()),
@@ -406,6 +391,9 @@ pub(crate) async fn live_all(
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
     let answers = live_all(1..=SEEDS, async |_| Vec::new()).await;
+    if seed::given().is_some() {
+        return; // one history need not have everything in it
+    }
     for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten", "removed"]
     {
         assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
@@ -425,7 +413,8 @@ async fn the_same_history_gives_the_same_answers_in_every_store() {
     })
     .await;
     assert!(
-        ["new", "duplicate", "stale", "ended", "lost"].iter().all(|word| answers.contains_key(word)),
+        seed::given().is_some()
+            || ["new", "duplicate", "stale", "ended", "lost"].iter().all(|word| answers.contains_key(word)),
         "{answers:?}"
     );
 }

@@ -47,6 +47,9 @@ mod redis_server;
 mod refused;
 #[cfg(feature = "sqlite")]
 mod rot;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#[path = "../house/seed.rs"]
+mod seed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

@@ -3,6 +3,7 @@
 
 use crate::redis::open;
 use crate::redis_server::Server;
+use crate::seed::{self, Random};
 use hookonce::decide::claim::{Claim, New};
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
@@ -15,18 +16,6 @@ use hookonce::store::shared::Shared;
 use hookonce::store::{Advance, Keeps, Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// Xorshift.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % sides
-    }
-}
 
 /// What is over is forgotten a moment later.
 const KEPT: Kept = Kept { keys: Keep::For(Duration::from_millis(30)), body: Duration::from_millis(10) };
@@ -48,10 +37,10 @@ struct Duplicate {
     instead: bool,
 }
 
-fn one(dice: &mut Dice, keys: usize) -> hookonce::store::contract::Making {
+fn one(dice: &mut Random, keys: usize) -> hookonce::store::contract::Making {
     let mut made = making().kept(KEPT).carrying("body");
-    let many = 1 + dice.roll(3);
-    let key = |dice: &mut Dice| format!("k{}", dice.roll(keys));
+    let many = 1 + dice.index(3);
+    let key = |dice: &mut Random| format!("k{}", dice.index(keys));
     made = made.delivery(&key(dice));
     if many > 1 {
         made = made.named(&key(dice));
@@ -59,16 +48,16 @@ fn one(dice: &mut Dice, keys: usize) -> hookonce::store::contract::Making {
     if many > 2 {
         made = made.body(key(dice));
     }
-    if dice.roll(3) == 0 {
-        made = made.change(&format!("s{}", dice.roll(20)), &format!("v{}", dice.roll(3)), None);
+    if dice.index(3) == 0 {
+        made = made.change(&format!("s{}", dice.index(20)), &format!("v{}", dice.index(3)), None);
     }
-    if dice.roll(3) == 0 {
-        made = made.group(&format!("g{}", dice.roll(8)));
+    if dice.index(3) == 0 {
+        made = made.group(&format!("g{}", dice.index(8)));
     }
-    if dice.roll(2) == 0 { made.recorded() } else { made }
+    if dice.index(2) == 0 { made.recorded() } else { made }
 }
 
-async fn claims(store: &Shared<Redis>, dice: &mut Dice, keys: usize, size: usize, seen: &mut Seen) -> Vec<Event> {
+async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usize, seen: &mut Seen) -> Vec<Event> {
     let batch: Vec<New> = (0..size).map(|_| one(dice, keys).made(store.now())).collect();
     let claims = match store.claim(batch.clone()).await {
         Ok(claims) => claims,
@@ -95,8 +84,8 @@ async fn claims(store: &Shared<Redis>, dice: &mut Dice, keys: usize, size: usize
 }
 
 /// One step of an event's life, whatever comes of it.
-async fn live(store: &Shared<Redis>, dice: &mut Dice, event: Event, seen: &mut Seen) -> Option<Event> {
-    let step = match dice.roll(6) {
+async fn live(store: &Shared<Redis>, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
+    let step = match dice.index(6) {
         0..2 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
         2..4 => Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) },
         4 => Step::Replay,
@@ -116,8 +105,8 @@ async fn live(store: &Shared<Redis>, dice: &mut Dice, event: Event, seen: &mut S
     }
 }
 
-async fn task(store: Arc<Shared<Redis>>, number: u64, keys: usize, size: usize, total: usize) -> Seen {
-    let (mut dice, mut seen) = (Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)), Seen::default());
+async fn task(store: Arc<Shared<Redis>>, mut dice: Random, keys: usize, size: usize, total: usize) -> Seen {
+    let mut seen = Seen::default();
     let mut open: Vec<Event> = Vec::new();
     for round in 0..total / size {
         open.extend(claims(&store, &mut dice, keys, size, &mut seen).await);
@@ -125,7 +114,7 @@ async fn task(store: Arc<Shared<Redis>>, number: u64, keys: usize, size: usize, 
             if open.is_empty() {
                 break;
             }
-            let place = dice.roll(open.len());
+            let place = dice.index(open.len());
             let event = open.swap_remove(place);
             open.extend(live(&store, &mut dice, event, &mut seen).await);
         }
@@ -173,12 +162,12 @@ fn audit(server: &Server, new: &HashMap<EventId, Vec<Key>>) -> (usize, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_done_at_once_every_key_has_one_event_and_every_event_its_keys() {
     let total = if std::env::var_os("HOOKONCE_FULL").is_some() { 20_000 } else { 800 };
-    let mut sum = 0;
+    let (mut sum, mut random) = (0, Random::new(seed::given_or(1)));
     for (keys, size) in [(500, 1), (3_000, 1), (500, 8), (3_000, 8), (500, 64), (3_000, 64)] {
         let server = Server::start();
         let nodes = [open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap()].map(Arc::new);
         let tasks: Vec<_> =
-            (1..=8).map(|n| tokio::spawn(task(nodes[usize::from(n % 2 == 0)].clone(), n, keys, size, total))).collect();
+            (0..8).map(|n| tokio::spawn(task(nodes[n % 2].clone(), random.split(), keys, size, total))).collect();
         let (mut new, mut duplicates, mut again, mut unsure) = (HashMap::new(), Vec::new(), 0, 0);
         for task in tasks {
             let seen = task.await.unwrap();

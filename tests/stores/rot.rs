@@ -2,6 +2,7 @@
 
 use crate::START;
 use crate::history::folder;
+use crate::seed::{self, Random};
 use crate::sqlite::{claim, claim_kind, new, node};
 use hookonce::decide::claim::Payload;
 use hookonce::decide::event::{Cause, Event, State};
@@ -130,11 +131,10 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
     let original = std::fs::read(&path).unwrap();
     let hurt = dir.path().join("hurt.db");
     let mut sums = (0, 0, 0);
-    let mut place = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = Random::new(seed::given_or(1));
     for round in 0..400 {
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut bytes = original.clone();
-        let byte = usize::try_from(place >> 20).unwrap() % bytes.len();
+        let byte = random.index(bytes.len());
         bytes[byte] ^= 1 << (round % 8);
         for beside in ["hurt.db-wal", "hurt.db-shm", "hurt.db.lock"] {
             let _ = std::fs::remove_file(dir.path().join(beside));

@@ -21,6 +21,8 @@ mod lives;
 mod nginx;
 mod receiver;
 mod refusals;
+#[path = "../house/seed.rs"]
+mod seed;
 mod storm;
 mod unavailable;
 mod ways;

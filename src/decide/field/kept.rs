@@ -136,6 +136,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn what_is_kept_comes_back_exactly(fields in prop::collection::btree_map(any::<String>(), values(), 0..8)) {
             let kept: Fields = fields.into_iter().map(|(name, value)| (name.into(), value)).collect();

@@ -220,6 +220,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn a_place_is_written_as_it_is_read(path in proptest::collection::vec("[a\"\\\\.\\[ä0]{0,4}", 1..5)) {
             let place = Place::Body(path);

@@ -290,6 +290,8 @@ fn looked_up(tree: &serde_json::Value, path: &[String]) -> Slot {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases(256))]
+
     #[test]
     fn a_field_is_what_a_tree_would_say(
         tree in trees(),

@@ -246,6 +246,8 @@ fn a_filter_says_which_fields_it_looks_at() {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases(256))]
+
     #[test]
     fn any_text_is_an_expression_or_told_why(text in "([a-z]{1,3}|tag|id|==|&&|\\|\\||!|\\(|\\)|in|\\[|\\]|,|'|\"|\\\\|[0-9.e-]{1,3}|exists|\\.|contains|matches| |\\PC){0,20}") {
         match Filter::parse(&text, &fields()) {

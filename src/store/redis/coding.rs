@@ -429,6 +429,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seed::cases(256))]
+
         #[test]
         fn every_number_comes_back(number: i64) {
             let mut out = Out::default();

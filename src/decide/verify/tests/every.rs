@@ -145,6 +145,8 @@ fn an_id_may_be_a_number_in_the_body_but_not_a_truth() {
 }
 
 proptest! {
+    #![proptest_config(crate::seed::cases(256))]
+
     #[test]
     fn a_changed_byte_is_never_believed(body: Vec<u8>, at: prop::sample::Index, flip in 1_u8..=255) {
         for scheme in &schemes()[..3] {
