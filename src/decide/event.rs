@@ -415,7 +415,11 @@ impl Event {
                 next.state = State::Running { until: now + lasts, by: by.clone() };
             }
             (Step::HandBack, State::Running { .. }) => {
+                // It is handed back before its first step: a life without an attempt has no blocks that succeeded.
                 next.attempt -= 1;
+                if next.attempt == 0 {
+                    next.blocks = Blocks::default();
+                }
                 next.state = State::Waiting { due: Some(now) };
             }
             (Step::Settle { outcome, blocks, jitter }, State::Running { .. }) => {
@@ -562,6 +566,11 @@ impl Event {
             0 | 1 => self.id.to_string(),
             life => format!("{}.{life}", self.id),
         }
+    }
+
+    /// Whether its counts fit each other. No step leads to an event whose counts do not: a bit of it was flipped.
+    pub fn adds_up(&self) -> bool {
+        self.attempt > 0 || (self.blocks == Blocks::default() && self.doubts == 0)
     }
 
     /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store

@@ -145,7 +145,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         && state.is_some()
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
     let damaged = State::Dead { cause: Cause::Damaged, at: ended_at.unwrap_or(received_at) };
-    let event = Event {
+    let mut event = Event {
         id,
         revision,
         source,
@@ -154,7 +154,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         delivery_id,
         fields: fields.unwrap_or_default(),
         received_at,
-        state: state.filter(|_| whole).unwrap_or(damaged),
+        state: state.unwrap_or(damaged.clone()),
         life,
         attempt,
         doubts,
@@ -166,6 +166,10 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         body_digest,
         digest,
     };
+    let whole = whole && event.adds_up();
+    if !whole {
+        event.state = damaged;
+    }
     let buried = word == "dead" && cause == Some("damaged") && ended_at.is_some() && wake_at.is_none();
     match (whole, buried) {
         (true, _) => Found::Whole(Row { event, keep_from }),

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Events that wait: some for a command, some to be forwarded.
 const EVENTS: usize = 8;
-/// How long a node has for them: they take a few milliseconds.
-const SETTLES: Duration = Duration::from_secs(6);
+/// How long a node has for what is due. It takes a few milliseconds, unless the machine has other work.
+const SETTLES: Duration = Duration::from_mins(2);
 
 fn config(receiver: u16) -> String {
-    let retry = "retry = { attempts = 3, first = \"20ms\", longest = \"20ms\" }\nlease = \"1s\"\n";
+    let retry = "retry = { attempts = 3, first = \"20ms\", longest = \"20ms\" }\n";
     format!(
         "store = \"sqlite:hookonce.db\"\n[source.source]\nverify = \"none\"\n[[source.source.route]]\n{retry}\
          run = {{ steps = ['echo $HOOKONCE_EVENT $(sha256sum) >> acted'] }}\n[source.sent]\nverify = \"none\"\n\
@@ -101,7 +101,11 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     }
     let start = Instant::now();
     let path = house.path("hookonce.db");
-    let over = |rows: &[(String, String, Option<i64>)]| rows.iter().all(|(_, state, _)| state.starts_with('d'));
+    // What waits for a time far away is not waited for: it is postponed.
+    let far = Clock::wall(Timestamp::default()).now() + 2 * SETTLES;
+    let over = |rows: &[(String, String, Option<i64>)]| {
+        rows.iter().all(|(_, state, at)| state.starts_with('d') || at.is_some_and(|at| at > far.0))
+    };
     while !house.has_ended() && start.elapsed() < SETTLES && !standing(&path).is_some_and(|rows| over(&rows)) {
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
@@ -136,10 +140,8 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     sums.twice = acted.values().filter(|count| **count > 1).count();
     if !ended {
         sums.damaged = rows.iter().filter(|(_, state, _)| state == "dead damaged").count();
-        // A bit of its time may be what is flipped: it waits, and is seen to wait, until then.
-        let now = Clock::wall(Timestamp::default()).now().0;
         let open: Vec<_> = rows.iter().filter(|(_, state, _)| !state.starts_with('d')).collect();
-        sums.postponed = open.iter().filter(|(.., at)| at.is_some_and(|at| at > now)).count();
+        sums.postponed = open.iter().filter(|(.., at)| at.is_some_and(|at| at > far.0)).count();
         sums.later = open.len() - sums.postponed;
         sums.unheard_of = EVENTS.saturating_sub(sums.acted + sums.damaged + sums.later + sums.postponed);
         if sums.later + sums.unheard_of > 0 {
@@ -191,14 +193,14 @@ async fn flip(lies: Lies, flips: usize) -> Sums {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bit_flipped_in_the_database_never_runs_the_wrong_thing() {
     let sums = flip(Lies::InDatabase, rounds(300, 2000)).await;
-    assert_eq!((sums.unheard_of, sums.later), (0, 0), "{sums:?}");
+    assert_eq!((sums.unheard_of, sums.later, sums.postponed), (0, 0, 0), "{sums:?}");
     assert!(sums.damaged > 0 && sums.acted > 1000, "{sums:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bit_flipped_in_the_log_never_loses_an_event_without_a_word() {
     let sums = flip(Lies::InLog, rounds(100, 1000)).await;
-    assert_eq!((sums.unheard_of, sums.later), (0, 0), "{sums:?}");
+    assert_eq!((sums.unheard_of, sums.later, sums.postponed), (0, 0, 0), "{sums:?}");
     assert!(sums.refused > 0, "{sums:?}");
 }
 

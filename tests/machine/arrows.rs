@@ -139,6 +139,7 @@ proptest! {
             let before = event.clone();
             if let Ok(next) = event.after(step.clone(), &route, now) {
                 check_arrow(&event, &step, &next, &route);
+                prop_assert!(next.adds_up(), "{next:?}");
                 event = next;
             } else {
                 prop_assert_eq!(&event, &before);

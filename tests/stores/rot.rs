@@ -5,12 +5,15 @@ use crate::history::folder;
 use crate::seed::{self, Random};
 use crate::sqlite::{claim, claim_kind, new, node};
 use hookonce::decide::claim::Payload;
-use hookonce::decide::event::{Cause, Event, State};
-use hookonce::decide::id::{Digest, EventId};
+use hookonce::decide::event::{Blocks, Cause, Event, Outcome, Passed, State, Step};
+use hookonce::decide::id::{Digest, EventId, Node};
+use hookonce::decide::retry::Jitter;
+use hookonce::decide::source::Route;
+use hookonce::decide::time::Duration;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Listing, Store, StoreError, Stored};
+use hookonce::store::{Advance, Listing, Look, Store, StoreError, Stored};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -292,4 +295,104 @@ async fn a_failed_sync_is_unsure_and_stops_the_store_and_what_was_answered_is_th
         assert_eq!(store.named(format!("d{n}"), 2).await.unwrap().len(), 1, "{n}");
     }
     assert!(acked > 5 && store.named("after".into(), 1).await.unwrap().is_empty());
+}
+
+/// What becomes of waiting events when a bit of one's row was flipped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Fate {
+    /// The file is not opened.
+    Refused,
+    /// All have acted, or are dead of `damaged`.
+    Over,
+    /// One waits, and nothing wakes it.
+    Waits,
+    /// One waits for a time that nobody set.
+    Postponed,
+    /// One would end without having acted.
+    Skipped,
+    /// One is gone.
+    Gone,
+}
+
+/// Lives through what a node would do with what is due.
+async fn live(store: &Sqlite) -> Result<Fate, StoreError> {
+    let known: Arc<[(Arc<str>, Arc<str>)]> = Arc::new([("source".into(), "1".into())]);
+    for _ in 0..3 {
+        for look in [Look::Strays(known.clone()), Look::Route("source".into(), "1".into()), Look::Leases] {
+            for event in store.due(look, 10).await?.events {
+                let seal = event.seal() == event.digest;
+                if seal && event.blocks.0 != 0 {
+                    return Ok(Fate::Skipped);
+                }
+                let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) };
+                let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
+                let steps = match (seal, event.passed) {
+                    (false, _) => vec![Step::Damage],
+                    (true, Passed::Aside) => vec![Step::Rejoin, start, end],
+                    (true, Passed::No | Passed::Yes) => vec![start, end],
+                };
+                let mut event = event;
+                for step in steps {
+                    let Ok(change) = event.change(step, &Route::default(), store.now()) else { break };
+                    match store.advance(vec![change]).await?.remove(0) {
+                        Advance::Written { event: next, .. } => event = *next,
+                        Advance::Lost => break,
+                    }
+                }
+            }
+        }
+    }
+    let all = store.list(Listing { limit: 10, ..Listing::default() }).await?;
+    let open: Vec<_> = all.iter().filter(|event| event.state.ended().is_none()).collect();
+    Ok(match open.first() {
+        Some(event) if event.state.wake_at().is_some_and(|at| at > store.now()) => Fate::Postponed,
+        Some(_) => Fate::Waits,
+        None if all.len() < 3 => Fate::Gone,
+        None => Fate::Over,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bit_flipped_in_a_waiting_events_row_neither_postpones_nor_loses_any() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = Sqlite::open_by(&path, Access::Node, Some(Clock::manual(START))).unwrap();
+    for n in 0..3 {
+        new(&store, making().delivery(&format!("d{n}")).fields("{\"tag\":\"latest\"}")).await;
+    }
+    drop(store);
+    let root: u16 = Connection::open(&path)
+        .unwrap()
+        .query_row("select rootpage from sqlite_schema where name = 'events'", [], |row| row.get(0))
+        .unwrap();
+    let root = usize::from(root);
+    let original = std::fs::read(&path).unwrap();
+    let page = (root - 1) * 4_096..root * 4_096;
+    let bytes = page.filter(|at| original[*at] != 0);
+    let mut bits: Vec<_> = bytes.flat_map(|at| (0..8).map(move |bit| (at, bit))).collect();
+    if std::env::var_os("HOOKONCE_FULL").is_none() {
+        Random::new(seed::any()).shuffle(&mut bits);
+        bits.truncate(600);
+    }
+    let hurt = dir.path().join("hurt.db");
+    let mut fates = std::collections::BTreeMap::new();
+    for (at, bit) in bits {
+        let mut bytes = original.clone();
+        bytes[at] ^= 1 << bit;
+        for beside in ["hurt.db-wal", "hurt.db-shm", "hurt.db.lock"] {
+            let _ = std::fs::remove_file(dir.path().join(beside));
+        }
+        std::fs::write(&hurt, bytes).unwrap();
+        let now = START + Duration::from_mins(1);
+        let fate = match Sqlite::open_by(&hurt, Access::Node, Some(Clock::manual(now))) {
+            Ok(store) => live(&store).await.unwrap_or(Fate::Refused),
+            Err(_) => Fate::Refused,
+        };
+        if fate > Fate::Over {
+            println!("bit {bit} of byte {} of page {root}: {fate:?}", at % 4_096);
+        }
+        *fates.entry(fate).or_insert(0) += 1;
+    }
+    println!("{fates:?}");
+    assert!(fates.keys().all(|fate| *fate <= Fate::Over), "{fates:?}");
 }
