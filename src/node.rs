@@ -127,17 +127,17 @@ impl Node {
             let router = router.clone();
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
-        if accept::allow_files(limits::CONNECTIONS_MAX).is_none_or(|files| files < limits::CONNECTIONS_MAX as u64) {
-            telemetry::say(Level::Warn, "files", &[("why", "this process may open fewer files than connections")]);
-        }
+        let (connections, admin_connections) = connections();
         if does != Does::Ingest {
             dispatcher.run();
         }
-        let limits = Limits { drain_time: limits::ADMIN_CLOSE_TIME, ..Limits::default() };
+        let limits =
+            Limits { connections: admin_connections, drain_time: limits::ADMIN_CLOSE_TIME, ..Limits::default() };
         let admin_port = tokio::spawn(accept::serve(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
-            ports.push(tokio::spawn(accept::serve(listener, answer, Limits::default(), draining.clone())));
+            let limits = Limits { connections, ..Limits::default() };
+            ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
         }
         Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port })
     }
@@ -172,6 +172,18 @@ impl Node {
         // The last requests may have handed over events that are now to be handed back.
         self.dispatcher.stop(limits::DRAIN_TIME).await;
     }
+}
+
+/// How many connections each port may have: as many as are meant, or as the files that this process may open allow.
+fn connections() -> (usize, usize) {
+    let files = accept::allow_files(limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX);
+    let (connections, admin) = accept::connections_with(files);
+    if connections < limits::CONNECTIONS_MAX {
+        let files = files.unwrap_or_default();
+        let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
+        telemetry::say(Level::Warn, "files", &[("why", &why)]);
+    }
+    (connections, admin)
 }
 
 /// A node that was killed while it started a command leaves a child that holds its sockets for another moment: its

@@ -17,8 +17,21 @@ pub const BODY_BYTES_PER_SECOND_MIN: u64 = 1 << 10;
 /// How far a body may fall behind that rate: the first second, and two more for packets that were lost. A body that
 /// stalls is given up after this.
 pub const BODY_BEHIND_MAX: Duration = Duration::from_secs(3);
-/// Connections to one port at once.
+/// A body must be whole within this, and a second more for each [`BODY_WHOLE_BYTES_PER_SECOND`] bytes that have arrived:
+/// what is only announced gives it no time.
+pub const BODY_WHOLE_TIME: Duration = Duration::from_secs(10);
+/// The rate at which the time for a whole body grows.
+pub const BODY_WHOLE_BYTES_PER_SECOND: u64 = 64 << 10;
+/// A body up to this is a small one: a share of the room is for these alone.
+pub const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+/// That share: one in so many bytes.
+pub const SMALL_BODIES_SHARE: usize = 4;
+/// Connections to the port for webhooks at once. At the limit the longest idle one is closed.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections to the admin port at once.
+pub const ADMIN_CONNECTIONS_MAX: usize = 1_000;
+/// File descriptors for everything that is not a connection: the store, commands, receivers.
+pub const FILES_BESIDE_CONNECTIONS: usize = 1_024;
 /// A connection that is kept open between two requests, or that takes nothing of its answer, is closed after this.
 pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
 /// After an answer that was given before its request was read to the end: how long the rest is read and thrown away,

@@ -12,6 +12,7 @@
 
 pub mod answer;
 pub mod breaker;
+pub mod budget;
 pub mod change;
 pub mod claim;
 mod decimal;

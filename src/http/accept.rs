@@ -4,7 +4,8 @@
 //! HTTP/1.1 only, over hyper, and not through `axum::serve`: that one has no timer, and without a timer hyper's time
 //! for headers never runs out.
 
-use super::watch::{Busy, Watch, Watched};
+use super::places::Places;
+use super::watch::{Busy, Due, Watch, Watched};
 use crate::decide::limits;
 use crate::telemetry::{self, Level};
 use bytes::Bytes;
@@ -16,29 +17,34 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// The pause after an accept that failed for want of file descriptors or memory: it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The same where connections were closed for it: so long they need to be gone.
+const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 /// A failing accept is logged this often at most.
 const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
+/// Idle connections that are closed when an accept failed for want of file descriptors.
+const CLOSED_FOR_FILES: usize = 16;
 /// hyper takes no smaller buffer.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// File descriptors for everything that is not a connection: the store, commands, receivers.
-const FILES_BESIDE_CONNECTIONS: u64 = 1024;
+
+/// The address at the other end of the connection that a request came on: an extension of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerAddress(pub IpAddr);
 
 /// What one port allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections at once. One more waits in the kernel's queue until a place is free.
+    /// Connections at once. For one more the longest idle one is closed; while all have a request under way, it waits.
     pub connections: usize,
     /// Headers of one request; more are answered 431.
     pub headers: usize,
@@ -83,18 +89,24 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let connections = TaskTracker::new();
     let mut complaint = Complaint::default();
     loop {
         let accepted = tokio::select! {
             biased;
             () = drain.cancelled() => break,
-            accepted = next(&listener, &places) => accepted,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, place)) => {
-                let connection = converse(stream, handler.clone(), limits, drain.clone());
+            Ok((stream, peer)) => {
+                // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which
+                // this fails is already reset, which shows at its first byte.
+                let _ = stream.set_nodelay(true);
+                let watch = Watch::new(limits, places.room());
+                let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
+                let socket = Watched::new(stream, watch.clone());
+                let connection = converse(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
@@ -102,8 +114,9 @@ where
             }
             Err(error) => {
                 complaint.about(&error);
+                let closed = is_out_of_files(&error) && places.close_idle(CLOSED_FOR_FILES);
                 if error.kind() != io::ErrorKind::ConnectionAborted {
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(if closed { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
                 }
             }
         }
@@ -113,31 +126,59 @@ where
     connections.wait().await;
 }
 
-/// The next connection, once there is a place for it.
-async fn next(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore of places");
-    let (stream, _) = listener.accept().await?;
-    // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which this fails
-    // is already reset, which shows at its first byte.
-    let _ = stream.set_nodelay(true);
-    Ok((stream, place))
+fn is_out_of_files(error: &io::Error) -> bool {
+    let code = rustix::io::Errno::from_io_error(error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// One connection, from its first byte to its last.
-async fn converse<H, F, B>(stream: TcpStream, handler: H, limits: Limits, drain: CancellationToken)
+/// One connection, from its first byte to its last. While nothing is under way it has no buffers.
+async fn converse<H, F, B>(
+    mut socket: Watched,
+    watch: Watch,
+    peer: IpAddr,
+    handler: H,
+    limits: Limits,
+    drain: CancellationToken,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    loop {
+        tokio::select! {
+            biased;
+            readable = socket.readable() => if readable.is_err() { return },
+            () = watch.closed() => return,
+            () = watch.overdue() => return,
+            () = drain.cancelled() => return,
+        }
+        match Box::pin(exchange(socket, &watch, peer, handler.clone(), limits, &drain)).await {
+            Some(quiet) => socket = quiet,
+            None => return,
+        }
+    }
+}
+
+/// Requests and answers, until the connection ends, or has been quiet for a while: then its socket comes back.
+async fn exchange<H, F, B>(
+    socket: Watched,
+    watch: &Watch,
+    peer: IpAddr,
+    handler: H,
+    limits: Limits,
+    drain: &CancellationToken,
+) -> Option<Watched>
 where
     H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let watch = Watch::new(limits);
-    let io = TokioIo::new(Watched::new(stream, watch.clone()));
-    let requests = watch.clone();
-    let service = service_fn(move |request| {
-        let busy = requests.busy();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let busy = watch.busy();
+        request.extensions_mut().insert(PeerAddress(peer));
         let response = handler(request);
-        let watch = requests.clone();
         async move {
             let response = response.await;
             if says_close(response.headers()) {
@@ -146,24 +187,31 @@ where
             Ok::<_, Infallible>(response.map(|body| Attended { body, _busy: busy }))
         }
     });
-    let mut connection = pin!(builder(limits).serve_connection(io, service));
-    let mut overdue = pin!(watch.overdue());
+    let mut connection = builder(limits).serve_connection(TokioIo::new(socket), service);
+    let mut due = pin!(watch.due());
     let mut draining = false;
     loop {
         tokio::select! {
             // The watch is looked at after the connection has moved, in the same turn: what the connection starts to
             // do in its turn has its deadline before the turn ends.
             biased;
-            ended = connection.as_mut() => {
+            ended = &mut connection => {
                 // A client that breaks off or talks nonsense is its own business.
                 ended.unwrap_or_default();
-                return;
+                return None;
             }
-            () = overdue.as_mut() => return,
+            () = watch.closed() => return None,
+            due = due.as_mut() => match due {
+                Due::Close => return None,
+                Due::Rest => {
+                    let parts = connection.into_parts();
+                    return Some(parts.io.into_inner().with_unread(parts.read_buf));
+                }
+            },
             () = drain.cancelled(), if !draining => {
                 draining = true;
                 watch.end_by(Instant::now() + limits.drain_time);
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     }
@@ -232,7 +280,7 @@ impl Complaint {
 /// open now. Most systems start a process with 1,024.
 pub fn allow_files(connections: usize) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = connections as u64 + FILES_BESIDE_CONNECTIONS;
+    let wanted = (connections + limits::FILES_BESIDE_CONNECTIONS) as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let allowed = maximum.map_or(wanted, |most| wanted.min(most));
     if current.is_none_or(|now| now >= allowed) {
@@ -241,5 +289,34 @@ pub fn allow_files(connections: usize) -> Option<u64> {
     match setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }) {
         Ok(()) => Some(allowed),
         Err(_) => current,
+    }
+}
+
+/// Connections to the port for webhooks and to the admin port, where the process may open so many files: some are left
+/// to the store, to commands and to receivers, whatever strangers do.
+pub fn connections_with(files: Option<u64>) -> (usize, usize) {
+    let all = limits::CONNECTIONS_MAX + limits::ADMIN_CONNECTIONS_MAX + limits::FILES_BESIDE_CONNECTIONS;
+    let files = files.map_or(all, |files| usize::try_from(files).unwrap_or(all)).min(all);
+    let beside = limits::FILES_BESIDE_CONNECTIONS.min(files / 4);
+    let admin = limits::ADMIN_CONNECTIONS_MAX.min(files / 8);
+    (files - beside - admin, admin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_to_the_rest_of_the_node() {
+        for (files, expected) in [
+            (None, (10_000, 1_000)),
+            (Some(u64::MAX), (10_000, 1_000)),
+            (Some(12_024), (10_000, 1_000)),
+            (Some(4_096), (2_560, 512)),
+            (Some(1_024), (640, 128)),
+            (Some(256), (160, 32)),
+        ] {
+            assert_eq!(connections_with(files), expected, "{files:?}");
+        }
     }
 }

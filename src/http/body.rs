@@ -1,28 +1,36 @@
 //! Reads the body of a request: bounded in size, in time, and in what all bodies of a node take together. Never waits
 //! for room and never cuts a body short: it comes whole or not at all.
 
+use crate::decide::budget::{Admission, BodyId, Budget};
 use crate::decide::limits;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 /// Room taken for a body before its first byte, whatever length it announces: an announcement costs its sender nothing.
 const FIRST_BYTES: usize = 16 << 10;
+
+/// A buffer grows by a quarter at a time: one that doubles takes up to twice what is counted.
+const GROWTH: usize = 4;
 
 /// What one body may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyLimits {
     /// Its bytes.
     pub bytes: usize,
-    /// The rate it must keep.
+    /// The rate it must keep at any time.
     pub bytes_per_second: u64,
     /// How far it may fall behind that rate.
     pub behind: Duration,
+    /// The time in which it must be whole …
+    pub whole_time: Duration,
+    /// … and a second more for so many bytes that have arrived.
+    pub whole_bytes_per_second: u64,
 }
 
 impl Default for BodyLimits {
@@ -31,6 +39,8 @@ impl Default for BodyLimits {
             bytes: limits::BODY_BYTES_MAX,
             bytes_per_second: limits::BODY_BYTES_PER_SECOND_MIN,
             behind: limits::BODY_BEHIND_MAX,
+            whole_time: limits::BODY_WHOLE_TIME,
+            whole_bytes_per_second: limits::BODY_WHOLE_BYTES_PER_SECOND,
         }
     }
 }
@@ -42,6 +52,8 @@ pub enum BodyError {
     TooLarge,
     /// It came slower than it must.
     TooSlow,
+    /// Room was short, and it was the slowest body.
+    Displaced,
     /// All bodies together have no room for it now.
     Busy,
     /// The sender hung up, or what came is no HTTP.
@@ -53,6 +65,7 @@ impl fmt::Display for BodyError {
         f.write_str(match self {
             Self::TooLarge => "the body is too large",
             Self::TooSlow => "the body came too slowly",
+            Self::Displaced => "the body was the slowest one, and others needed its room",
             Self::Busy => "too many bodies at once",
             Self::Broken => "the body broke off",
         })
@@ -65,8 +78,8 @@ impl std::error::Error for BodyError {}
 /// is; who keeps them for longer than it takes to store them copies them.
 ///
 /// A body that announces more than it may have is refused before it is read (a client that sent `Expect: 100-continue`
-/// never sends it), and so is one for which there is no room. Room is taken as the bytes arrive, so that announcing
-/// bytes takes none from others.
+/// never sends it), and so is one for which no room can be made. Room is taken as the bytes arrive, so that announcing
+/// bytes takes none from others. While room is short, the slowest body makes way: see [`budget`](crate::decide::budget).
 pub async fn read<B>(mut body: B, limits: BodyLimits, flight: &Arc<BodiesInFlight>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -75,17 +88,22 @@ where
     if announced > limits.bytes {
         return Err(BodyError::TooLarge);
     }
-    let mut room = Room { flight: Arc::clone(flight), bytes: 0 };
-    if !room.has(announced) {
+    if !flight.could_take(announced) {
         return Err(BodyError::Busy);
     }
+    let mut room = Room::in_flight(flight);
     let mut bytes = Vec::with_capacity(announced.min(FIRST_BYTES));
     let mut pace = Pace::from_now(limits);
     loop {
-        let frame = match timeout_at(pace.deadline, body.frame()).await {
+        let next = tokio::select! {
+            biased;
+            () = room.displaced() => return Err(BodyError::Displaced),
+            next = timeout_at(pace.deadline(), body.frame()) => next,
+        };
+        let frame = match next {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err(BodyError::Broken),
-            Ok(None) => return Ok(room.hold(bytes)),
+            Ok(None) => return room.hold(bytes),
             Err(_) => return Err(BodyError::TooSlow),
         };
         // Trailers mean nothing to us.
@@ -94,38 +112,45 @@ where
             return Err(BodyError::TooLarge);
         }
         room.grow(data.len())?;
+        if bytes.capacity() - bytes.len() < data.len() {
+            bytes.reserve_exact(data.len().max(bytes.len() / GROWTH));
+        }
         bytes.extend_from_slice(&data);
         pace.came(data.len());
     }
 }
 
-/// When a body is given up: every byte moves that away by what a byte may take, but never further than `behind`.
-/// A body that keeps the rate is never given up, one that stalls is given up after `behind`, whatever came before.
+/// When a body is given up. Every byte moves `stalled` away by what a byte may take, but never further than `behind`: a
+/// body that stalls is given up after `behind`, whatever came before. `whole` moves away at a rate that no trickle keeps.
 struct Pace {
     limits: BodyLimits,
-    deadline: Instant,
+    stalled: Instant,
+    whole: Instant,
 }
 
 impl Pace {
     fn from_now(limits: BodyLimits) -> Self {
-        Self { limits, deadline: Instant::now() + limits.behind }
+        let now = Instant::now();
+        Self { limits, stalled: now + limits.behind, whole: now + limits.whole_time }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.stalled.min(self.whole)
     }
 
     fn came(&mut self, bytes: usize) {
-        let micros = (bytes as u64).saturating_mul(1_000_000) / self.limits.bytes_per_second.max(1);
+        let time = |rate: u64| Duration::from_micros((bytes as u64).saturating_mul(1_000_000) / rate.max(1));
         let latest = Instant::now() + self.limits.behind;
-        self.deadline = latest.min(self.deadline + Duration::from_micros(micros));
+        self.stalled = latest.min(self.stalled + time(self.limits.bytes_per_second));
+        self.whole += time(self.limits.whole_bytes_per_second);
     }
 }
 
 /// The bytes of all bodies a node holds, and how many they may be.
-///
-/// A body larger than all the room there is (its source may allow that) is taken while it is the only one: `used` is
-/// then above `most`, and others are turned away until it is gone.
 #[derive(Debug)]
 pub struct BodiesInFlight {
-    most: usize,
-    used: AtomicUsize,
+    budget: Mutex<Budget<Arc<Notify>>>,
+    since: Instant,
 }
 
 impl Default for BodiesInFlight {
@@ -137,58 +162,72 @@ impl Default for BodiesInFlight {
 impl BodiesInFlight {
     /// Room for this many bytes.
     pub fn new(most: usize) -> Self {
-        Self { most, used: AtomicUsize::new(0) }
+        Self { budget: Mutex::new(Budget::new(most)), since: Instant::now() }
     }
 
-    /// Holds a body that came another way than over HTTP, whole, if there is room for it.
+    /// Holds a body that came another way than over HTTP, whole, if there is room for it or can be made.
     pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
-        let mut room = Room { flight: Arc::clone(self), bytes: 0 };
+        let mut room = Room::in_flight(self);
         room.grow(body.len())?;
-        Ok(room.hold(body.to_vec()))
+        room.hold(body.to_vec())
     }
 
     /// Bytes held now.
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.budget().used()
     }
 
-    /// What would be used with `more` bytes for a body that has `own`; none if there is no room.
-    fn with(&self, used: usize, own: usize, more: usize) -> Option<usize> {
-        used.checked_add(more).filter(|sum| *sum <= self.most || used == own)
+    fn could_take(&self, bytes: usize) -> bool {
+        self.budget().could_take(bytes, self.since.elapsed())
+    }
+
+    fn budget(&self) -> MutexGuard<'_, Budget<Arc<Notify>>> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The room one body takes.
 struct Room {
     flight: Arc<BodiesInFlight>,
-    bytes: usize,
+    id: BodyId,
+    displaced: Arc<Notify>,
 }
 
 impl Room {
-    fn has(&self, more: usize) -> bool {
-        self.flight.with(self.flight.used(), self.bytes, more).is_some()
+    fn in_flight(flight: &Arc<BodiesInFlight>) -> Self {
+        let displaced = Arc::new(Notify::new());
+        let id = flight.budget().begin(displaced.clone(), flight.since.elapsed());
+        Self { flight: Arc::clone(flight), id, displaced }
+    }
+
+    /// Returns when this body has lost its room to another.
+    async fn displaced(&self) {
+        self.displaced.notified().await;
     }
 
     fn grow(&mut self, more: usize) -> Result<(), BodyError> {
-        let with = |used| self.flight.with(used, self.bytes, more);
-        // A counter and nothing else: it orders no other memory.
-        match self.flight.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with) {
-            Ok(_) => {
-                self.bytes += more;
+        let admission = self.flight.budget().grow(self.id, more, self.flight.since.elapsed());
+        match admission {
+            Admission::Granted(displaced) => {
+                displaced.iter().for_each(|body| body.notify_one());
                 Ok(())
             }
-            Err(_) => Err(BodyError::Busy),
+            Admission::Displaced => Err(BodyError::Displaced),
+            Admission::Full => Err(BodyError::Busy),
         }
     }
 
-    fn hold(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Held { bytes: bytes.into_boxed_slice(), _room: self })
+    fn hold(self, bytes: Vec<u8>) -> Result<Bytes, BodyError> {
+        if !self.flight.budget().complete(self.id) {
+            return Err(BodyError::Displaced);
+        }
+        Ok(Bytes::from_owner(Held { bytes: bytes.into_boxed_slice(), _room: self }))
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.flight.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.flight.budget().end(self.id);
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! accept.rs   takes connections, drains them        watch.rs   how long a connection may take for what it does
+//! places.rs   which connection goes when there are too many
 //! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
 //!                                                   admin/     what they ask, and the door to it
 //! body.rs     reads a body, bounded in size, time and memory
@@ -16,5 +17,6 @@ pub mod bare;
 pub mod body;
 pub mod dashboard;
 pub mod ingest;
+mod places;
 pub mod reply;
 mod watch;

@@ -45,7 +45,7 @@ pub fn response(reply: Reply) -> Response<Full<Bytes>> {
 pub fn no_body(error: BodyError) -> Reply {
     let mut reply = match error {
         BodyError::TooLarge => answer::turned_away(413, "too_large"),
-        BodyError::TooSlow => answer::turned_away(408, "too_slow"),
+        BodyError::TooSlow | BodyError::Displaced => answer::turned_away(408, "too_slow"),
         BodyError::Broken => answer::turned_away(400, "malformed"),
         BodyError::Busy => answer::unavailable(),
     };

@@ -6,9 +6,12 @@
 //!                    │               └─ closed before the request was read ─▶ Lingering
 //!                    └─ malformed, answered by hyper ────────────────────────▶ Lingering
 //! ```
-//! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for.
+//! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for. Out of any other phase the
+//! port may close a connection to make room for another one (`places.rs`).
 
 use super::accept::Limits;
+use super::places::Room;
+use bytes::{Buf as _, Bytes};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -16,10 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant, sleep_until};
 
 /// Bytes thrown away at a time while lingering.
 const LINGER_BYTES: usize = 8 << 10;
+
+/// A connection that is quiet for so long gives its buffers back.
+const REST_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
 enum Phase {
@@ -28,6 +35,38 @@ enum Phase {
     Busy,
     Quiet { since: Instant },
     Lingering { since: Instant },
+    /// Another connection has its place.
+    Closed,
+}
+
+/// In which way a connection has no request under way, the best to close first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum IdleKind {
+    BetweenRequests,
+    BeforeRequest,
+    AfterAnswer,
+}
+
+impl IdleKind {
+    pub(super) fn is_between_requests(self) -> bool {
+        self == Self::BetweenRequests
+    }
+}
+
+/// In which way, and since when, a connection has no request under way. The smaller, the sooner it is closed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Idle {
+    pub(super) kind: IdleKind,
+    since: Instant,
+}
+
+/// What it is time for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Due {
+    /// To close the connection.
+    Close,
+    /// To give its buffers back: it has been quiet for a while.
+    Rest,
 }
 
 struct State {
@@ -40,23 +79,69 @@ struct State {
     will_linger: bool,
 }
 
+impl State {
+    fn idle(&self) -> Option<Idle> {
+        let (kind, since) = match self.phase {
+            Phase::Quiet { since } if self.blocked.is_none() => (IdleKind::BetweenRequests, since),
+            Phase::New { since } | Phase::Head { since } => (IdleKind::BeforeRequest, since),
+            Phase::Lingering { since } => (IdleKind::AfterAnswer, since),
+            Phase::Quiet { .. } | Phase::Busy | Phase::Closed => return None,
+        };
+        Some(Idle { kind, since })
+    }
+}
+
 /// The clock of one connection. Shared by its socket, its requests and its driver, which are one task: the lock is
 /// never waited for.
 #[derive(Clone)]
-pub(super) struct Watch {
-    state: Arc<Mutex<State>>,
+pub(super) struct Watch(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
     limits: Limits,
+    room: Arc<Room>,
+    closed: Notify,
 }
 
 impl Watch {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, room: Arc<Room>) -> Self {
         let phase = Phase::New { since: Instant::now() };
-        let state = State { phase, blocked: None, end_by: None, will_linger: false };
-        Self { state: Arc::new(Mutex::new(state)), limits }
+        let state = Mutex::new(State { phase, blocked: None, end_by: None, will_linger: false });
+        Self(Arc::new(Shared { state, limits, room, closed: Notify::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether and since when nothing is under way.
+    pub(super) fn idle(&self) -> Option<Idle> {
+        self.state().idle()
+    }
+
+    /// Closes the connection, if it has been idle in this way all the time.
+    pub(super) fn close_if(&self, idle: Idle) -> bool {
+        let mut state = self.state();
+        let same = state.idle() == Some(idle);
+        if same {
+            state.phase = Phase::Closed;
+            self.0.closed.notify_one();
+        }
+        same
+    }
+
+    /// Returns when another connection has this one's place. A request that began at the last moment is seen through.
+    pub(super) async fn closed(&self) {
+        loop {
+            self.0.closed.notified().await;
+            if self.is_closed() {
+                return;
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.state().phase, Phase::Closed)
     }
 
     /// A request is under way until the guard is dropped.
@@ -75,13 +160,13 @@ impl Watch {
         self.state().end_by = Some(end);
     }
 
-    /// Returns when a deadline has passed. To be polled after the connection, in the same task: nothing else wakes it
+    /// Returns when it is time for something. To be polled after the connection, in the same task: nothing else wakes it
     /// when the phase changes.
-    pub(super) async fn overdue(&self) {
-        let mut alarm = pin!(sleep_until(Instant::now() + self.limits.header_time));
+    pub(super) async fn due(&self) -> Due {
+        let mut alarm = pin!(sleep_until(Instant::now() + self.0.limits.header_time));
         poll_fn(|cx| {
             loop {
-                let Some(deadline) = self.deadline() else { return Poll::Pending };
+                let Some((deadline, due)) = self.deadline() else { return Poll::Pending };
                 // A deadline that has only moved away is noticed when the alarm rings: setting it anew for every
                 // request of a kept connection would cost more than the ring.
                 if deadline < alarm.deadline() || alarm.is_elapsed() {
@@ -89,21 +174,40 @@ impl Watch {
                 }
                 ready!(alarm.as_mut().poll(cx));
                 if deadline <= Instant::now() {
-                    return Poll::Ready(());
+                    return Poll::Ready(due);
                 }
             }
         })
-        .await;
+        .await
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        let Limits { header_time, idle_time, linger_time, .. } = self.limits;
+    /// Returns when a deadline has passed, for a connection that has no buffers to give back.
+    pub(super) async fn overdue(&self) {
+        match self.close_by() {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next thing to do, and when.
+    fn deadline(&self) -> Option<(Instant, Due)> {
+        let close = self.close_by().map(|at| (at, Due::Close));
+        let state = self.state();
+        let rest = match (state.blocked, state.phase) {
+            (None, Phase::Quiet { since }) => Some((since + REST_AFTER, Due::Rest)),
+            _ => None,
+        };
+        [close, rest].into_iter().flatten().min()
+    }
+
+    fn close_by(&self) -> Option<Instant> {
+        let Limits { header_time, idle_time, linger_time, .. } = self.0.limits;
         let state = self.state();
         let doing = match (state.blocked, state.phase) {
             (Some(since), _) | (None, Phase::Quiet { since }) => Some(since + idle_time),
             (None, Phase::New { since } | Phase::Head { since }) => Some(since + header_time),
             (None, Phase::Lingering { since }) => Some(since + linger_time),
-            (None, Phase::Busy) => None,
+            (None, Phase::Busy | Phase::Closed) => None,
         };
         [doing, state.end_by].into_iter().flatten().min()
     }
@@ -150,12 +254,15 @@ pub(super) struct Busy(Watch);
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.state().phase = Phase::Quiet { since: Instant::now() };
+        self.0.0.room.changed();
     }
 }
 
 /// A socket that tells its watch what happens.
 pub(super) struct Watched {
     stream: TcpStream,
+    /// What was read of the next request before the buffers were given back.
+    unread: Bytes,
     watch: Watch,
     closing: Closing,
 }
@@ -168,12 +275,32 @@ enum Closing {
 
 impl Watched {
     pub(super) fn new(stream: TcpStream, watch: Watch) -> Self {
-        Self { stream, watch, closing: Closing::NotYet }
+        Self { stream, unread: Bytes::new(), watch, closing: Closing::NotYet }
+    }
+
+    /// The same with what was read of it and not understood yet.
+    pub(super) fn with_unread(self, unread: Bytes) -> Self {
+        Self { unread, ..self }
+    }
+
+    /// Waits until there is something to read, or an end.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        if self.unread.is_empty() { self.stream.readable().await } else { Ok(()) }
     }
 }
 
 impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.watch.is_closed() {
+            return Poll::Ready(Ok(())); // an end: what comes now is not begun
+        }
+        if !self.unread.is_empty() {
+            let some = self.unread.len().min(into.remaining());
+            into.put_slice(&self.unread[..some]);
+            self.unread.advance(some);
+            self.watch.bytes_came();
+            return Poll::Ready(Ok(()));
+        }
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, into);
         if into.filled().len() > before {

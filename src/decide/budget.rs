@@ -1,0 +1,271 @@
+//! The memory budget of the bodies that one node holds: which body gets room, and which one has to go when there is
+//! none. Pure: time is an argument, counted from any fixed moment.
+//!
+//! ```text
+//! ├──────────── large bodies, and small ones while there is room ────────────┤──── small bodies only ────┤
+//! 0                                                             max - reserved                         max
+//! ```
+//!
+//! When room is short, a body that is still arriving makes way: first, of the large ones, the one that brings the fewest
+//! bytes per second; then, of the small ones that have been arriving for longer than [`SLOW_AFTER`], the slowest. A body
+//! that is whole is never taken away.
+
+use super::limits;
+use super::time::Duration;
+use std::collections::HashMap;
+
+/// The time over which the rate of a body is measured; a small body that arrives for longer than this is a slow one.
+pub const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// Names one body in a budget.
+pub type BodyId = u64;
+
+/// Room for bodies. `W` is what wakes the task that reads a body.
+#[derive(Debug)]
+pub struct Budget<W> {
+    max: usize,
+    reserved: usize,
+    small: usize,
+    large: usize,
+    bodies: HashMap<BodyId, Body<W>>,
+    next: BodyId,
+}
+
+#[derive(Debug)]
+struct Body<W> {
+    bytes: usize,
+    arriving: bool,
+    /// When and with how many bytes the rate was last and second to last measured from.
+    marks: [(Duration, usize); 2],
+    waker: W,
+}
+
+/// The answer to a body that needs more room.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Admission<W> {
+    /// It has the room. These bodies had to go.
+    Granted(Vec<W>),
+    /// It is the slowest of several, or had to go before: it has no room any more.
+    Displaced,
+    /// There is no room, and no slow body that could make way.
+    Full,
+}
+
+fn is_large(bytes: usize) -> bool {
+    bytes > limits::SMALL_BODY_BYTES_MAX
+}
+
+impl<W: Clone> Budget<W> {
+    /// Room for `max` bytes. A quarter of it is for small bodies only.
+    pub fn new(max: usize) -> Self {
+        let reserved = max / limits::SMALL_BODIES_SHARE;
+        Self { max, reserved, small: 0, large: 0, bodies: HashMap::new(), next: 0 }
+    }
+
+    /// Bytes of all bodies.
+    pub fn used(&self) -> usize {
+        self.small + self.large
+    }
+
+    /// A new body, still empty.
+    pub fn begin(&mut self, waker: W, now: Duration) -> BodyId {
+        let id = self.next;
+        self.next += 1;
+        self.bodies.insert(id, Body { bytes: 0, arriving: true, marks: [(now, 0); 2], waker });
+        id
+    }
+
+    /// Could a body of this length be taken now, if all that may be displaced were?
+    pub fn could_take(&self, bytes: usize, now: Duration) -> bool {
+        let (mut small, mut large) = (self.small, self.large);
+        for body in self.bodies.values().filter(|body| body.may_go(now)) {
+            *if is_large(body.bytes) { &mut large } else { &mut small } -= body.bytes;
+        }
+        self.fits(small, large, bytes)
+    }
+
+    /// Makes room for `more` bytes of a body, by displacing slower ones if it has to.
+    pub fn grow(&mut self, id: BodyId, more: usize, now: Duration) -> Admission<W> {
+        let Some(body) = self.bodies.get_mut(&id) else { return Admission::Displaced };
+        body.mark(now);
+        let (own, whole) = (body.bytes, body.bytes.saturating_add(more));
+        let mut gone = Vec::new();
+        loop {
+            let (mut small, mut large) = (self.small, self.large);
+            *if is_large(own) { &mut large } else { &mut small } -= own;
+            if self.fits(small, large, whole) {
+                break;
+            }
+            match self.slowest(id, whole, now) {
+                Some(victim) if victim == id => return Admission::Displaced,
+                Some(victim) => gone.extend(self.end(victim)),
+                None => return Admission::Full,
+            }
+        }
+        *self.pool(own) -= own;
+        *self.pool(whole) += whole;
+        if let Some(body) = self.bodies.get_mut(&id) {
+            body.bytes = whole;
+        }
+        Admission::Granted(gone)
+    }
+
+    /// It is whole: from now on it stays until it is ended. False: it had to go.
+    pub fn complete(&mut self, id: BodyId) -> bool {
+        let body = self.bodies.get_mut(&id);
+        body.map(|body| body.arriving = false).is_some()
+    }
+
+    /// Gives its room back.
+    pub fn end(&mut self, id: BodyId) -> Option<W> {
+        let body = self.bodies.remove(&id)?;
+        *self.pool(body.bytes) -= body.bytes;
+        Some(body.waker)
+    }
+
+    fn pool(&mut self, bytes: usize) -> &mut usize {
+        if is_large(bytes) { &mut self.large } else { &mut self.small }
+    }
+
+    /// Is there room for a body of `bytes` beside so many bytes of small and large ones? One that is larger than all its
+    /// room (its source may allow that) is taken while it is the only one.
+    fn fits(&self, small: usize, large: usize, bytes: usize) -> bool {
+        let all = small.saturating_add(large).saturating_add(bytes);
+        if is_large(bytes) {
+            let shared = large.saturating_add(bytes) <= self.max - self.reserved && all <= self.max;
+            shared || (large == 0 && small <= self.reserved)
+        } else {
+            all <= self.max || small.saturating_add(bytes) <= self.reserved || all == bytes
+        }
+    }
+
+    /// Who goes next; `asking` itself if it is the slowest of several large ones.
+    fn slowest(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
+        let rate = |body: &Body<W>, id: BodyId| (body.rate(now), id);
+        let large = self.bodies.iter().filter(|(_, body)| body.arriving && is_large(body.bytes));
+        let others = large.filter(|(id, _)| **id != asking).map(|(id, body)| rate(body, *id)).min();
+        let own = self.bodies.get(&asking).filter(|body| body.arriving && is_large(whole)).map(|body| body.rate(now));
+        match (others, own) {
+            (Some((slowest, _)), Some(own)) if own < slowest => return Some(asking),
+            (Some((_, id)), _) => return Some(id),
+            (None, _) => {}
+        }
+        let small = self.bodies.iter().filter(|(id, body)| **id != asking && body.may_go(now));
+        small.map(|(id, body)| rate(body, *id)).min().map(|(_, id)| id)
+    }
+}
+
+impl<W> Body<W> {
+    /// Moves the marks, so that the rate tells of the last seconds and not of a fast beginning.
+    fn mark(&mut self, now: Duration) {
+        if now.saturating_sub(self.marks[1].0) >= SLOW_AFTER {
+            self.marks = [self.marks[1], (now, self.bytes)];
+        }
+    }
+
+    /// Bytes per second of late.
+    fn rate(&self, now: Duration) -> u128 {
+        let [older, newer] = self.marks;
+        let (since, had) = if now.saturating_sub(newer.0) >= SLOW_AFTER { newer } else { older };
+        (self.bytes - had) as u128 * 1_000_000 / now.saturating_sub(since).as_micros().max(1)
+    }
+
+    fn may_go(&self, now: Duration) -> bool {
+        let began = self.marks[0].0;
+        self.arriving && (is_large(self.bytes) || now.saturating_sub(began) >= SLOW_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KB: usize = 1 << 10;
+    const MB: usize = 1 << 20;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// A body that has brought so much by then.
+    fn body(budget: &mut Budget<&'static str>, name: &'static str, bytes: usize, when: u64) -> BodyId {
+        let id = budget.begin(name, at(when));
+        assert_eq!(budget.grow(id, bytes, at(when)), Admission::Granted(Vec::new()), "{name}");
+        id
+    }
+
+    #[test]
+    fn large_bodies_leave_a_quarter_to_the_small_ones() {
+        let mut budget = Budget::new(64 * MB);
+        for _ in 0..2 {
+            let held = body(&mut budget, "held", 24 * MB, 0);
+            assert!(budget.complete(held));
+        }
+        let late = budget.begin("late", at(0));
+        assert_eq!(budget.grow(late, 65 * KB, at(0)), Admission::Full);
+        budget.end(late);
+        for _ in 0..256 {
+            let small = body(&mut budget, "small", 64 * KB, 0);
+            budget.complete(small);
+        }
+        let one_more = budget.begin("one more", at(0));
+        assert_eq!(budget.grow(one_more, 1, at(0)), Admission::Full);
+        assert_eq!(budget.used(), 64 * MB);
+    }
+
+    #[test]
+    fn the_large_body_with_the_fewest_bytes_per_second_of_late_goes_and_not_the_newcomer() {
+        let mut budget = Budget::new(64 * MB);
+        let trickle = body(&mut budget, "trickle", 20 * MB, 0);
+        let steady = body(&mut budget, "steady", MB, 0);
+        for second in 1..=4 {
+            assert_eq!(budget.grow(trickle, KB, at(second * 1000)), Admission::Granted(Vec::new()));
+            assert_eq!(budget.grow(steady, MB, at(second * 1000)), Admission::Granted(Vec::new()));
+        }
+        let fast = budget.begin("fast", at(4100));
+        assert_eq!(budget.grow(fast, 24 * MB, at(4200)), Admission::Granted(vec!["trickle"]));
+        // Over by its own next bytes: what brought 20 MB at the start and little since has no right to stay.
+        assert_eq!(budget.grow(trickle, KB, at(5000)), Admission::Displaced);
+        assert!(!budget.complete(trickle));
+        assert_eq!(budget.used(), 29 * MB);
+    }
+
+    #[test]
+    fn who_asks_goes_if_it_is_the_slowest_and_alone_hears_that_there_is_no_room() {
+        let mut budget = Budget::new(MB);
+        let fast = body(&mut budget, "fast", 700 * KB, 0);
+        let slow = budget.begin("slow", at(0));
+        assert_eq!(budget.grow(slow, 60 * KB, at(10)), Admission::Granted(Vec::new()));
+        assert_eq!(budget.grow(slow, 10 * KB, at(20)), Admission::Displaced);
+        budget.complete(fast);
+        budget.end(slow);
+        let alone = budget.begin("alone", at(30));
+        assert_eq!(budget.grow(alone, 100 * KB, at(31)), Admission::Full);
+    }
+
+    #[test]
+    fn small_bodies_that_trickle_make_way_too_and_those_that_just_came_do_not() {
+        let mut budget = Budget::new(64 * KB);
+        for _ in 0..2 {
+            body(&mut budget, "trickle", 32 * KB, 0);
+        }
+        let new = budget.begin("new", at(500));
+        assert!(!budget.could_take(KB, at(500)));
+        assert_eq!(budget.grow(new, KB, at(500)), Admission::Full);
+        assert!(budget.could_take(KB, at(1000)));
+        assert_eq!(budget.grow(new, KB, at(1000)), Admission::Granted(vec!["trickle"]));
+        assert_eq!(budget.used(), 33 * KB);
+    }
+
+    #[test]
+    fn a_body_larger_than_all_room_is_taken_while_it_is_the_only_one() {
+        let mut budget = Budget::new(4 * MB);
+        let huge = body(&mut budget, "huge", 9 * MB, 0);
+        budget.complete(huge);
+        body(&mut budget, "small", 60 * KB, 0);
+        let large = budget.begin("large", at(0));
+        assert_eq!(budget.grow(large, 70 * KB, at(0)), Admission::Full);
+        budget.end(huge);
+        assert_eq!(budget.grow(large, 70 * KB, at(0)), Admission::Granted(Vec::new()));
+    }
+}

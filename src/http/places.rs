@@ -1,0 +1,137 @@
+//! The connections of one port: how many there are, and which one is closed when there is no place for another.
+//!
+//! The one that has been idle longest goes: between two requests; if there is none, without a whole request so far; if
+//! there is none either, with an answer that is only waited for to be read. One with a request under way never goes.
+
+use super::watch::{Idle, Watch};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Idle connections that one look through all of them finds: those that are idle longest stay so until they are closed
+/// or come back, so that a flood does not make every newcomer look through all.
+const FOUND_AT_ONCE: usize = 256;
+/// The same among connections that are not idle between requests; one of those is better, and may come at any time.
+const OTHERS_AT_ONCE: usize = 16;
+
+/// The places of one port.
+pub(super) struct Places {
+    max: usize,
+    open: Mutex<Open>,
+    room: Arc<Room>,
+}
+
+#[derive(Default)]
+struct Open {
+    all: HashMap<u64, Watch>,
+    next: u64,
+    /// Connections that were found idle, the longest first.
+    found: VecDeque<(u64, Idle)>,
+}
+
+/// Tells who waits for a place that one may have become free.
+#[derive(Default)]
+pub(super) struct Room {
+    wanted: AtomicBool,
+    changed: Notify,
+}
+
+impl Room {
+    /// A connection ended, or has nothing under way any more.
+    pub(super) fn changed(&self) {
+        if self.wanted.load(Ordering::SeqCst) {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// A place, until it is dropped.
+pub(super) struct Place {
+    places: Arc<Places>,
+    id: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.open().all.remove(&self.id);
+        self.places.room.changed();
+    }
+}
+
+impl Places {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default(), room: Arc::default() })
+    }
+
+    /// What a connection tells when it may make room.
+    pub(super) fn room(&self) -> Arc<Room> {
+        self.room.clone()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for this connection: at the limit another is closed for it, and if none is idle it waits.
+    pub(super) async fn take(self: &Arc<Self>, watch: &Watch) -> Place {
+        loop {
+            if let Some(place) = self.try_take(watch) {
+                return place;
+            }
+            // Looked at again: what became idle before this was set told nobody.
+            self.room.wanted.store(true, Ordering::SeqCst);
+            let place = self.try_take(watch);
+            if place.is_none() {
+                self.room.changed.notified().await;
+            }
+            self.room.wanted.store(false, Ordering::SeqCst);
+            if let Some(place) = place {
+                return place;
+            }
+        }
+    }
+
+    fn try_take(self: &Arc<Self>, watch: &Watch) -> Option<Place> {
+        let mut open = self.open();
+        if open.all.len() >= self.max && !open.close_one() {
+            return None;
+        }
+        let id = open.next;
+        open.next += 1;
+        open.all.insert(id, watch.clone());
+        Some(Place { places: self.clone(), id })
+    }
+
+    /// Closes so many idle connections; says whether there was any.
+    pub(super) fn close_idle(&self, count: usize) -> bool {
+        let mut open = self.open();
+        (0..count).filter(|_| open.close_one()).count() > 0
+    }
+}
+
+impl Open {
+    fn close_one(&mut self) -> bool {
+        if self.close_found() {
+            return true;
+        }
+        let mut idle: Vec<_> = self.all.iter().filter_map(|(id, watch)| Some((watch.idle()?, *id))).collect();
+        idle.sort_unstable();
+        let kind = idle.first().map(|(idle, _)| idle.kind);
+        let most = if kind.is_some_and(|kind| kind.is_between_requests()) { FOUND_AT_ONCE } else { OTHERS_AT_ONCE };
+        let same = idle.into_iter().take_while(|(idle, _)| Some(idle.kind) == kind);
+        self.found = same.take(most).map(|(idle, id)| (id, idle)).collect();
+        self.close_found()
+    }
+
+    /// Closes the first of those that were found and have not moved since.
+    fn close_found(&mut self) -> bool {
+        while let Some((id, idle)) = self.found.pop_front() {
+            if self.all.get(&id).is_some_and(|watch| watch.close_if(idle)) {
+                self.all.remove(&id);
+                return true;
+            }
+        }
+        false
+    }
+}
