@@ -15,7 +15,8 @@ use crate::gateway::Gateway;
 use crate::http::accept::{self, Limits};
 use crate::http::admin::{self, Desk};
 use crate::http::body::BodiesInFlight;
-use crate::http::ingest::{self, Health, Ingest};
+use crate::http::health::Health;
+use crate::http::ingest::{self, Ingest};
 use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
@@ -107,7 +108,7 @@ impl Node {
         let batch = Batcher::metered(store.clone(), meter);
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
-        let health = Health { draining: draining.clone(), store: store.clone() };
+        let health = Health::new(draining.clone(), store.clone(), &batch);
         let flight = Arc::new(BodiesInFlight::default());
         let port = Ingest {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),

@@ -10,7 +10,8 @@ use hookonce::gateway::Gateway;
 use hookonce::http::accept::{self, Limits};
 use hookonce::http::bare::bare;
 use hookonce::http::body::BodiesInFlight;
-use hookonce::http::ingest::{Health, Ingest};
+use hookonce::http::health::Health;
+use hookonce::http::ingest::Ingest;
 use hookonce::node::Node;
 use hookonce::store::batch::Batcher;
 use hookonce::store::sqlite::{Access, Sqlite};
@@ -263,9 +264,9 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Store>>) {
     dispatcher.run();
     let ingest = Ingest {
         sources: Arc::new(Sources::new(config.sources.iter().cloned())),
+        health: Health::new(CancellationToken::new(), store.clone(), &batch),
         gateway: Gateway::new(store.clone(), batch, dispatcher),
         flight: Arc::new(BodiesInFlight::default()),
-        health: Health { draining: CancellationToken::new(), store: store.clone() },
     };
     (listen(move |request| ingest.clone().answer(request)).await, Some(store))
 }

@@ -1,7 +1,7 @@
 //! `hookonce list`: events, newest first.
 
 use super::desk::{Purpose, Where, short, text};
-use super::paper::{Form, Paper, one_line};
+use super::paper::{Form, Paper, one_line, one_line_json};
 use super::table::{Cell, Table};
 use super::trouble::{Trouble, complain};
 use crate::config::Env;
@@ -111,7 +111,7 @@ fn quarantined(mut messages: Vec<Value>, asked: &List, out: &mut impl Write) -> 
 /// One event for other programs. The columns are always these, whatever the event's fields are.
 fn line(event: &Value) -> String {
     let how = [text(event, "how"), text(event, "cause")].concat();
-    let (attempt, fields) = (event["attempt"].to_string(), event["fields"].to_string());
+    let attempt = event["attempt"].to_string();
     let cells = [
         text(event, "event"),
         text(event, "state"),
@@ -121,9 +121,8 @@ fn line(event: &Value) -> String {
         text(event, "received_at"),
         &attempt,
         text(event, "delivery"),
-        &fields,
     ];
-    cells.map(one_line).join("\t")
+    [&cells.map(one_line)[..], &[one_line_json(&event["fields"])]].concat().join("\t")
 }
 
 fn table(asked: &List, events: &[Value], paper: &Paper) -> Table {
@@ -200,5 +199,11 @@ mod tests {
         let event = json!({ "event": "e", "state": "dead", "cause": "failed", "source": "s", "route": "a\tb",
             "received_at": "t", "attempt": 2, "delivery": null, "fields": { "x": "1\n2" } });
         assert_eq!(line(&event), "e\tdead\tfailed\ts\ta\\tb\tt\t2\t\t{\"x\":\"1\\n2\"}");
+        let turned = json!({ "event": "e", "delivery": "\u{202e}", "fields": { "x": "\u{202e}\u{9b}\u{7f}\t" } });
+        let line = line(&turned);
+        let cells: Vec<_> = line.split('\t').collect();
+        assert_eq!((cells.len(), cells[7]), (9, "\\u{202e}"));
+        assert_eq!(cells[8], "{\"x\":\"\\u202e\\u009b\\u007f\\t\"}");
+        assert_eq!(serde_json::from_str::<Value>(cells[8]).ok().as_ref(), Some(&turned["fields"]));
     }
 }

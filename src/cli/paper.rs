@@ -116,6 +116,20 @@ pub fn one_line(text: &str) -> String {
     tame(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// JSON on one line, in which nothing drives a terminal and which still is the same JSON: what is escaped can only stand
+/// inside a string.
+pub fn one_line_json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in value.to_string().chars() {
+        if c.is_control() || is_turner(c) {
+            out += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -164,6 +178,15 @@ mod tests {
             assert_eq!(tame(text), tamed, "{text:?}");
         }
         assert_eq!(one_line("a\nb\tc"), "a\\nb\\tc");
+    }
+
+    #[test]
+    fn json_on_one_line_stays_the_same_json_whatever_is_in_it() {
+        let all: String = ('\0'..='\u{2100}').chain(['\u{feff}', '\u{10ffff}']).collect();
+        let value = serde_json::json!({ "a\u{202e}b": all, "n": 1 });
+        let line = one_line_json(&value);
+        assert!(!line.chars().any(|c| c.is_control() || is_turner(c)), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).ok(), Some(value));
     }
 
     #[test]

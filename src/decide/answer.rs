@@ -93,6 +93,11 @@ pub fn unavailable() -> Reply {
     Reply::json(503, "unavailable", &[]).retry_after()
 }
 
+/// The node is not ready, and why, in a word that says nothing of where its store is.
+pub fn not_ready(reason: &str) -> Reply {
+    Reply::json(503, "unavailable", &[("reason", reason.into())]).retry_after()
+}
+
 /// It is believed, and not for us.
 pub fn ignored(reason: &str) -> Reply {
     Reply::json(200, "ignored", &[("reason", reason.into())])

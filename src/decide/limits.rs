@@ -159,8 +159,14 @@ pub const LISTENERS_MAX: usize = 64;
 pub const LOGGED_OUT_MAX: usize = 4096;
 /// How long a session lasts.
 pub const SESSION_TIME: Duration = Duration::from_hours(12);
-/// Wrong tokens at the login in a minute; after that nobody logs in until the minute is over.
-pub const LOGINS_FAILED_MAX: u32 = 10;
+/// The longest that the refusal of a wrong token is held back.
+pub const REFUSAL_DELAY_MAX: Duration = Duration::from_secs(2);
+/// Refusals of one address that are held back at once; one more is not answered at all.
+pub const REFUSALS_WAITING_PER_ADDRESS: usize = 16;
+/// The same of all addresses.
+pub const REFUSALS_WAITING_MAX: usize = 256;
+/// Addresses whose wrong tokens are counted; the one that was quiet longest makes way.
+pub const REFUSED_ADDRESSES_MAX: usize = 4096;
 /// Events replayed by one call.
 pub const REPLAY_MAX: usize = 1_000;
 /// A request to the admin port, beside a delivery to explain.

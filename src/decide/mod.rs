@@ -38,6 +38,7 @@ pub mod refusal;
 pub mod retry;
 pub mod source;
 pub mod statement;
+pub mod throttle;
 pub mod time;
 pub mod trace;
 pub mod verify;

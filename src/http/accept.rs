@@ -32,8 +32,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 /// A failing accept is logged this often at most.
 const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
-/// Idle connections that are closed when an accept failed for want of file descriptors.
-const CLOSED_FOR_FILES: usize = 16;
 /// hyper takes no smaller buffer.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 
@@ -114,7 +112,7 @@ where
             }
             Err(error) => {
                 complaint.about(&error);
-                let closed = is_out_of_files(&error) && places.close_idle(CLOSED_FOR_FILES);
+                let closed = is_out_of_files(&error) && places.close_idle();
                 if error.kind() != io::ErrorKind::ConnectionAborted {
                     tokio::time::sleep(if closed { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
                 }
@@ -205,7 +203,7 @@ where
                 Due::Close => return None,
                 Due::Rest => {
                     let parts = connection.into_parts();
-                    return Some(parts.io.into_inner().with_unread(parts.read_buf));
+                    return Some(parts.io.into_inner().with_unread(&parts.read_buf));
                 }
             },
             () = drain.cancelled(), if !draining => {

@@ -7,6 +7,7 @@ pub mod door;
 mod live;
 mod many;
 pub(crate) mod overview;
+mod refused;
 mod session;
 pub mod shown;
 mod tail;
@@ -16,7 +17,7 @@ mod turned_away;
 pub use asked::LIST_MAX;
 
 use super::body::BodiesInFlight;
-use super::ingest::Health;
+use super::health::Health;
 use crate::config::{Admin, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
 use crate::decide::claim::Payload;
@@ -38,6 +39,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use overview::Counted;
+use refused::Refusals;
 use serde_json::{Value, json};
 use session::Sessions;
 use std::net::SocketAddr;
@@ -69,6 +71,7 @@ pub struct Desk {
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
     sessions: Arc<Sessions>,
+    refusals: Arc<Refusals>,
     listeners: Arc<Semaphore>,
     counted: Arc<Counted>,
     peers: reqwest::Client,
@@ -103,6 +106,7 @@ impl Desk {
             flight,
             closing: CancellationToken::new(),
             sessions: Arc::new(Sessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
+            refusals: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
             peers: peers.unwrap_or_default(),
@@ -145,7 +149,8 @@ pub fn router(desk: Desk) -> Router {
         .route("/api/quarantine", get(quarantined))
         .route("/api/tail", get(tail))
         .route("/metrics", get(told::metrics))
-        .layer(from_fn_with_state(desk.clone(), door::admit));
+        // Not for a method that there is not: it is wrong whoever asks.
+        .route_layer(from_fn_with_state(desk.clone(), door::admit));
     Router::new()
         .route("/healthz", get(|| async { plain(&answer::fine()) }))
         .route("/readyz", get(|State(desk): State<Desk>| async move { plain(&desk.health.ready().await) }))
@@ -154,6 +159,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/logout", post(door::logout))
         .merge(guarded)
         .merge(super::dashboard::router())
+        .method_not_allowed_fallback(|| async { refuse(StatusCode::METHOD_NOT_ALLOWED, "method") })
         .fallback(nowhere)
         .layer(from_fn(door::close))
         .with_state(desk)

@@ -91,8 +91,8 @@ where
     if !flight.could_take(announced) {
         return Err(BodyError::Busy);
     }
-    let mut room = Room::in_flight(flight);
-    let mut bytes = Vec::with_capacity(announced.min(FIRST_BYTES));
+    let room = Room::in_flight(flight);
+    room.arriving.bytes().reserve_exact(announced.min(FIRST_BYTES));
     let mut pace = Pace::from_now(limits);
     loop {
         let next = tokio::select! {
@@ -103,19 +103,15 @@ where
         let frame = match next {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => return Err(BodyError::Broken),
-            Ok(None) => return room.hold(bytes),
+            Ok(None) => return room.hold(),
             Err(_) => return Err(BodyError::TooSlow),
         };
         // Trailers mean nothing to us.
         let Ok(data) = frame.into_data() else { continue };
-        if data.len() > limits.bytes - bytes.len() {
+        if data.len() > limits.bytes - room.arriving.bytes().len() {
             return Err(BodyError::TooLarge);
         }
-        room.grow(data.len())?;
-        if bytes.capacity() - bytes.len() < data.len() {
-            bytes.reserve_exact(data.len().max(bytes.len() / GROWTH));
-        }
-        bytes.extend_from_slice(&data);
+        room.add(&data)?;
         pace.came(data.len());
     }
 }
@@ -149,8 +145,26 @@ impl Pace {
 /// The bytes of all bodies a node holds, and how many they may be.
 #[derive(Debug)]
 pub struct BodiesInFlight {
-    budget: Mutex<Budget<Arc<Notify>>>,
+    budget: Mutex<Budget<Arc<Arriving>>>,
     since: Instant,
+}
+
+/// What has arrived of a body. Whoever takes its room frees the bytes at once, and then tells its reader.
+#[derive(Debug, Default)]
+struct Arriving {
+    bytes: Mutex<Vec<u8>>,
+    displaced: Notify,
+}
+
+impl Arriving {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn displace(&self) {
+        drop(std::mem::take(&mut *self.bytes()));
+        self.displaced.notify_one();
+    }
 }
 
 impl Default for BodiesInFlight {
@@ -167,9 +181,9 @@ impl BodiesInFlight {
 
     /// Holds a body that came another way than over HTTP, whole, if there is room for it or can be made.
     pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
-        let mut room = Room::in_flight(self);
-        room.grow(body.len())?;
-        room.hold(body.to_vec())
+        let room = Room::in_flight(self);
+        room.add(body)?;
+        room.hold()
     }
 
     /// Bytes held now.
@@ -181,7 +195,7 @@ impl BodiesInFlight {
         self.budget().could_take(bytes, self.since.elapsed())
     }
 
-    fn budget(&self) -> MutexGuard<'_, Budget<Arc<Notify>>> {
+    fn budget(&self) -> MutexGuard<'_, Budget<Arc<Arriving>>> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,37 +204,43 @@ impl BodiesInFlight {
 struct Room {
     flight: Arc<BodiesInFlight>,
     id: BodyId,
-    displaced: Arc<Notify>,
+    arriving: Arc<Arriving>,
 }
 
 impl Room {
     fn in_flight(flight: &Arc<BodiesInFlight>) -> Self {
-        let displaced = Arc::new(Notify::new());
-        let id = flight.budget().begin(displaced.clone(), flight.since.elapsed());
-        Self { flight: Arc::clone(flight), id, displaced }
+        let arriving = Arc::<Arriving>::default();
+        let id = flight.budget().begin(arriving.clone(), flight.since.elapsed());
+        Self { flight: Arc::clone(flight), id, arriving }
     }
 
     /// Returns when this body has lost its room to another.
     async fn displaced(&self) {
-        self.displaced.notified().await;
+        self.arriving.displaced.notified().await;
     }
 
-    fn grow(&mut self, more: usize) -> Result<(), BodyError> {
-        let admission = self.flight.budget().grow(self.id, more, self.flight.since.elapsed());
+    /// Adds what has arrived, once there is room for it.
+    fn add(&self, data: &[u8]) -> Result<(), BodyError> {
+        let admission = self.flight.budget().grow(self.id, data.len(), self.flight.since.elapsed());
         match admission {
-            Admission::Granted(displaced) => {
-                displaced.iter().for_each(|body| body.notify_one());
-                Ok(())
-            }
-            Admission::Displaced => Err(BodyError::Displaced),
-            Admission::Full => Err(BodyError::Busy),
+            Admission::Granted(displaced) => displaced.iter().for_each(|body| body.displace()),
+            Admission::Displaced => return Err(BodyError::Displaced),
+            Admission::Full => return Err(BodyError::Busy),
         }
+        let mut bytes = self.arriving.bytes();
+        if bytes.capacity() - bytes.len() < data.len() {
+            let more = data.len().max(bytes.len() / GROWTH);
+            bytes.reserve_exact(more);
+        }
+        bytes.extend_from_slice(data);
+        Ok(())
     }
 
-    fn hold(self, bytes: Vec<u8>) -> Result<Bytes, BodyError> {
+    fn hold(self) -> Result<Bytes, BodyError> {
         if !self.flight.budget().complete(self.id) {
             return Err(BodyError::Displaced);
         }
+        let bytes = std::mem::take(&mut *self.arriving.bytes());
         Ok(Bytes::from_owner(Held { bytes: bytes.into_boxed_slice(), _room: self }))
     }
 }

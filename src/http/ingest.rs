@@ -1,16 +1,14 @@
 //! The port where webhooks arrive: path and method, the body under its limits, then the gateway.
 
 use super::body::{BodiesInFlight, BodyError, BodyLimits, read};
+use super::health::Health;
 use super::reply;
 use crate::decide::answer::{self, Reply};
 use crate::decide::delivery::Delivery;
 use crate::decide::field::Place;
-use crate::decide::id::EventId;
 use crate::decide::problem;
 use crate::decide::source::{Source, Sources, Speaks};
-use crate::decide::time::Duration;
 use crate::gateway::Gateway;
-use crate::store::Store;
 use crate::telemetry::heard::{Heard, Verdict};
 use crate::telemetry::{self, Level};
 use bytes::Bytes;
@@ -19,7 +17,6 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// What the ingest port needs. Cheap to clone.
 #[derive(Clone)]
@@ -32,32 +29,6 @@ pub struct Ingest {
     pub flight: Arc<BodiesInFlight>,
     /// Whether the node still takes deliveries.
     pub health: Health,
-}
-
-/// Whether the node takes deliveries.
-#[derive(Clone)]
-pub struct Health {
-    /// The node is about to stop.
-    pub draining: CancellationToken,
-    /// Where events are.
-    pub store: Arc<dyn Store>,
-}
-
-/// How long the store may take to show that it answers.
-const READY_TIME: Duration = Duration::from_secs(2);
-
-impl Health {
-    /// The answer to `/readyz`.
-    pub async fn ready(&self) -> Reply {
-        if self.draining.is_cancelled() {
-            return answer::unavailable();
-        }
-        let nobody = EventId([0; 16]);
-        match tokio::time::timeout(READY_TIME, self.store.get(nobody)).await {
-            Ok(Ok(_)) => answer::fine(),
-            _ => answer::unavailable(),
-        }
-    }
 }
 
 impl Ingest {

@@ -7,6 +7,7 @@
 //! ingest.rs   where webhooks arrive                 admin.rs   where people and their tools ask
 //!                                                   admin/     what they ask, and the door to it
 //! body.rs     reads a body, bounded in size, time and memory
+//! health.rs   whether a node takes deliveries
 //! dashboard.rs the page for people, inside the binary
 //! reply.rs    an answer on its way out              bare.rs    the same road without a destination, to be measured
 //! ```
@@ -16,6 +17,7 @@ pub mod admin;
 pub mod bare;
 pub mod body;
 pub mod dashboard;
+pub mod health;
 pub mod ingest;
 mod places;
 pub mod reply;

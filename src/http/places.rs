@@ -103,10 +103,11 @@ impl Places {
         Some(Place { places: self.clone(), id })
     }
 
-    /// Closes so many idle connections; says whether there was any.
-    pub(super) fn close_idle(&self, count: usize) -> bool {
+    /// Closes the connection that is idle between two requests longest; says whether there was any.
+    pub(super) fn close_idle(&self) -> bool {
         let mut open = self.open();
-        (0..count).filter(|_| open.close_one()).count() > 0
+        let idle = open.all.values().filter_map(Watch::idle).any(|idle| idle.kind.is_between_requests());
+        idle && open.close_one()
     }
 }
 

@@ -26,15 +26,26 @@ use tokio::time::{Duration, Instant, sleep_until};
 const LINGER_BYTES: usize = 8 << 10;
 
 /// A connection that is quiet for so long gives its buffers back.
-const REST_AFTER: Duration = Duration::from_secs(1);
+const REST_AFTER: Duration = Duration::from_millis(100);
+/// Bytes taken from a socket at a time. hyper doubles the buffer of a connection that fills it, up to what headers may
+/// take, and keeps it so: less than its first one is never filled.
+const READ_BYTES: usize = (8 << 10) - 1;
 
 #[derive(Clone, Copy)]
 enum Phase {
-    New { since: Instant },
-    Head { since: Instant },
+    New {
+        since: Instant,
+    },
+    Head {
+        since: Instant,
+    },
     Busy,
-    Quiet { since: Instant },
-    Lingering { since: Instant },
+    Quiet {
+        since: Instant,
+    },
+    Lingering {
+        since: Instant,
+    },
     /// Another connection has its place.
     Closed,
 }
@@ -278,14 +289,14 @@ impl Watched {
         Self { stream, unread: Bytes::new(), watch, closing: Closing::NotYet }
     }
 
-    /// The same with what was read of it and not understood yet.
-    pub(super) fn with_unread(self, unread: Bytes) -> Self {
-        Self { unread, ..self }
+    /// The same with what was read of it and not understood yet. Copied: as it is, it would keep the buffer it is in.
+    pub(super) fn with_unread(self, unread: &[u8]) -> Self {
+        Self { unread: Bytes::copy_from_slice(unread), ..self }
     }
 
     /// Waits until there is something to read, or an end.
     pub(super) async fn readable(&self) -> io::Result<()> {
-        if self.unread.is_empty() { self.stream.readable().await } else { Ok(()) }
+        if self.unread.is_empty() { self.stream.peek(&mut [0]).await.map(drop) } else { Ok(()) }
     }
 }
 
@@ -301,9 +312,12 @@ impl AsyncRead for Watched {
             self.watch.bytes_came();
             return Poll::Ready(Ok(()));
         }
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, into);
-        if into.filled().len() > before {
+        let most = into.remaining().min(READ_BYTES);
+        let mut some = ReadBuf::new(into.initialize_unfilled_to(most));
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut some);
+        let filled = some.filled().len();
+        if filled > 0 {
+            into.advance(filled);
             self.watch.bytes_came();
         }
         read

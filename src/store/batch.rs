@@ -12,6 +12,7 @@ use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::telemetry::meter::{Asked, Meter};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -29,6 +30,23 @@ pub struct Batcher {
     claims: mpsc::Sender<Job<New, Claim>>,
     advances: mpsc::Sender<Job<Change, Advance>>,
     meter: Arc<Meter>,
+    last_write: LastWrite,
+}
+
+/// Whether the last write failed, and none has succeeded since. Cheap to clone.
+#[derive(Clone, Default, Debug)]
+pub struct LastWrite(Arc<AtomicBool>);
+
+impl LastWrite {
+    /// Did it fail?
+    pub fn failed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Something came of a write.
+    pub fn came(&self, succeeded: bool) {
+        self.0.store(!succeeded, Ordering::Relaxed);
+    }
 }
 
 struct Job<In, Out> {
@@ -54,12 +72,18 @@ impl Batcher {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
+        let last_write = LastWrite::default();
         for _ in 0..store.batches_at_once() {
-            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone(), meter.clone()));
-            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone()));
+            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone(), meter.clone(), last_write.clone()));
+            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone(), last_write.clone()));
         }
         drop(store);
-        Self { claims, advances, meter }
+        Self { claims, advances, meter, last_write }
+    }
+
+    /// How the last write went.
+    pub fn last_write(&self) -> LastWrite {
+        self.last_write.clone()
     }
 
     /// What is counted.
@@ -89,7 +113,7 @@ fn gone() -> StoreError {
     StoreError::Down("the node is stopping".into())
 }
 
-async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<Meter>) {
+async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<Meter>, last_write: LastWrite) {
     while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
         let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
@@ -98,12 +122,18 @@ async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<M
             let answers = ask(|| store.claim(inputs.clone())).await;
             meter.batch(size);
             meter.asked(Asked::Claim, asked.elapsed(), answers.is_ok());
+            // What is a repeat wrote nothing, and tells nothing.
+            match &answers {
+                Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.came(true),
+                Ok(_) => {}
+                Err(_) => last_write.came(false),
+            }
             (inputs, waiting) = settle(inputs, waiting, answers);
         }
     }
 }
 
-async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter: Arc<Meter>) {
+async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter: Arc<Meter>, last_write: LastWrite) {
     let size = |change: &Change| {
         let receipt = match &change.receipt {
             Answered::Now(Some(receipt)) => receipt.body.len(),
@@ -124,6 +154,8 @@ async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter
                 }
             }
             Err(error) => {
+                // One that succeeds says nothing of claims: a full Redis still ends what it has.
+                last_write.came(false);
                 for reply in replies {
                     reply.send(Err(error.clone())).unwrap_or_default();
                 }

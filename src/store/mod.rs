@@ -163,6 +163,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
+    /// Finds out whether it can be written. What it keeps is the same afterwards.
+    fn probe(&self, _: Probe) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// How many batches of claims, and as many of changes, it takes at once. One that writes one after another
     /// anyway takes one: the next forms meanwhile.
     fn batches_at_once(&self) -> usize {
@@ -181,6 +186,15 @@ pub trait Store: Send + Sync + 'static {
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
     }
+}
+
+/// How it is found out whether a store can be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// By looking, where that tells and costs nothing.
+    Look,
+    /// By writing as much as a body of usual size takes, and taking it back: after a write has failed.
+    Write,
 }
 
 /// Something that another node has written. It may come late, twice or not at all.

@@ -57,6 +57,10 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     if let Some(oldest) = gauges.oldest {
         page.line(&[], oldest);
     }
+    page.metric("admin_refused_total", "counter", "Wrong tokens at the admin port, by how they were shown.");
+    for (way, count) in ["header", "login"].into_iter().zip(&meter.admin_refused) {
+        page.line(&[("way", way)], load(count));
+    }
     page.one("listeners", "gauge", "Who follows what happens, at /api/live and /api/tail.", gauges.listeners);
     page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
     page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);

@@ -216,6 +216,7 @@ pub struct Meter {
     pub(super) errors: [AtomicU64; 5],
     pub(super) lost: AtomicU64,
     pub(super) expired: AtomicU64,
+    pub(super) admin_refused: [AtomicU64; 2],
     /// What was counted, over time.
     pub series: Series,
 }
@@ -250,6 +251,7 @@ impl Meter {
             errors: Default::default(),
             lost: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            admin_refused: Default::default(),
         }
     }
 
@@ -363,6 +365,11 @@ impl Meter {
     /// A lease ran out, and this node wrote so.
     pub fn expired(&self) {
         self.expired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The admin port refused a wrong token: in a header, or at the login.
+    pub fn admin_refused(&self, login: bool) {
+        self.admin_refused[usize::from(login)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The store was asked, with so many at once, and took so long.

@@ -83,6 +83,11 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
         }
     }
     assert!(acked.len() > 20 && refused.len() == 30, "{} taken, {} not", acked.len(), refused.len());
+    let ready = async || {
+        let answer = house.ask("GET", "/readyz").await;
+        (answer.status, answer.json()["reason"].as_str().unwrap_or("").to_owned())
+    };
+    assert_eq!(ready().await, (503, "store_not_writable".to_owned()));
     let full_since = Instant::now();
     std::fs::write(house.path("go"), "").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await; // longer than the lease, with results that cannot be written
@@ -91,6 +96,12 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
     std::fs::remove_file(house.path("filler")).unwrap();
     let full_for = full_since.elapsed();
     until("it takes again", || house.sql("select 1").len() == 1).await;
+    // Nobody has delivered anything: a balancer waits for this before anybody does.
+    let patience = Instant::now() + Duration::from_secs(30);
+    while ready().await.0 != 200 {
+        assert!(Instant::now() < patience, "it is never ready again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     assert_eq!(send(&house, "/noted", "after", &body).await, 202);
     house.quiet().await;
     assert_eq!(house.count("dead"), 0, "{}", house.log());
@@ -104,6 +115,25 @@ async fn a_full_disk_turns_senders_away_loses_nothing_and_works_again_without_a_
         acked.len(),
         refused.len() + 1
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_disk_is_full_is_not_ready_before_anything_was_refused() {
+    let mut house = House::empty(FULL);
+    let Some(_disk) = Disk::over(&house, FULL, "12m") else { return };
+    house.start();
+    assert_eq!(house.ask("GET", "/readyz").await.status, 200);
+    while std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(house.path("filler"))
+        .is_ok_and(|mut file| std::io::Write::write_all(&mut file, &[7; 64 << 10]).is_ok())
+    {}
+    let answer = house.ask("GET", "/readyz").await;
+    assert_eq!((answer.status, &answer.json()["reason"]), (503, &"store_not_writable".into()));
+    assert_eq!(house.ask("GET", "/healthz").await.status, 200);
+    std::fs::remove_file(house.path("filler")).unwrap();
+    assert_eq!(house.ask("GET", "/readyz").await.status, 200);
 }
 
 /// The nth sync fails, and all after it.

@@ -270,6 +270,7 @@ fn every_reason_has_its_words_and_its_answer() {
     };
     check(BodyError::TooLarge, "the body is too large", 413);
     check(BodyError::TooSlow, "the body came too slowly", 408);
+    check(BodyError::Displaced, "the body was the slowest one, and others needed its room", 408);
     check(BodyError::Busy, "too many bodies at once", 503);
     check(BodyError::Broken, "the body broke off", 400);
 }
@@ -292,4 +293,82 @@ async fn the_bare_handler_takes_the_same_road() {
     drain.cancel();
     timeout(LONG, served).await.expect("the port closes").unwrap();
     assert_eq!(flight.used(), 0);
+}
+
+/// Whole within 300 ms and a second more for each 100,000 bytes; a stall is not what ends it.
+fn whole() -> BodyLimits {
+    BodyLimits {
+        bytes_per_second: 1,
+        behind: LONG,
+        whole_time: 300 * MS,
+        whole_bytes_per_second: 100_000,
+        ..BodyLimits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_trickle_is_given_up_whatever_length_it_announces() {
+    let port = Port::open(Setting { body: whole(), ..Setting::default() }).await;
+    for head in [announce("/", 10 << 20), chunked("/", "").into_bytes()] {
+        let mut client = port.connect().await;
+        client.send(&head).await;
+        let start = Instant::now();
+        // 5,000 bytes per second: a twentieth of the rate.
+        while timeout(20 * MS, client.ended()).await.is_err() {
+            client.send(format!("64\r\n{}\r\n", "b".repeat(100))).await;
+            assert!(start.elapsed() < LONG, "it is never given up");
+        }
+        assert!(start.elapsed() > 250 * MS, "{:?}", start.elapsed());
+    }
+    assert_eq!(port.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_time_for_a_whole_body_grows_with_what_has_arrived() {
+    let port = Port::open(Setting { body: whole(), ..Setting::default() }).await;
+    let mut client = port.connect().await;
+    client.send(announce("/", 200_000)).await;
+    let start = Instant::now();
+    client.send(vec![b'b'; 199_000]).await;
+    tokio::time::sleep_until(start + 1000 * MS).await;
+    client.send(vec![b'b'; 1000]).await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+}
+
+const KIB: usize = 1 << 10;
+
+#[tokio::test]
+async fn when_room_is_short_the_slowest_large_body_goes_and_not_the_newcomer() {
+    let port = Port::open(Setting { in_flight: Some(1000 * KIB), ..Setting::default() }).await;
+    let mut slow = port.connect().await;
+    slow.send(chunked("/slow", &format!("{:x}\r\n{}\r\n", 600 * KIB, "b".repeat(600 * KIB)))).await;
+    eventually("it has arrived", || port.seen.flight.used() == 600 * KIB).await;
+    // Its first bytes came fast, and count no longer.
+    tokio::time::sleep(1100 * MS).await;
+    assert_eq!(port.ask(post("/", 500 * KIB)).await.map(|a| a.status), Some(200));
+    let answer = slow.answer().await.expect("an answer");
+    assert_eq!((answer.status, answer.body.as_str()), (408, r#"{"status":"refused","reason":"too_slow"}"#));
+    assert!(answer.head.contains("connection: close"), "{}", answer.head);
+    assert_eq!(port.requests(), [format!("POST / {}", 500 * KIB)]);
+    eventually("all room is free again", || port.seen.flight.used() == 0).await;
+}
+
+#[tokio::test]
+async fn large_bodies_leave_a_share_of_the_room_to_small_ones() {
+    let port = Port::open(Setting { in_flight: Some(1000 * KIB), ..Setting::default() }).await;
+    let mut held = port.connect().await;
+    held.send(post("/hold", 740 * KIB)).await;
+    eventually("the body is with the handler", || port.requests().len() == 1).await;
+    assert_eq!(port.ask(announce("/", 100 * KIB)).await.map(|a| a.status), Some(503));
+    let mut small = Vec::new();
+    for n in 2..=5 {
+        let mut client = port.connect().await;
+        client.send(post("/hold", 60 * KIB)).await;
+        eventually("a small one is taken", || port.requests().len() == n).await;
+        small.push(client);
+    }
+    port.seen.release.add_permits(5);
+    for client in std::iter::once(&mut held).chain(&mut small) {
+        assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    }
 }

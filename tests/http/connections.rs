@@ -1,6 +1,6 @@
 //! Limits of a connection.
 
-use crate::wire::{LONG, Port, Setting, announce, eventually, post};
+use crate::wire::{Client, LONG, Port, Setting, announce, eventually, post};
 use hookonce::http::accept::{Limits, allow_files, serve};
 use hookonce::telemetry::{Format, Log};
 use std::fs::File;
@@ -128,6 +128,110 @@ async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free()
     }
 }
 
+/// A connection that has had its answer and is kept open.
+async fn kept(port: &Port) -> Client {
+    let mut client = port.connect().await;
+    client.send(post("/", 1)).await;
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    client
+}
+
+#[tokio::test]
+async fn at_the_limit_the_longest_idle_connection_is_closed_for_the_newcomer() {
+    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        idle.push(kept(&port).await);
+    }
+    // The first comes back: now the second is idle longest.
+    idle[0].send(post("/", 1)).await;
+    assert_eq!(idle[0].answer().await.map(|a| a.status), Some(200));
+    let mut newcomer = kept(&port).await;
+    idle[1].ended().await;
+    for still in [0, 2] {
+        idle[still].send(post("/", 1)).await;
+        assert_eq!(idle[still].answer().await.map(|a| a.status), Some(200), "{still}");
+    }
+    newcomer.send(post("/", 1)).await;
+    assert_eq!(newcomer.answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
+    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let mut idle = kept(&port).await;
+    let (mut waiting, mut sending) = (port.connect().await, port.connect().await);
+    waiting.send(post("/hold", 1)).await;
+    sending.send(announce("/", 2)).await;
+    sending.send("b").await;
+    eventually("both requests have begun", || port.requests().len() == 2 && port.seen.flight.used() == 2).await;
+    for _ in 0..20 {
+        assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+    }
+    idle.ended().await;
+    sending.send("b").await;
+    port.seen.release.add_permits(1);
+    assert_eq!(waiting.answer().await.map(|a| a.status), Some(200));
+    assert_eq!(sending.answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn where_none_is_idle_the_oldest_that_has_not_sent_its_request_is_closed() {
+    let port = Port::open(with(Limits { connections: 3, header_time: LONG, ..Limits::default() })).await;
+    let mut silent = port.connect().await;
+    tokio::task::yield_now().await;
+    let mut heads = Vec::new();
+    for _ in 0..2 {
+        let mut client = port.connect().await;
+        client.send("POST / HTTP/1.1\r\nx-a: ").await;
+        sleep(20 * MS).await;
+        heads.push(client);
+    }
+    assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+    silent.ended().await;
+    let mut last = port.connect().await;
+    last.send("P").await;
+    assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+    heads[0].ended().await;
+    heads[1].send("b\r\n\r\n").await;
+    assert_eq!(heads[1].answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_for_a_place_gets_the_first_that_falls_idle() {
+    let port = Port::open(with(Limits { connections: 1, ..Limits::default() })).await;
+    let mut busy = port.connect().await;
+    busy.send(post("/hold", 1)).await;
+    eventually("the request is with the handler", || port.requests().len() == 1).await;
+    let mut next = port.connect().await;
+    next.send(post("/", 1)).await;
+    assert!(timeout(100 * MS, next.answer()).await.is_err(), "served beside the only one");
+    port.seen.release.add_permits(1);
+    assert_eq!(busy.answer().await.map(|a| a.status), Some(200));
+    assert_eq!(next.answer().await.map(|a| a.status), Some(200));
+}
+
+#[tokio::test]
+async fn a_connection_that_has_rested_takes_requests_again() {
+    let port = Port::open(Setting::default()).await;
+    let mut client = kept(&port).await;
+    for _ in 0..2 {
+        sleep(1200 * MS).await; // longer than a quiet connection keeps its buffers
+        client.send("POST /next HTTP/1.1\r\nhost: t\r\nconte").await;
+        sleep(20 * MS).await;
+        client.send("nt-length: 0\r\n\r\n").await;
+        assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    }
+    // Sent behind a request, before its answer.
+    client.send([post("/hold", 1), b"POST /late HTTP/1.1\r\nhost: t\r\n".to_vec()].concat()).await;
+    eventually("it is with the handler", || port.requests().len() == 4).await;
+    port.seen.release.add_permits(1);
+    assert_eq!(client.answer().await.map(|a| a.status), Some(200));
+    sleep(1200 * MS).await;
+    client.send("content-length: 0\r\n\r\n").await;
+    assert_eq!(client.answer().await.map(|a| a.body).as_deref(), Some("\"POST /late\""));
+}
+
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_its_answer_loses_its_place() {
     let port = Port::open(with(Limits { connections: 1, idle_time: 300 * MS, ..Limits::default() })).await;
@@ -223,12 +327,23 @@ fn without_file_descriptors_a_port_goes_on_and_recovers() {
 async fn out_of_files() {
     Log::start(Format::Text, Box::new(std::io::stderr()));
     let port = Port::open(Setting::default()).await;
+    let mut idle = kept(&port).await;
     let mut files = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
         files.push(file);
         assert!(files.len() < 100, "the limit of open files is not in force");
     }
-    // One descriptor for the client, none for the server's end.
+    // One descriptor for the client, none for the server's end: that of the idle connection is taken.
+    files.pop();
+    assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
+    idle.ended().await;
+    drop(idle);
+    // The server's end of the last one is closed a moment after the client's.
+    let ends = Instant::now() + 500 * MS;
+    while Instant::now() < ends {
+        files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+        sleep(10 * MS).await;
+    }
     files.pop();
     let mut client = port.connect().await;
     client.send(post("/", 1)).await;

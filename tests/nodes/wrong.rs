@@ -283,8 +283,15 @@ async fn fill(house: &House, disk: &Disk, mut mend: impl AsyncFnMut()) -> (usize
         }
     }
     assert!(!taken.is_empty() && refused > 0, "{} taken, {refused} refused", taken.len());
+    assert_eq!(house.ask("GET", "/readyz").await.status, 503);
     disk.make_room();
     mend().await;
+    // Nobody has delivered anything: a balancer waits for this before anybody does.
+    let patience = Instant::now() + PATIENCE;
+    while house.ask("GET", "/readyz").await.status != 200 {
+        assert!(Instant::now() < patience, "it is never ready again: {}", house.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let all = taken.len() + refused;
     for n in 0..all {
         let word = insist(house, &delivery(n, &noise(n))).await;
@@ -327,4 +334,24 @@ async fn a_redis_whose_disk_is_full_is_waited_for() {
     println!("Redis's disk full: {refused} of {all} asked to come again, {all} taken in the end");
     check_events(&url, all).await;
     drop((house, server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_live_says_of_an_empty_store_what_a_node_will_make_of_it() {
+    let (postgres, redis) = (postgres::Server::start().await, redis::Server::start());
+    let check = |config: &str, url: &str, code: i32, words: &str| {
+        let house = House::empty(config);
+        let output = on(&house, url, &["check", "--live"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!((output.status.code(), said.contains(words)), (Some(code), true), "{words}: {said}");
+    };
+    let empty = postgres.url(&postgres.database().await);
+    let manual = RECORDS.replacen('\n', "\nmigrate = \"manual\"\n", 1);
+    check(RECORDS, &empty, 0, "answers; it is empty, and a node that starts makes its schema");
+    check(&manual, &empty, 1, "migrate = \"manual\"; run `hookonce migrate up`");
+    check(RECORDS, &redis.url("empty"), 0, "answers; it is empty, and a node that starts begins a store in it");
+    drop((node(RECORDS, &empty), node(RECORDS, &redis.url("empty"))));
+    check(RECORDS, &empty, 0, ": answers\n");
+    check(&manual, &empty, 0, ": answers\n");
+    check(RECORDS, &redis.url("empty"), 0, ": answers\n");
 }

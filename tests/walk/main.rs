@@ -9,6 +9,7 @@ mod crash;
 mod crowd;
 mod door;
 mod drain;
+mod flood;
 mod forged;
 mod forward;
 mod groups;

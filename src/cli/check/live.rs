@@ -8,7 +8,9 @@ mod receiver;
 use super::{Form, Verdict, describe, found, problems_told, warned};
 use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece};
 use crate::config::{Config, Env, Secrets, StoreAddress};
-use crate::store::open::{Use, open_for};
+use crate::store::CannotOpen;
+use crate::store::open::{Migrate, Use, open_for};
+use crate::store::schema::Migration;
 use rustix::fs::{Access, access};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +83,7 @@ fn line(tried: &Tried) -> String {
 /// Tries everything, each thing once.
 fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
     let mut all = secrets(config);
-    all.push(store(&config.store));
+    all.push(store(&config.store, config.migrate));
     for plan in plans(config) {
         if let ActionPlan::Run(blocks) = plan {
             for block in blocks {
@@ -120,31 +122,94 @@ fn secrets(config: &Config) -> Vec<Tried> {
     config.elsewhere.iter().map(one).collect()
 }
 
-fn store(address: &StoreAddress) -> Tried {
+fn store(address: &StoreAddress, migrate: Migrate) -> Tried {
     match address {
         StoreAddress::Memory => Tried::new("store", "memory:", Ok("forgotten when the node ends".into())),
-        StoreAddress::Sqlite(path) => Tried::new("store", path.display().to_string(), sqlite(path)),
-        StoreAddress::Postgres(_) | StoreAddress::Redis(_) => Tried::new("store", address.to_string(), server(address)),
+        StoreAddress::Sqlite(path) => Tried::new("store", path.display().to_string(), sqlite(path, migrate)),
+        StoreAddress::Postgres(_) | StoreAddress::Redis(_) => {
+            Tried::new("store", address.to_string(), server(address, migrate))
+        }
     }
 }
 
-/// Opens it to look, as a command beside a node does.
-fn server(address: &StoreAddress) -> Result<String, (String, String)> {
+/// Opens it to look, as a command beside a node does. One that is still empty has nothing to be opened.
+fn server(address: &StoreAddress, migrate: Migrate) -> Result<String, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
-    match runtime.block_on(open_for(address, Use::Look)) {
-        Ok(_) => Ok("answers".into()),
-        Err(cannot) => {
-            let why = cannot.to_string();
-            let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
-            wrong(why, hint)
+    let found = runtime.block_on(async {
+        match lacks(address).await? {
+            Lacks::Nothing => open_for(address, Use::Look).await.map(|_| Ok("answers".to_owned())),
+            Lacks::Everything(way) => Ok(empty(way, migrate)),
+            Lacks::Some(way) => Ok(older(&way, migrate)),
         }
+    });
+    found.unwrap_or_else(|cannot| {
+        let why = cannot.to_string();
+        let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
+        wrong(why, hint)
+    })
+}
+
+/// What a node that starts would have to make first.
+enum Lacks {
+    Nothing,
+    Some(Vec<&'static Migration>),
+    Everything(Schema),
+}
+
+/// Whether a store has a schema.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Schema {
+    Has,
+    HasNone,
+}
+
+async fn lacks(address: &StoreAddress) -> Result<Lacks, CannotOpen> {
+    match address {
+        #[cfg(feature = "postgres")]
+        StoreAddress::Postgres(url) => {
+            let way = crate::store::postgres::Postgres::behind(url.expose()).await?;
+            Ok(match way.first() {
+                None => Lacks::Nothing,
+                Some(first) if first.version == 1 => Lacks::Everything(Schema::Has),
+                Some(_) => Lacks::Some(way),
+            })
+        }
+        #[cfg(feature = "redis")]
+        StoreAddress::Redis(url) if crate::store::redis::Redis::is_empty(url.expose()).await? => {
+            Ok(Lacks::Everything(Schema::HasNone))
+        }
+        _ => Ok(Lacks::Nothing),
+    }
+}
+
+/// The words for a store that nobody has used yet.
+fn empty(schema: Schema, migrate: Migrate) -> Result<String, (String, String)> {
+    match (schema, migrate) {
+        (Schema::HasNone, _) => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
+        (Schema::Has, Migrate::Auto) => Ok("answers; it is empty, and a node that starts makes its schema".into()),
+        (Schema::Has, Migrate::Manual) => {
+            wrong("it answers, but it is empty, and the config says migrate = \"manual\"", "run `hookonce migrate up`")
+        }
+    }
+}
+
+/// The words for an older schema.
+fn older(behind: &[&Migration], migrate: Migrate) -> Result<String, (String, String)> {
+    let names: Vec<_> = behind.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
+    let names = names.join(", ");
+    match migrate {
+        Migrate::Auto => Ok(format!("opens; a node that starts brings its schema up to date: {names}")),
+        Migrate::Manual => wrong(
+            format!("its schema lacks {names}, and the config says migrate = \"manual\""),
+            "run `hookonce migrate up`",
+        ),
     }
 }
 
 /// Opens it to read, beside a node that may run, and looks whether it could be written.
 #[cfg(feature = "sqlite")]
-fn sqlite(path: &Path) -> Result<String, (String, String)> {
+fn sqlite(path: &Path, migrate: Migrate) -> Result<String, (String, String)> {
     use crate::store::schema::{self, sqlite as migrations};
     use crate::store::sqlite::{Access as By, open_file};
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -168,15 +233,12 @@ fn sqlite(path: &Path) -> Result<String, (String, String)> {
     let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
     match way.map_err(|refused| (refused.to_string(), String::new()))?.as_slice() {
         [] => Ok("opens, and its schema is up to date".into()),
-        way => {
-            let names: Vec<_> = way.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
-            Ok(format!("opens; a node that starts brings its schema up to date: {}", names.join(", ")))
-        }
+        way => older(way, migrate),
     }
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &Path) -> Result<String, (String, String)> {
+fn sqlite(_: &Path, _: Migrate) -> Result<String, (String, String)> {
     wrong("this hookonce was built without SQLite", "")
 }
 

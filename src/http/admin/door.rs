@@ -5,21 +5,24 @@
 //! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
 //! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
 
+use super::refused::{Way, turn_away};
 use super::{Desk, refuse};
 use crate::config::{Admin, May};
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::http::accept::PeerAddress;
+use crate::http::body::{BodyError, BodyLimits, read};
 use crate::http::dashboard;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use tokio::time::Instant;
+use std::net::IpAddr;
 
 /// What a request with a cookie that changes something must carry, with any value.
 pub const PAGE_HEADER: &str = "hookonce-page";
@@ -67,8 +70,16 @@ enum By {
     Cookie(Timestamp),
 }
 
-/// Who asks: what they may do, and how that is known. `None`: nobody we know.
-type Who = Option<(May, By)>;
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    /// Somebody we know: what they may do, and how that is known.
+    Known(May, By),
+    /// Nobody we know.
+    Stranger,
+    /// Somebody who showed a token that is none.
+    WrongToken,
+}
 
 /// Lets through who may do what they ask.
 pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
@@ -76,7 +87,14 @@ pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next
         Ok(who) => (who, request.headers()),
         Err(refusal) => return refusal,
     };
-    let Some((may, by)) = who else { return refuse(StatusCode::UNAUTHORIZED, "bad_token") };
+    let (may, by) = match who {
+        Who::Known(may, by) => (may, by),
+        Who::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
+        Who::WrongToken => {
+            let refusal = refuse(StatusCode::UNAUTHORIZED, "bad_token");
+            return turn_away(&desk, peer(request.extensions()), Way::Header, refusal).await;
+        }
+    };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if matches!(by, By::Cookie(_)) && !reads && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER)) {
         return cross_site();
@@ -94,19 +112,26 @@ fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, Response> {
     if desk.admin.tokens.is_empty() {
         let here = from_here(headers, desk.admin.listen.port());
         return if here {
-            Ok(Some((May::All, By::Loopback)))
+            Ok(Who::Known(May::All, By::Loopback))
         } else {
             Err(refuse(StatusCode::FORBIDDEN, "host_or_origin"))
         };
     }
     if let Some(token) = bearer(headers) {
-        return Ok(place_of(&desk.admin, token).map(|place| (desk.admin.tokens[place].may, By::Token)));
+        return Ok(match place_of(&desk.admin, token) {
+            Some(place) => Who::Known(desk.admin.tokens[place].may, By::Token),
+            None => Who::WrongToken,
+        });
     }
     if !same_origin(headers, false) {
         return Err(cross_site());
     }
     let session = cookie(headers).and_then(|cookie| desk.sessions.find(cookie, desk.store.now()));
-    Ok(session.map(|session| (session.may, By::Cookie(session.ends_at))))
+    Ok(session.map_or(Who::Stranger, |session| Who::Known(session.may, By::Cookie(session.ends_at))))
+}
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<PeerAddress>().map(|peer| peer.0)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -166,24 +191,26 @@ fn from_here(headers: &HeaderMap, port: u16) -> bool {
         })
 }
 
-/// Who am I, and what may I do? Answered to everybody; a stranger may do nothing.
-pub(super) async fn session(State(desk): State<Desk>, headers: HeaderMap) -> Response {
-    match who(&desk, &headers) {
-        Ok(who) => Json(told(&desk, who)).into_response(),
+/// Who am I, and what may I do? Answered to everybody; a stranger hears only that a login is needed.
+pub(super) async fn session(State(desk): State<Desk>, request: Request) -> Response {
+    let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
+    match who(&desk, request.headers()) {
+        Ok(Who::Known(may, by)) => Json(told(&desk, may, by)).into_response(),
+        Ok(Who::Stranger) => stranger(),
+        Ok(Who::WrongToken) => turn_away(&desk, peer(request.extensions()), Way::Header, stranger()).await,
         Err(refusal) => refusal,
     }
 }
 
-fn told(desk: &Desk, who: Who) -> Value {
-    let (may, by, expires_at) = match who {
-        None => (None, None, None),
-        Some((may, By::Loopback)) => (Some(may), Some("loopback"), None),
-        Some((may, By::Token)) => (Some(may), Some("token"), None),
-        Some((may, By::Cookie(ends))) => (Some(may), Some("cookie"), Some(ends)),
+fn told(desk: &Desk, may: May, by: By) -> Value {
+    let (by, expires_at) = match by {
+        By::Loopback => ("loopback", None),
+        By::Token => ("token", None),
+        By::Cookie(ends) => ("cookie", Some(ends)),
     };
     json!({
         "needs_login": !desk.admin.tokens.is_empty(),
-        "may": may.map(|may| match may { May::Read => "read", May::Forget => "forget", May::All => "all" }),
+        "may": match may { May::Read => "read", May::Forget => "forget", May::All => "all" },
         "by": by,
         "header": PAGE_HEADER,
         "expires_at": expires_at,
@@ -196,10 +223,6 @@ fn told(desk: &Desk, who: Who) -> Value {
 pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
-    let turn_back = |status: StatusCode, reason: &str| match (json, status) {
-        (false, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => go(&format!("/login?failed={reason}")),
-        _ => refuse(status, reason),
-    };
     if desk.admin.tokens.is_empty() {
         if !from_here(&parts.headers, desk.admin.listen.port()) {
             return refuse(StatusCode::FORBIDDEN, "host_or_origin");
@@ -209,23 +232,18 @@ pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Respons
     if !same_origin(&parts.headers, false) {
         return cross_site();
     }
-    let token = match given(&parts.headers, body).await {
+    let token = match given(&desk, &parts.headers, body).await {
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    if let Some(left) = desk.sessions.barred(Instant::now()) {
-        let mut response = turn_back(StatusCode::TOO_MANY_REQUESTS, "too_many");
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(left));
-        return response;
-    }
     let Some(place) = place_of(&desk.admin, &token) else {
-        desk.sessions.failed(Instant::now());
-        return turn_back(StatusCode::UNAUTHORIZED, "bad_token");
+        let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
+        return turn_away(&desk, peer(&parts.extensions), Way::Login, refusal).await;
     };
     let (held, session) = desk.sessions.open(place, desk.store.now());
     let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
     let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
-    let session = || Json(told(&desk, Some((session.may, By::Cookie(session.ends_at))))).into_response();
+    let session = || Json(told(&desk, session.may, By::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
@@ -259,10 +277,17 @@ fn with_cookie(mut response: Response, cookie: &str) -> Response {
     response
 }
 
+/// Why a body of a request to the admin port was not read.
+pub(super) fn no_body(error: BodyError) -> Response {
+    let reply = crate::http::reply::no_body(error);
+    crate::http::reply::response(reply).map(Body::new)
+}
+
 /// The token in a form or in JSON, and nothing else.
-async fn given(headers: &HeaderMap, body: Body) -> Result<String, Response> {
+async fn given(desk: &Desk, headers: &HeaderMap, body: Body) -> Result<String, Response> {
     let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
-    let bytes = axum::body::to_bytes(body, limits::ADMIN_BODY_BYTES_MAX).await.map_err(|_| wrong("too_large"))?;
+    let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
+    let bytes = read(body, limits, &desk.flight).await.map_err(no_body)?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let pairs: Vec<(String, String)> = match kind.split(';').next().unwrap_or("").trim() {
         "application/x-www-form-urlencoded" => {

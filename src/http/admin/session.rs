@@ -11,26 +11,23 @@
 
 use crate::config::May;
 use crate::decide::limits;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Timestamp;
 use aws_lc_rs::{hmac, pbkdf2};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tokio::time::Instant;
 
 /// What keeps these keys apart from all else that a token may be used for.
 const PURPOSE: &[u8] = b"hookonce: sessions of the admin port, 1";
 /// How often a token is hashed for its key, so that who finds a cookie does not soon guess a short token by it.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is more than none");
-/// How long wrong tokens are counted together.
-const MINUTE: Duration = Duration::from_mins(1);
 
 const SIGNED: usize = 24;
 const WHOLE: usize = SIGNED + 32;
 
 type Id = [u8; 16];
 
-/// The sessions that a node knows, and who may try to get one.
+/// The sessions that a node knows.
 #[derive(Debug)]
 pub(super) struct Sessions {
     keys: Vec<(hmac::Key, May)>,
@@ -41,7 +38,6 @@ pub(super) struct Sessions {
 struct Book {
     /// The first to end is the first to be forgotten.
     logged_out: BTreeSet<(Timestamp, Id)>,
-    failed: Option<(Instant, u32)>,
 }
 
 /// A session that is proven.
@@ -99,22 +95,6 @@ impl Sessions {
         if book.logged_out.len() > limits::LOGGED_OUT_MAX {
             book.logged_out.pop_first();
         }
-    }
-
-    /// May somebody try a token? For how many seconds not, if not.
-    pub(super) fn barred(&self, now: Instant) -> Option<u64> {
-        let book = self.lock();
-        let (since, failed) = book.failed?;
-        let left = (since + MINUTE).checked_duration_since(now)?;
-        (failed >= limits::LOGINS_FAILED_MAX).then(|| left.as_secs() + 1)
-    }
-
-    pub(super) fn failed(&self, now: Instant) {
-        let mut book = self.lock();
-        book.failed = match book.failed {
-            Some((since, failed)) if now < since + MINUTE => Some((since, failed + 1)),
-            _ => Some((now, 1)),
-        };
     }
 }
 
@@ -174,16 +154,5 @@ mod tests {
         let over = NOW + limits::SESSION_TIME + limits::SESSION_TIME;
         sessions.close(&sessions.open(0, over).0, over);
         assert_eq!(sessions.lock().logged_out.len(), 1);
-    }
-
-    #[test]
-    fn wrong_tokens_bar_the_door_for_a_minute() {
-        let (sessions, now) = (sessions(&[]), Instant::now());
-        for _ in 0..limits::LOGINS_FAILED_MAX {
-            assert_eq!(sessions.barred(now), None);
-            sessions.failed(now);
-        }
-        assert_eq!(sessions.barred(now), Some(61));
-        assert_eq!(sessions.barred(now + MINUTE + Duration::from_secs(1)), None);
     }
 }

@@ -1,13 +1,14 @@
 //! What is configured, what would come of a delivery, and what is counted: for people and their tools.
 
 use super::overview::Counted;
-use super::{Desk, refuse};
+use super::{Desk, door, refuse};
 use crate::config::{Config, shown as configured};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::explain::saved::{Saved, deliveries};
 use crate::explain::stands::Known;
 use crate::explain::{self, Cannot, Lack};
+use crate::http::body::{BodyLimits, read};
 use crate::telemetry::exposition::{Gauges, exposition};
 use crate::telemetry::trace;
 use axum::Json;
@@ -104,8 +105,8 @@ impl Pasted {
 
 /// Walks what was pasted.
 pub(super) async fn explain(State(desk): State<Desk>, body: Body) -> Result<Response, Response> {
-    let bytes = axum::body::to_bytes(body, PASTED_BYTES_MAX).await;
-    let bytes = bytes.map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large"))?;
+    let limits = BodyLimits { bytes: PASTED_BYTES_MAX, ..BodyLimits::default() };
+    let bytes = read(body, limits, &desk.flight).await.map_err(door::no_body)?;
     let pasted: Pasted = serde_json::from_slice(&bytes)
         .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("this is no delivery to explain: {error}")))?;
     let known = Known::Store(desk.store.clone(), "this node's store".into());

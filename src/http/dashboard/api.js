@@ -21,7 +21,6 @@ function sentence(status, reason, body) {
   if (status === 401) return "A token is needed here.";
   if (reason === "bad_token") return "There is no such token.";
   if (reason === "not_allowed") return "This token may look, but not do that.";
-  if (reason === "too_many") return "Too many wrong tokens lately. Wait a minute and try again.";
   if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
   if (reason === "several_events") return "Several events have that name.";
   if (reason === "changed") return "Meanwhile other events match. Nothing was replayed; look again.";

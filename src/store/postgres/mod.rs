@@ -35,7 +35,8 @@ use super::quarantine::Quarantined;
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
 use super::{
-    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, StoreError, Stored, Story,
+    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, StoreError, Stored,
+    Story,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
@@ -113,6 +114,17 @@ impl Postgres {
     pub async fn connect(url: &str) -> Result<Client, CannotOpen> {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         Ok(Pool::new(address, Session::Writes).open().await?.client)
+    }
+
+    /// What the schema of the database that this URL names lacks; nothing of it is changed.
+    pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        let pool = Pool::new(address, Session::Reads);
+        let link = pool.open().await?;
+        let applied = migrations::applied(&link.client).await;
+        let applied = applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+        let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
+        way.map_err(|refused| CannotOpen::Ever(format!("{}: {refused}", pool.address)))
     }
 
     async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
@@ -307,6 +319,13 @@ impl Shelf for Postgres {
 
     fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| quarantine::newest(link, limit).await))
+    }
+
+    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+        match probe {
+            Probe::Look => Box::pin(std::future::ready(Ok(()))),
+            Probe::Write => Box::pin(self.look(Purpose::Write, async |link: &mut Link| quarantine::probe(link).await)),
+        }
     }
 
     fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {

@@ -16,6 +16,17 @@ const LAY: &str = "insert into quarantine (message, source, subject, at, why, by
 const MAKE_WAY: &str = "delete from quarantine where n <= (select n from quarantine order by n desc offset $1 limit 1)";
 const NEWEST: &str = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit $1";
 
+/// 64 KiB that no packing makes smaller.
+const PROBE: &str = "insert into quarantine (message, source, subject, at, why, bytes, head) \
+                     select 'probe ' || clock_timestamp() || ' ' || random(), '', '', 0, '', 0, \
+                     string_agg(decode(md5(random()::text || n), 'hex'), '') from generate_series(1, 4096) as n";
+
+/// Writes into the table and takes it back. The server finds room on its disk when a row is written, not when it is
+/// committed.
+pub(super) async fn probe(link: &mut Link) -> Result<()> {
+    link.ask(&[ask!("begin"), ask!(PROBE), ask!("rollback")]).await.map(drop)
+}
+
 /// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
 /// rows in any order.
 pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {

@@ -37,7 +37,7 @@ use super::copy::{self, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, StoreError, Stored, Story};
+use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Turn};
@@ -158,6 +158,20 @@ impl Redis {
             tasks.push(tokio::spawn(look_again(core.link.clone())));
         }
         Ok(Self { core, tasks })
+    }
+}
+
+impl Redis {
+    /// Does the server at this URL answer, and hold nothing of a store?
+    pub async fn is_empty(url: &str) -> Result<bool, CannotOpen> {
+        let address = Address::parse(url)?;
+        let names = Names::new(&address.prefix);
+        let link = Link::new(address, names.clone(), Access::Read);
+        link.reach().await?;
+        let mut questions = Pipeline::new();
+        questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
+        let answers = link.ask(&questions).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        Ok(answers.first().and_then(read::number) == Some(0))
     }
 }
 
@@ -442,6 +456,17 @@ impl Shelf for Redis {
 
     fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
         Box::pin(self.core.laid(limit))
+    }
+
+    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if probe == Probe::Write {
+                let mut words = Words::new(&self.core.names);
+                words.probe();
+                self.core.send(words).await?;
+            }
+            Ok(())
+        })
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {

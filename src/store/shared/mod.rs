@@ -25,7 +25,7 @@ pub use effect::Swapped;
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Page,
-    Place, Placing, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Place, Placing, Probe, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -181,6 +181,10 @@ pub trait Shelf: Send + Sync + 'static {
     /// See [`Store::declare`].
     fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+    /// See [`Store::probe`].
+    fn probe(&self, _: Probe) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
     /// See [`Store::failed`].
     fn failed(&self) -> watch::Receiver<Option<String>> {
@@ -466,6 +470,10 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn batches_at_once(&self) -> usize {
         BATCHES_AT_ONCE
+    }
+
+    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+        self.0.probe(probe)
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {

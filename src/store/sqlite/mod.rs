@@ -20,6 +20,7 @@ mod mark;
 mod mend;
 mod notes;
 mod open;
+mod probe;
 mod quarantine;
 mod read;
 mod recent;
@@ -38,7 +39,7 @@ use super::schema::{self, sqlite as migrations};
 use super::standing::those_that_wait;
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
-    Place, Placing, Recalled, Removal, Store, StoreError, Stored, Story,
+    Place, Placing, Probe, Recalled, Removal, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -55,7 +56,7 @@ use read::Readers;
 use recent::Recent;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -68,6 +69,7 @@ const CLOCK_AHEAD: Duration = Duration::from_hours(24);
 
 /// A store in a file of this machine.
 pub struct Sqlite {
+    path: PathBuf,
     writer: Option<Pen>,
     readers: Arc<Readers>,
     clock: Clock,
@@ -125,7 +127,8 @@ impl Sqlite {
         }
         let readers = Arc::new(Readers::new(path.to_owned()));
         let (recent, places) = (Recent::default(), Places::new(1)); // there is one pen
-        Ok(Self { writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
+        let path = path.to_owned();
+        Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
     }
 
     /// How many transactions wrote something since it was opened.
@@ -388,6 +391,20 @@ impl Store for Sqlite {
             }
         }
         self.ask(columns.len(), 0, move |rows| declare::declare(rows.db, &columns))
+    }
+
+    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.works()?;
+            probe::has_room(&self.path)?;
+            if probe == Probe::Write {
+                let path = self.path.clone();
+                let written = tokio::task::spawn_blocking(move || probe::write_beside(&path)).await;
+                written.map_err(|error| StoreError::Down(error.to_string()))??;
+                self.ask(1, 0, |_| Ok(())).await?;
+            }
+            Ok(())
+        })
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {

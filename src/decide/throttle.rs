@@ -1,0 +1,172 @@
+//! How long the refusal of a wrong token is held back, by the address that it came from. Pure: time is an argument,
+//! counted from any fixed moment.
+//!
+//! Only refusals are delayed. A right token is answered at once, whatever came from its address before: behind a proxy
+//! on this machine all have one address, and nobody is to be locked out by others.
+
+use super::limits;
+use super::time::Duration;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// The delay of an address's first refusal; it doubles with each that follows.
+const DELAY_FIRST: Duration = Duration::from_millis(20);
+/// An address that sent no wrong token for so long begins anew.
+const FORGET_AFTER: Duration = Duration::from_mins(1);
+/// One address is told of in the log this often at most …
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// … and all of them together with so many lines in a second.
+const LINES_PER_SECOND: u32 = 5;
+
+/// The refusals of late, by address.
+#[derive(Debug)]
+pub struct Throttle<K> {
+    addresses: HashMap<K, Address>,
+    waiting: usize,
+    lines: (Duration, u32),
+}
+
+#[derive(Debug, Default)]
+struct Address {
+    refused: u32,
+    last: Duration,
+    waiting: usize,
+    said: Option<Duration>,
+    unsaid: u64,
+}
+
+/// What is to be done about one refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// How long it is held back; until [`Throttle::answered`] it counts as waiting. `None`: too many wait already, and
+    /// the connection is closed without an answer.
+    pub delay: Option<Duration>,
+    /// How many refusals of this address a line of the log is to tell of now; `None`: no line.
+    pub say: Option<u64>,
+}
+
+impl<K> Default for Throttle<K> {
+    fn default() -> Self {
+        Self { addresses: HashMap::new(), waiting: 0, lines: (Duration::ZERO, 0) }
+    }
+}
+
+impl<K: Hash + Eq + Clone> Throttle<K> {
+    /// A wrong token came from here.
+    pub fn refused(&mut self, from: &K, now: Duration) -> Refusal {
+        if !self.addresses.contains_key(from) {
+            self.make_room(now);
+        }
+        let address = self.addresses.entry(from.clone()).or_default();
+        if now.saturating_sub(address.last) >= FORGET_AFTER {
+            address.refused = 0;
+        }
+        let doubled = DELAY_FIRST.saturating_mul(1 << address.refused.min(16));
+        address.refused += 1;
+        address.last = now;
+        address.unsaid += 1;
+        let say = if address.said.is_none_or(|said| now.saturating_sub(said) >= SAY_EVERY) {
+            let (since, lines) = &mut self.lines;
+            if now.saturating_sub(*since) >= Duration::from_secs(1) {
+                (*since, *lines) = (now, 0);
+            }
+            *lines += 1;
+            (*lines <= LINES_PER_SECOND).then(|| {
+                address.said = Some(now);
+                std::mem::take(&mut address.unsaid)
+            })
+        } else {
+            None
+        };
+        let room =
+            address.waiting < limits::REFUSALS_WAITING_PER_ADDRESS && self.waiting < limits::REFUSALS_WAITING_MAX;
+        let delay = room.then(|| {
+            address.waiting += 1;
+            self.waiting += 1;
+            doubled.min(limits::REFUSAL_DELAY_MAX)
+        });
+        Refusal { delay, say }
+    }
+
+    /// A refusal that was held back is on its way, or nobody waits for it any more.
+    pub fn answered(&mut self, from: &K) {
+        if let Some(address) = self.addresses.get_mut(from) {
+            address.waiting = address.waiting.saturating_sub(1);
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Forgets addresses when there are too many: first those that are forgotten anyway, then the one that was quiet
+    /// longest. One that has refusals waiting stays.
+    fn make_room(&mut self, now: Duration) {
+        if self.addresses.len() < limits::REFUSED_ADDRESSES_MAX {
+            return;
+        }
+        self.addresses.retain(|_, address| address.waiting > 0 || now.saturating_sub(address.last) < FORGET_AFTER);
+        if self.addresses.len() < limits::REFUSED_ADDRESSES_MAX {
+            return;
+        }
+        let quiet = self.addresses.iter().filter(|(_, address)| address.waiting == 0);
+        let oldest = quiet.min_by_key(|(_, address)| address.last).map(|(from, _)| from.clone());
+        oldest.map(|from| self.addresses.remove(&from));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_delay_doubles_up_to_its_limit_and_begins_anew_after_a_minute() {
+        let mut throttle = Throttle::default();
+        let delays: Vec<_> = (0..9)
+            .map(|_| {
+                let delay = throttle.refused(&"a", at(0)).delay.expect("few wait");
+                throttle.answered(&"a");
+                delay.as_millis()
+            })
+            .collect();
+        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000]);
+        assert_eq!(throttle.refused(&"b", at(0)).delay, Some(at(20)), "another address is another matter");
+        assert_eq!(throttle.refused(&"a", at(59_000)).delay, Some(at(2000)));
+        assert_eq!(throttle.refused(&"a", at(120_000)).delay, Some(at(20)));
+    }
+
+    #[test]
+    fn only_so_many_refusals_wait_for_one_address_and_for_all() {
+        let mut throttle = Throttle::default();
+        for _ in 0..limits::REFUSALS_WAITING_PER_ADDRESS {
+            assert!(throttle.refused(&0, at(0)).delay.is_some());
+        }
+        assert_eq!(throttle.refused(&0, at(0)).delay, None);
+        throttle.answered(&0);
+        assert!(throttle.refused(&0, at(0)).delay.is_some());
+        let waiting = (1..1000).filter(|from| throttle.refused(from, at(0)).delay.is_some()).count();
+        assert_eq!(waiting + limits::REFUSALS_WAITING_PER_ADDRESS, limits::REFUSALS_WAITING_MAX);
+    }
+
+    #[test]
+    fn the_log_is_told_at_once_then_now_and_then_with_how_many_and_never_flooded() {
+        let mut throttle = Throttle::default();
+        assert_eq!(throttle.refused(&0, at(0)).say, Some(1));
+        assert!((0..500).all(|n| throttle.refused(&0, at(n)).say.is_none()));
+        assert_eq!(throttle.refused(&0, at(10_000)).say, Some(501));
+        let lines = (1..1000).filter(|from| throttle.refused(from, at(20_000)).say.is_some()).count();
+        assert_eq!(lines, 5);
+    }
+
+    #[test]
+    fn so_many_addresses_are_remembered_and_no_more() {
+        let mut throttle = Throttle::default();
+        for from in 0..2 * limits::REFUSED_ADDRESSES_MAX as u64 {
+            if throttle.refused(&from, at(from)).delay.is_some() {
+                throttle.answered(&from);
+            }
+        }
+        assert_eq!(throttle.addresses.len(), limits::REFUSED_ADDRESSES_MAX);
+    }
+}

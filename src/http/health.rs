@@ -1,0 +1,81 @@
+//! Whether a node takes deliveries: what `/readyz` says.
+//!
+//! A store that answers may still take nothing more: its disk or its memory is full, or it is read-only. So the last
+//! write counts too. Once one has failed, a node behind a balancer gets no delivery that could show that it works again:
+//! then whoever asks has something written, once in a second at most.
+
+use crate::decide::answer::{self, Reply};
+use crate::decide::id::EventId;
+use crate::decide::time::Duration;
+use crate::store::batch::{Batcher, LastWrite};
+use crate::store::{Probe, Store};
+use crate::telemetry::{self, Level};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to show that it answers, and as long to show that it writes.
+const READY_TIME: Duration = Duration::from_secs(2);
+/// For how long a write that failed speaks for the next ones.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether the node takes deliveries. Cheap to clone.
+#[derive(Clone)]
+pub struct Health {
+    /// The node is about to stop.
+    pub draining: CancellationToken,
+    /// Where events are.
+    pub store: Arc<dyn Store>,
+    last_write: LastWrite,
+    /// When a write was tried last, and failed.
+    probed: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Health {
+    /// Of a node that writes to this store through this batcher.
+    pub fn new(draining: CancellationToken, store: Arc<dyn Store>, batch: &Batcher) -> Self {
+        Self { draining, store, last_write: batch.last_write(), probed: Arc::default() }
+    }
+
+    /// The answer to `/readyz`.
+    pub async fn ready(&self) -> Reply {
+        if self.draining.is_cancelled() {
+            return answer::not_ready("draining");
+        }
+        let nobody = EventId([0; 16]);
+        match timeout(READY_TIME, self.store.get(nobody)).await {
+            Ok(Ok(_)) if self.writes().await => answer::fine(),
+            Ok(Ok(_)) => answer::not_ready("store_not_writable"),
+            _ => answer::not_ready("store_unreachable"),
+        }
+    }
+
+    /// Can the store be written, as far as is known?
+    async fn writes(&self) -> bool {
+        if !self.last_write.failed() {
+            return self.probe(Probe::Look).await;
+        }
+        let mut probed = self.probed.lock().await;
+        if probed.is_some_and(|at| at.elapsed() < PROBE_EVERY) {
+            return false;
+        }
+        let writes = self.probe(Probe::Write).await;
+        *probed = if writes { None } else { Some(Instant::now()) };
+        if writes {
+            self.last_write.came(true);
+        }
+        writes
+    }
+
+    async fn probe(&self, probe: Probe) -> bool {
+        match timeout(READY_TIME, self.store.probe(probe)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                telemetry::trouble(Level::Warn, &format!("it cannot be written: {error}"), &[]);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
