@@ -141,10 +141,12 @@ impl<W: Clone> Budget<W> {
 
     /// Who goes next; `asking` itself if it is the slowest of several large ones.
     fn slowest(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
-        let rate = |body: &Body<W>, id: BodyId| (body.rate(now), id);
+        let rate = |body: &Body<W>, id: BodyId| (body.rate(body.bytes, now), id);
         let large = self.bodies.iter().filter(|(_, body)| body.arriving && is_large(body.bytes));
         let others = large.filter(|(id, _)| **id != asking).map(|(id, body)| rate(body, *id)).min();
-        let own = self.bodies.get(&asking).filter(|body| body.arriving && is_large(whole)).map(|body| body.rate(now));
+        // What it has just brought counts too.
+        let own = self.bodies.get(&asking).filter(|body| body.arriving && is_large(whole));
+        let own = own.map(|body| body.rate(whole, now));
         match (others, own) {
             (Some((slowest, _)), Some(own)) if own < slowest => return Some(asking),
             (Some((_, id)), _) => return Some(id),
@@ -163,11 +165,11 @@ impl<W> Body<W> {
         }
     }
 
-    /// Bytes per second of late.
-    fn rate(&self, now: Duration) -> u128 {
+    /// Bytes per second of late, if it has so many bytes now.
+    fn rate(&self, bytes: usize, now: Duration) -> u128 {
         let [older, newer] = self.marks;
         let (since, had) = if now.saturating_sub(newer.0) >= SLOW_AFTER { newer } else { older };
-        (self.bytes - had) as u128 * 1_000_000 / now.saturating_sub(since).as_micros().max(1)
+        (bytes - had) as u128 * 1_000_000 / now.saturating_sub(since).as_micros().max(1)
     }
 
     fn may_go(&self, now: Duration) -> bool {

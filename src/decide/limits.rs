@@ -10,6 +10,11 @@ pub const BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How many headers one request may have.
 pub const HEADERS_MAX: usize = 128;
+/// The unfinished heads of all connections of a port: beyond this, one that is longer than [`SMALL_HEAD_BYTES_MAX`] is
+/// cut off.
+pub const HEADS_BYTES_MAX: usize = 32 << 20;
+/// Request line and headers of nearly every sender fit into this.
+pub const SMALL_HEAD_BYTES_MAX: usize = 8 << 10;
 /// The time in which a request's headers must arrive.
 pub const HEADER_TIME: Duration = Duration::from_secs(10);
 /// A body that comes slower than this, counted after a first second of grace, is given up.

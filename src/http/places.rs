@@ -4,8 +4,9 @@
 //! there is none either, with an answer that is only waited for to be read. One with a request under way never goes.
 
 use super::watch::{Idle, Watch};
+use crate::decide::limits;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -35,9 +36,21 @@ struct Open {
 pub(super) struct Room {
     wanted: AtomicBool,
     changed: Notify,
+    heads: AtomicUsize,
 }
 
 impl Room {
+    /// So many bytes of a head have arrived, `own` of it altogether. False: there is no room for a head of this length.
+    pub(super) fn head_grew(&self, bytes: usize, own: usize) -> bool {
+        let all = self.heads.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        all <= limits::HEADS_BYTES_MAX || own <= limits::SMALL_HEAD_BYTES_MAX
+    }
+
+    /// A head is whole, or its connection is gone.
+    pub(super) fn head_ended(&self, own: usize) {
+        self.heads.fetch_sub(own, Ordering::Relaxed);
+    }
+
     /// A connection ended, or has nothing under way any more.
     pub(super) fn changed(&self) {
         if self.wanted.load(Ordering::SeqCst) {

@@ -88,6 +88,15 @@ struct State {
     end_by: Option<Instant>,
     /// The answer was given before its request was read.
     will_linger: bool,
+    /// Bytes of the head that is arriving.
+    head: usize,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.room.head_ended(state.head);
+    }
 }
 
 impl State {
@@ -117,7 +126,7 @@ struct Shared {
 impl Watch {
     pub(super) fn new(limits: Limits, room: Arc<Room>) -> Self {
         let phase = Phase::New { since: Instant::now() };
-        let state = Mutex::new(State { phase, blocked: None, end_by: None, will_linger: false });
+        let state = Mutex::new(State { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
         Self(Arc::new(Shared { state, limits, room, closed: Notify::new() }))
     }
 
@@ -157,7 +166,10 @@ impl Watch {
 
     /// A request is under way until the guard is dropped.
     pub(super) fn busy(&self) -> Busy {
-        self.state().phase = Phase::Busy;
+        let mut state = self.state();
+        state.phase = Phase::Busy;
+        self.0.room.head_ended(std::mem::take(&mut state.head));
+        drop(state);
         Busy(self.clone())
     }
 
@@ -223,7 +235,7 @@ impl Watch {
         [doing, state.end_by].into_iter().flatten().min()
     }
 
-    fn bytes_came(&self) {
+    fn bytes_came(&self, bytes: usize) {
         let mut state = self.state();
         state.phase = match state.phase {
             // A connection that is opened for nothing has no more time than one that is opened for headers.
@@ -231,6 +243,13 @@ impl Watch {
             Phase::Quiet { .. } => Phase::Head { since: Instant::now() },
             same => same,
         };
+        if let Phase::Head { .. } = state.phase {
+            state.head += bytes;
+            if !self.0.room.head_grew(bytes, state.head) {
+                state.phase = Phase::Closed;
+                self.0.closed.notify_one();
+            }
+        }
     }
 
     /// hyper lets go of an answer when it is buffered, not when it is written: until then nobody is quiet, and the
@@ -309,7 +328,7 @@ impl AsyncRead for Watched {
             let some = self.unread.len().min(into.remaining());
             into.put_slice(&self.unread[..some]);
             self.unread.advance(some);
-            self.watch.bytes_came();
+            self.watch.bytes_came(some);
             return Poll::Ready(Ok(()));
         }
         let most = into.remaining().min(READ_BYTES);
@@ -318,7 +337,7 @@ impl AsyncRead for Watched {
         let filled = some.filled().len();
         if filled > 0 {
             into.advance(filled);
-            self.watch.bytes_came();
+            self.watch.bytes_came(filled);
         }
         read
     }

@@ -197,6 +197,35 @@ async fn where_none_is_idle_the_oldest_that_has_not_sent_its_request_is_closed()
     assert_eq!(heads[1].answer().await.map(|a| a.status), Some(200));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together() {
+    let port = Port::open(with(Limits { header_time: LONG, ..Limits::default() })).await;
+    let half = format!("POST / HTTP/1.1\r\nhost: t\r\nx-a: {}", "b".repeat(60 << 10));
+    let mut heads = Vec::new();
+    // 60 KiB each: 546 of them are 32 MiB.
+    for _ in 0..600 {
+        let mut client = port.connect().await;
+        client.send(&half).await;
+        heads.push(client);
+    }
+    let mut cut = 0;
+    for client in heads.iter_mut().rev().take(100) {
+        cut += usize::from(timeout(20 * MS, client.ended()).await.is_ok());
+    }
+    assert!((40..=60).contains(&cut), "{cut}");
+    assert_eq!(port.ask(post("/", 100)).await.map(|a| a.status), Some(200), "a short head is taken");
+    // What ended gives its room back.
+    drop(heads);
+    let answer = async || {
+        let head = format!("{half}\r\ncontent-length: 0\r\n\r\n");
+        port.ask(head).await.map(|a| a.status)
+    };
+    let start = Instant::now();
+    while answer().await != Some(200) {
+        assert!(start.elapsed() < LONG, "long heads are never taken again");
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_waits_for_a_place_gets_the_first_that_falls_idle() {
     let port = Port::open(with(Limits { connections: 1, ..Limits::default() })).await;
