@@ -1,9 +1,10 @@
 //! The store's marks: its epoch, made with it, how often it was written, and when each writer last did. Nobody but a
 //! writer moves its own mark on: what it wrote and the server lost is not covered up by what others write.
 
+use super::address::Address;
 use super::link::Link;
 use super::names::Names;
-use super::{Access, read};
+use super::{Access, Redis, read};
 use crate::store::{CannotOpen, StoreError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,4 +75,18 @@ pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<
     let epoch =
         answers.get(1).and_then(read::bytes).ok_or_else(|| CannotOpen::Yet(format!("{address} keeps nothing")))?;
     Ok((epoch.to_vec(), 0))
+}
+
+impl Redis {
+    /// Does the server at this URL answer, and hold nothing of a store?
+    pub async fn is_empty(url: &str) -> Result<bool, CannotOpen> {
+        let address = Address::parse(url)?;
+        let names = Names::new(&address.prefix);
+        let link = Link::new(address, names.clone(), Access::Read);
+        link.reach().await?;
+        let mut questions = Pipeline::new();
+        questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
+        let answers = link.ask(&questions).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        Ok(answers.first().and_then(read::number) == Some(0))
+    }
 }

@@ -161,20 +161,6 @@ impl Redis {
     }
 }
 
-impl Redis {
-    /// Does the server at this URL answer, and hold nothing of a store?
-    pub async fn is_empty(url: &str) -> Result<bool, CannotOpen> {
-        let address = Address::parse(url)?;
-        let names = Names::new(&address.prefix);
-        let link = Link::new(address, names.clone(), Access::Read);
-        link.reach().await?;
-        let mut questions = Pipeline::new();
-        questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
-        let answers = link.ask(&questions).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
-        Ok(answers.first().and_then(read::number) == Some(0))
-    }
-}
-
 impl Drop for Redis {
     /// What is held back is still written, if there is time.
     fn drop(&mut self) {
