@@ -224,7 +224,8 @@ impl Dispatcher {
         self.write_because(change, why).await
     }
 
-    async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
+    /// The same, for this reason.
+    pub async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;

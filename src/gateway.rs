@@ -4,13 +4,13 @@ use crate::action::boottime;
 use crate::decide::answer::{self, Reply};
 use crate::decide::claim::{self, Claim, New, Repeat, Same};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, Retrier, Step};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge_seen};
 use crate::decide::limits;
 use crate::decide::problem;
 use crate::decide::refusal::Refusal;
-use crate::decide::source::{InDoubt, Makes, Respond, Source, Speaks};
+use crate::decide::source::{InDoubt, Makes, Respond, Route, Source, Speaks};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace::{self, Context};
 use crate::dispatcher::{Dispatcher, Lane};
@@ -233,13 +233,14 @@ impl Gateway {
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
-                    match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
+                    let does = claim::repeat(&event, &same, instead, &own.route, own.source.respond, now);
+                    match does {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
                             return self.answer_repeat(source, &event, &same, now, receipt.take()).await;
                         }
-                        Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
+                        Repeat::Rearms | Repeat::Resumes => match self.revive(own, &event, &new, does, now).await {
                             Ok(Some(event)) => {
                                 drop(new);
                                 return self.answer_new(source, &event).await;
@@ -293,9 +294,20 @@ impl Gateway {
     }
 
     /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
-    async fn rearm(&self, lane: &Lane, event: &Event, new: &New, now: Timestamp) -> Result<Option<Event>, StoreError> {
-        let Ok(change) = event.rearm(new, &lane.route, now) else { return Ok(None) };
-        match self.dispatcher.write(change).await? {
+    async fn revive(
+        &self,
+        lane: &Lane,
+        event: &Event,
+        new: &New,
+        does: Repeat,
+        now: Timestamp,
+    ) -> Result<Option<Event>, StoreError> {
+        let (change, why) = match does {
+            Repeat::Resumes => (event.resume(new, &lane.route, now), "in doubt, and its sender tries again"),
+            Repeat::Rearms | Repeat::Hears => (event.rearm(new, &lane.route, now), ""),
+        };
+        let Ok(change) = change else { return Ok(None) };
+        match self.dispatcher.write_because(change, why.to_owned()).await? {
             Advance::Written { event, .. } if event.state.ended().is_none() => Ok(Some(*event)),
             Advance::Written { .. } | Advance::Lost => Ok(None),
         }
@@ -328,12 +340,42 @@ impl Gateway {
     async fn answer_new(&self, source: &Source, event: &Event) -> Came {
         let reply = match source.respond {
             Respond::Accepted => answer::accepted(event.id),
-            Respond::WhenDone { within } => match self.wait(event, within).await {
-                Ok((event, receipt)) => answer::ended(source.speaks, &event, receipt.as_ref()),
+            Respond::WhenDone { within } => match self.answer_in_time(source, event, within).await {
+                Ok(reply) => reply,
                 Err(error) => return failed(source, &error),
             },
         };
         Came::new(Some(event.id), reply, heard::Verdict::Accepted)
+    }
+
+    /// The end, or 202 when the sender has waited long enough.
+    async fn answer_in_time(&self, source: &Source, event: &Event, within: Duration) -> Result<Reply, StoreError> {
+        let (mut stands, mut receipt) = self.wait(event, within).await?;
+        for _ in 0..limits::ACCEPT_TRIES {
+            if stands.state.ended().is_some() {
+                return Ok(answer::ended(source.speaks, &stands, receipt.as_ref()));
+            }
+            if self.accept(&stands).await? {
+                return Ok(answer::unfinished(&stands));
+            }
+            (stands, receipt) = self.wait(&stands, Duration::ZERO).await?;
+        }
+        Err(StoreError::Down("others wrote the event each time it was to be accepted".into()))
+    }
+
+    /// Writes down that a node tries this event again from now on: whoever hears 202 does not. `false`: it was written by
+    /// another meanwhile, and may be over.
+    async fn accept(&self, event: &Event) -> Result<bool, StoreError> {
+        if event.retrier == Retrier::Node {
+            return Ok(true);
+        }
+        let Ok(change) = event.change(Step::Accept, &Route::default(), self.store.now()) else { return Ok(false) };
+        let written = matches!(self.batch.advance(change).await?, Advance::Written { .. });
+        if written {
+            let why = "the sender was told 202 and is no longer waited for: a node tries it again";
+            telemetry::say(Level::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
+        }
+        Ok(written)
     }
 
     async fn answer_repeat(

@@ -9,6 +9,7 @@ use crate::config::words::{
     change_text, env_name, group_text, identity_text, in_doubt_text, line, lines, redelivery_text, store_text,
 };
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
+use crate::decide::event::Retrier;
 use crate::decide::recipe;
 use crate::decide::source::{Keep, Makes, Respond, Route, Source, Speaks};
 #[cfg(feature = "sqlite")]
@@ -303,8 +304,11 @@ fn block_texts(block: &Block) -> Vec<String> {
 
 fn retry_text(route: &Route) -> String {
     let retry = &route.retry;
-    match retry.attempts {
-        1 => "one attempt".to_owned(),
-        n => format!("{n} attempts, waiting {} to {}", duration_text(retry.first), duration_text(retry.longest)),
+    let waits = format!("waiting {} to {}", duration_text(retry.first), duration_text(retry.longest));
+    match (retry.attempts, route.attempts(Retrier::Node)) {
+        (1, 1) => "one attempt".to_owned(),
+        (n, after) if n == after => format!("{n} attempts, {waits}"),
+        (1, after) => format!("one attempt while the sender waits, {after} once it was told 202, {waits}"),
+        (n, after) => format!("{n} attempts while the sender waits, {after} once it was told 202, {waits}"),
     }
 }

@@ -8,12 +8,15 @@ use super::section::Section;
 use super::value::duration_text;
 use crate::action::plan::ActionPlan;
 use crate::action::plan::nats::Keeper;
+use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::{self, Retry};
 use crate::decide::source::{Change, CountedAs, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
 use crate::decide::time::Duration;
 use std::thread::available_parallelism;
 
+/// Attempts of what nobody else tries again.
+const ATTEMPTS: u32 = 5;
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_hours(1);
 const LEASE: Duration = Duration::from_secs(30);
@@ -24,7 +27,8 @@ const AT_ONCE: usize = 64;
 
 /// How long after the first attempt of a life the last one may be. Attempts that fail and doubts are counted apart.
 fn horizon(route: &Route, timeout: Duration) -> Duration {
-    let attempts = route.retry.attempts.saturating_add(route.doubts_max());
+    let ours = Retrier::Node;
+    let attempts = route.attempts(ours).saturating_add(route.doubts_max(ours));
     retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
 }
 
@@ -44,12 +48,15 @@ impl Resolver<'_> {
             Some(ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_)) => Makes::Actions(1),
             Some(ActionPlan::Forward(receivers)) => Makes::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
         };
+        let own = if runs { 1 } else { ATTEMPTS };
+        let attempts = section.section("retry", Part::Retry).and_then(|retry| retry.count("attempts"));
         let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let route = Route {
             name: self.route_name(number, section).into(),
             when: self.filter("when", section, names),
             group: self.group(section, names, once.change.as_ref()),
-            retry: self.retry(section, if runs || respond != Respond::Accepted { 1 } else { 5 }),
+            retry: self.retry(section, if respond == Respond::Accepted { own } else { 1 }),
+            attempts_once_accepted: (respond != Respond::Accepted && attempts.is_none()).then_some(own),
             in_doubt: match section.text("in_doubt") {
                 _ if section.has("sql") => InDoubt::Never,
                 Some("hold") => InDoubt::Hold,

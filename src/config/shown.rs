@@ -6,6 +6,7 @@ use super::{Config, May, Whence, duration_text};
 use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, OutputTo, Receiver};
 use crate::decide::envelope::Envelope;
+use crate::decide::event::Retrier;
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
 use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
@@ -162,11 +163,12 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         },
         "retry": {
             "attempts": route.retry.attempts,
+            "attempts_once_accepted": route.attempts(Retrier::Node),
             "first": duration_text(route.retry.first),
             "longest": duration_text(route.retry.longest),
         },
         "in_doubt": in_doubt_word(route.in_doubt),
-        "doubts": route.doubts_max(),
+        "doubts": route.doubts_max(Retrier::Sender),
         "redelivery": redelivery,
         "rearm_after": rearm_after,
         "lease": duration_text(route.lease),

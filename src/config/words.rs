@@ -2,6 +2,7 @@
 
 use super::{StoreAddress, duration_text};
 use crate::action::plan::EnvEntry;
+use crate::decide::event::Retrier;
 use crate::decide::field::FieldIx;
 use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Redelivery, Route, Source};
 use std::io::{self, Write};
@@ -71,7 +72,7 @@ pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
 
 /// What happens when nobody knows whether an attempt acted, and how often at most.
 pub fn in_doubt_text(route: &Route) -> String {
-    let limit = route.doubts_max();
+    let limit = route.doubts_max(Retrier::Sender);
     let lost = match route.timeouts {
         CountedAs::Attempts => "a crash, a lost lease or a broken connection",
         CountedAs::Doubts => "a crash, a lost lease, a broken connection or a timeout",

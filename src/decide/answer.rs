@@ -113,11 +113,11 @@ pub fn accepted(event: EventId) -> Reply {
     Reply::json(202, "accepted", &[("event", json!(event))]).of(event)
 }
 
-/// It was to be answered when done, and is over.
+/// It was to be answered when done, and is over. Never 2xx for what is dead.
 pub fn ended(speaks: Speaks, event: &Event, receipt: Option<&Receipt>) -> Reply {
     match (&event.state, receipt) {
         (State::Done { how: How::Acted, .. }, Some(receipt)) => Reply::kept("done", event, receipt),
-        (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) => {
+        (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) if !receipt.is_success() => {
             Reply::kept("dead", event, receipt)
         }
         (State::Dead { cause, .. }, _) if speaks == Speaks::Api => problem::unanswered(event, *cause),
@@ -204,11 +204,13 @@ pub fn again(
             replayed(source, self::ended(source.speaks, event, None))
         }
         (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(source.speaks, event, receipt),
-        (State::Dead { .. }, _) if kept && source.once.keep_failures => {
-            replayed(source, self::ended(source.speaks, event, receipt))
+        // Who waits for the end takes 2xx for success, whatever the body says.
+        (State::Dead { .. }, _) => {
+            let receipt = receipt.filter(|_| kept);
+            let reply = self::ended(source.speaks, event, receipt);
+            let given_again = receipt.is_some() || (kept && source.once.keep_failures);
+            if given_again { replayed(source, reply) } else { reply }
         }
-        // A client of an API takes 200 for success, whatever the body says.
-        (State::Dead { cause, .. }, _) if source.speaks == Speaks::Api => problem::unanswered(event, *cause),
         _ => duplicate(event, same),
     }
 }

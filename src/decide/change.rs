@@ -135,7 +135,16 @@ impl Event {
     /// to the same: under a signed id a sender may send anything, and an event never runs another one's body. Overtaken, it ends with
     /// the body it had.
     pub fn rearm(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
-        let mut change = self.change(Step::Rearm, route, now)?;
+        self.brought_back(Step::Rearm, arriving, route, now)
+    }
+
+    /// The same for one that is in doubt. What it called gets the same idempotency key again.
+    pub fn resume(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+        self.brought_back(Step::Resume, arriving, route, now)
+    }
+
+    fn brought_back(&self, step: Step, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+        let mut change = self.change(step, route, now)?;
         let what = |event: &Self| {
             let change = event.change.map(|change| (change.subject, change.value));
             (event.source.clone(), event.route.clone(), event.part, event.group, change)

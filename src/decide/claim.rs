@@ -1,8 +1,8 @@
 //! What is claimed, and what comes of it: the words between `judge`, the store and the answer.
 
-use super::event::{Event, State};
+use super::event::{Cause, Event, State};
 use super::id::{EventId, Key};
-use super::source::{Kept, Redelivery, Source, Speaks};
+use super::source::{InDoubt, Kept, Redelivery, Respond, Route, Source, Speaks};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -189,6 +189,8 @@ pub enum Claim {
 pub enum Repeat {
     /// Gives it another attempt.
     Rearms,
+    /// Gives it another attempt although it may have acted: the sender waits for the end, and is the retrier.
+    Resumes,
     /// Nothing: it only hears how things stand.
     Hears,
 }
@@ -199,13 +201,20 @@ pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
-/// storm of siblings does not become a loop of retries.
-pub fn repeat(event: &Event, same: &Same, instead: bool, redelivery: Redelivery, now: Timestamp) -> Repeat {
+/// storm of siblings does not become a loop of retries. What is in doubt is tried again only where the sender waits for
+/// the end and the route says `in_doubt = "retry"`.
+pub fn repeat(event: &Event, same: &Same, instead: bool, route: &Route, respond: Respond, now: Timestamp) -> Repeat {
     let (State::Dead { cause, at }, Redelivery::Retry { same_after, other_after }, false) =
-        (&event.state, redelivery, instead)
+        (&event.state, route.redelivery, instead)
     else {
         return Repeat::Hears;
     };
     let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
-    if cause.rearmable() && now >= *at + wait { Repeat::Rearms } else { Repeat::Hears }
+    let sender_retries = respond != Respond::Accepted && route.in_doubt == InDoubt::Retry;
+    match cause {
+        _ if now < *at + wait => Repeat::Hears,
+        Cause::Failed | Cause::Rejected => Repeat::Rearms,
+        Cause::InDoubt if sender_retries => Repeat::Resumes,
+        Cause::InDoubt | Cause::Damaged | Cause::Cancelled => Repeat::Hears,
+    }
 }

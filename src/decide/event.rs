@@ -3,7 +3,7 @@
 //! ```text
 //!               ┌────────────── Settle(failed), HandBack, Expire ──────────────┐
 //!               ▼                                                              │
-//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff
+//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff, Accept
 //!     │       │ ▲ ▲                                                     │   │      └─┘
 //!     │       │ │ └── Rearm, Resume (a repeat), Replay (a person) ──┐   │   │
 //!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
@@ -56,6 +56,8 @@ pub struct Event {
     pub blocks: Blocks,
     /// Whether the queue still owes it a first attempt.
     pub passed: Passed,
+    /// Who tries it again when it fails.
+    pub retrier: Retrier,
     /// The group it must not overlap with.
     pub group: Option<Key>,
     /// Its place in that group's queue.
@@ -148,6 +150,15 @@ pub enum Passed {
     Aside,
     /// Its route came back. It is in the queue again, but what passed it may have overtaken it.
     Yes,
+}
+
+/// Who tries an event again when it fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retrier {
+    /// The sender, which waits for the end (`respond = "done"`) and has not been told 202.
+    Sender,
+    /// A node: the sender was told 202, and does not come again.
+    Node,
 }
 
 /// The blocks of a command that have succeeded, as bits.
@@ -249,6 +260,13 @@ pub struct Receipt {
     pub cut: bool,
 }
 
+impl Receipt {
+    /// Does it say that the receiver acted?
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
 /// What is to happen to an event next.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
@@ -290,8 +308,11 @@ pub enum Step {
     /// A repeat of a dead event gives it another attempt.
     Rearm,
     /// Where whoever asks is the retrier, the next to ask takes it over, whatever it died of: the same life, and so the
-    /// same idempotency key. A gateway never does this: else `hold` would mean nothing.
+    /// same idempotency key. A gateway does this only to what is in doubt, under `respond = "done"` and
+    /// `in_doubt = "retry"`: else `hold` would mean nothing.
     Resume,
+    /// A sender that waits for the end is told 202 instead: from now on a node tries it again.
+    Accept,
     /// A person gives it another life.
     Replay,
     /// A person ends it.
@@ -441,6 +462,9 @@ impl Event {
                 next.passed = Passed::No;
                 next.state = State::Waiting { due: Some(now) };
             }
+            (Step::Accept, State::Waiting { .. } | State::Running { .. }) if self.retrier == Retrier::Sender => {
+                next.retrier = Retrier::Node;
+            }
             (Step::Replay, State::Done { .. } | State::Dead { .. }) => {
                 next.life += 1;
                 (next.attempt, next.doubts, next.blocks, next.passed) = (0, 0, Blocks::default(), Passed::No);
@@ -477,22 +501,23 @@ impl Event {
         let dead = |cause| State::Dead { cause, at: now };
         let again = |count| State::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
         let failures = self.attempt.saturating_sub(self.doubts);
+        let (attempts, doubts_max) = (route.attempts(self.retrier), route.doubts_max(self.retrier));
         self.state = match outcome {
             Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
             Outcome::Rejected { .. } => dead(Cause::Rejected),
-            Outcome::Failed { .. } if failures >= route.retry.attempts => dead(Cause::Failed),
+            Outcome::Failed { .. } if failures >= attempts => dead(Cause::Failed),
             Outcome::Failed { retry_after, .. } => {
                 let wait = retry::delay(&route.retry, failures, jitter);
                 let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
                 State::Waiting { due: Some(now + wait.max(asked)) }
             }
             Outcome::TimedOut { .. } if route.timeouts == CountedAs::Attempts => {
-                let last = route.in_doubt == InDoubt::Hold || failures >= route.retry.attempts;
+                let last = route.in_doubt == InDoubt::Hold || failures >= attempts;
                 if last { dead(route.in_doubt.cause()) } else { again(failures) }
             }
             Outcome::Unknown { .. } | Outcome::TimedOut { .. } => {
                 self.doubts += 1;
-                if self.doubts < route.doubts_max() { again(self.doubts) } else { dead(route.in_doubt.cause()) }
+                if self.doubts < doubts_max { again(self.doubts) } else { dead(route.in_doubt.cause()) }
             }
         };
     }
@@ -521,6 +546,11 @@ impl Event {
     /// Has a person ended it?
     pub fn is_cancelled(&self) -> bool {
         matches!(self.state, State::Dead { cause: Cause::Cancelled, .. })
+    }
+
+    /// Is all that was written since that the sender was told 202? Then whoever runs it goes on: nobody else has it.
+    pub fn was_only_accepted(&self, stands: &Self) -> bool {
+        (self.retrier, stands.retrier) == (Retrier::Sender, Retrier::Node) && stands.revision == self.revision.next()
     }
 
     /// Its node, while it runs.

@@ -5,7 +5,7 @@
 use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use super::delivery::Delivery;
 use super::envelope;
-use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
+use super::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
 use super::id::{Digest, EventId, Key, Revision, Turn};
@@ -14,7 +14,7 @@ use super::key::{self, Part};
 use super::limits;
 use super::message;
 use super::refusal::Refusal;
-use super::source::{Group, Identity, Kind, Makes, Route, Source, Speaks};
+use super::source::{Group, Identity, Kind, Makes, Respond, Route, Source, Speaks};
 use super::time::Timestamp;
 use super::trace::{self, Context};
 use super::verify::{Credential, Verified};
@@ -183,6 +183,10 @@ impl Made<'_> {
             doubts: 0,
             blocks: Blocks::default(),
             passed: Passed::No,
+            retrier: match self.source.respond {
+                Respond::Accepted => Retrier::Node,
+                Respond::WhenDone { .. } => Retrier::Sender,
+            },
             group: self.group(part)?,
             turn: Turn::default(),
             change: self.change(part)?,

@@ -48,7 +48,7 @@ pub fn reused(event: &Event) -> Reply {
 /// The service behind gave no answer, and the event is dead.
 pub fn unanswered(event: &Event, cause: Cause) -> Reply {
     let (status, detail) = match cause {
-        Cause::InDoubt => (504, "nobody knows whether it was done, and it is not tried again by itself"),
+        Cause::InDoubt => (504, "nobody knows whether it was done; it is not tried again by itself"),
         Cause::Failed | Cause::Rejected => (502, "nothing was done; the same request with the same key is tried again"),
         Cause::Damaged | Cause::Cancelled => (502, "it was given up, and is not tried again by itself"),
     };

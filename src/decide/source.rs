@@ -1,6 +1,6 @@
 //! A source and its routes, as resolved from the config: what `judge` and `after` go by. Data, no behaviour.
 
-use super::event::Cause;
+use super::event::{Cause, Retrier};
 use super::field::{FieldIx, FieldSet, Place};
 use super::filter::Filter;
 use super::limits;
@@ -207,6 +207,9 @@ pub struct Route {
     pub group: Option<Group>,
     /// What failed is tried again.
     pub retry: Retry,
+    /// How many attempts may fail once a sender that waited for the end was told 202, and no longer retries. `None`: as
+    /// many as `retry` says.
+    pub attempts_once_accepted: Option<u32>,
     /// What may have acted is tried again, or held for a person.
     pub in_doubt: InDoubt,
     /// What an attempt that our own timeout ended is counted as.
@@ -274,11 +277,19 @@ pub enum CountedAs {
 }
 
 impl Route {
+    /// How many attempts may fail or time out.
+    pub fn attempts(&self, retrier: Retrier) -> u32 {
+        match retrier {
+            Retrier::Sender => self.retry.attempts,
+            Retrier::Node => self.attempts_once_accepted.unwrap_or(self.retry.attempts),
+        }
+    }
+
     /// How many attempts of one life may be left without an outcome. The last of them ends it.
-    pub fn doubts_max(&self) -> u32 {
+    pub fn doubts_max(&self, retrier: Retrier) -> u32 {
         match self.in_doubt {
             InDoubt::Hold => 1,
-            InDoubt::Retry | InDoubt::Never => self.retry.attempts.max(limits::DOUBTS_MIN),
+            InDoubt::Retry | InDoubt::Never => self.attempts(retrier).max(limits::DOUBTS_MIN),
         }
     }
 }
@@ -305,6 +316,7 @@ impl Default for Route {
             when: None,
             group: None,
             retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
+            attempts_once_accepted: None,
             in_doubt: InDoubt::Retry,
             timeouts: CountedAs::Attempts,
             redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: Duration::from_mins(1) },

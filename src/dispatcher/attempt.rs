@@ -9,7 +9,7 @@ use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime
 use crate::decide::answer;
 use crate::decide::change::{Change, PassedOn, Tried};
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Outcome, Step};
+use crate::decide::event::{Event, Outcome, Retrier, Step};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
 use crate::decide::time::{Duration, Timestamp};
@@ -212,6 +212,7 @@ impl Dispatcher {
     /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
     pub(super) async fn renew(&self, lane: &Lane, event: &Event, lease: &Lease, blocks: &BlocksDone) -> Renewal {
         let lasts = lane.route.lease;
+        let mut event = event.clone();
         loop {
             let sent = boottime();
             let step = Step::Renew { lasts, blocks: blocks.blocks() };
@@ -221,18 +222,32 @@ impl Dispatcher {
                     lease.extend(deadline(sent, lasts));
                     return Renewal::Renewed(event);
                 }
-                Ok(Advance::Lost) => return Renewal::Lost,
-                Err(StoreError::Unsure(_)) => match self.stands(event).await {
+                Ok(Advance::Lost) => match self.accepted(&event).await {
+                    Some(stands) => {
+                        event = stands;
+                        continue;
+                    }
+                    None => return Renewal::Lost,
+                },
+                Err(StoreError::Unsure(_)) => match self.stands(&event).await {
                     Some(stands) => return Renewal::Renewed(Box::new(stands)),
                     None => return Renewal::Lost,
                 },
                 Err(error) => rest(&error),
             };
             if lease.term().over().is_some() {
-                return Renewal::Renewed(Box::new(event.clone()));
+                return Renewal::Renewed(Box::new(event));
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
+    }
+
+    /// The event as it stands, if all that was written since is that its sender was told 202: this attempt goes on.
+    async fn accepted(&self, event: &Event) -> Option<Event> {
+        if event.retrier == Retrier::Node {
+            return None;
+        }
+        self.look_up(event.id).await.filter(|stands| event.was_only_accepted(stands))
     }
 
     /// The event as it stands, if this attempt of this node still holds it.
@@ -254,33 +269,38 @@ impl Dispatcher {
 
     /// Writes what this attempt came to.
     pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: End) {
-        if let Some(change) = end.change(event, &lane.route) {
-            self.insist(event, change).await;
-        }
+        self.insist(event, |event| end.change(event, &lane.route)).await;
     }
 
     /// Writes a step that ends this attempt before it began.
     pub(super) async fn finish(&self, event: &Event, step: Step) {
-        let lane = self.lane(&event.source, &event.route);
-        let change = lane.and_then(|lane| event.change(step, &lane.route, self.0.store.now()).ok());
-        if let Some(change) = change {
-            self.insist(event, change).await;
-        }
+        let Some(lane) = self.lane(&event.source, &event.route) else { return };
+        let now = self.0.store.now();
+        self.insist(event, |event| event.change(step.clone(), &lane.route, now).ok()).await;
     }
 
     /// Writes the end of this attempt, until the store has taken it or somebody else was first.
-    async fn insist(&self, event: &Event, change: Change) {
+    async fn insist(&self, event: &Event, change: impl Fn(&Event) -> Option<Change>) {
+        let mut event = event.clone();
         for tries in 0_u64.. {
-            let came = self.write(change.clone()).await;
-            if self.is_over(event, came, tries).await {
+            let Some(change) = change(&event) else { return };
+            let came = self.write(change).await;
+            if self.is_over(&mut event, came, tries).await {
                 return;
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 
-    /// Is this attempt over, now that its end came to this? It is not where nothing was written.
-    pub(super) async fn is_over(&self, event: &Event, came: Result<Advance, StoreError>, tries: u64) -> bool {
+    /// Is this attempt over, now that its end came to this? It is not where nothing was written, nor where its sender was
+    /// told 202 meanwhile: then its end is written anew, by the event as it stands.
+    pub(super) async fn is_over(&self, event: &mut Event, came: Result<Advance, StoreError>, tries: u64) -> bool {
+        if let Ok(Advance::Lost) | Err(StoreError::Unsure(_)) = came
+            && let Some(stands) = self.accepted(event).await
+        {
+            *event = stands;
+            return false;
+        }
         match came {
             Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => true,
             Ok(Advance::Lost) => {

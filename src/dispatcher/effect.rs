@@ -38,7 +38,7 @@ impl Dispatcher {
                 }
                 Err(error) => Err(error),
             };
-            if self.is_over(&event, came, tries).await {
+            if self.is_over(&mut event, came, tries).await {
                 return;
             }
             tokio::time::sleep(ASK_AGAIN).await;

@@ -108,7 +108,11 @@ fn came(came: &Came) -> Value {
         Came::Stale(of) => json!({ "be": "stale", "of": of }),
         Came::Undecided => json!({ "be": "undecided" }),
         Came::Duplicate(event, same, instead, repeat) => json!({
-            "be": if *repeat == Repeat::Rearms { "rearmed" } else { "duplicate" },
+            "be": match repeat {
+                Repeat::Rearms => "rearmed",
+                Repeat::Resumes => "resumed",
+                Repeat::Hears => "duplicate",
+            },
             "of": event.id,
             "same": same.word(),
             "instead": instead,

@@ -75,7 +75,7 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
                 Claim::New { event, .. } if event.state == (State::Waiting { due: None }) => Came::Parked,
                 Claim::New { .. } => new(),
                 Claim::Duplicate { event, same, instead, now } => {
-                    let repeat = claim::repeat(&event, &same, instead, route.redelivery, now);
+                    let repeat = claim::repeat(&event, &same, instead, route, told.source.respond, now);
                     Came::Duplicate(event, same, instead, repeat)
                 }
                 Claim::Imported { same } => Came::Imported(same),
@@ -99,7 +99,7 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
 pub fn answer(would: &Would) -> Answer {
     let Would::Be(all, _) = would else { return Answer::ActsNot };
     let one = |came: &Came| match came {
-        Came::New | Came::Parked | Came::Duplicate(_, _, _, Repeat::Rearms) => Answer::Acts,
+        Came::New | Came::Parked | Came::Duplicate(_, _, _, Repeat::Rearms | Repeat::Resumes) => Answer::Acts,
         Came::Recorded | Came::Duplicate(..) | Came::Imported(_) | Came::Stale(_) => Answer::ActsNot,
         Came::Undecided => Answer::Unknown,
     };

@@ -168,6 +168,7 @@ fn came_texts(told: &Told, came: &Came) -> Vec<String> {
             all.push(format!("  which is {}", words(event)));
             all.push(match (repeat, told.route()) {
                 (Repeat::Rearms, _) => "  and give it another attempt".into(),
+                (Repeat::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
                 (Repeat::Hears, Some(route)) if event.state.word() == "dead" => {
                     format!("  and not revive it ({})", redelivery_text(route.redelivery))
                 }

@@ -93,7 +93,7 @@ pub use run::{OnceError, Ran, days, hours, minutes, seconds};
 pub use service::{Attempt, OnceService};
 
 use crate::decide::claim::{IdentityKey, New, Payload};
-use crate::decide::event::{Blocks, Event, Passed, State};
+use crate::decide::event::{Blocks, Event, Passed, Retrier, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Revision, Turn};
 use crate::decide::limits;
@@ -368,6 +368,7 @@ impl Resolved {
             doubts: 0,
             blocks: Blocks::default(),
             passed: Passed::No,
+            retrier: Retrier::Sender,
             group: None,
             turn: Turn::default(),
             change: None,

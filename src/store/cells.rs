@@ -4,7 +4,7 @@
 //! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
 
 use crate::decide::claim::Payload;
-use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, State};
+use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, Retrier, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use crate::decide::key::{self, Part};
@@ -38,7 +38,7 @@ macro_rules! columns {
     () => {
         "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
          ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
-         body_digest, digest"
+         body_digest, digest, retrier"
     };
 }
 pub(in crate::store) use columns;
@@ -93,6 +93,17 @@ impl<'a> StateCells<'a> {
     }
 }
 
+/// Where [`read`] looks for who tries an event again: rows of the first release end before it.
+pub(in crate::store) const RETRIER_PLACE: usize = 27;
+
+/// `Retrier` as a number.
+pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
+    match retrier {
+        Retrier::Sender => 0,
+        Retrier::Node => 1,
+    }
+}
+
 /// `Passed` as a number.
 pub(in crate::store) fn passed_cell(passed: Passed) -> i64 {
     match passed {
@@ -133,6 +144,11 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
     let value = cells.maybe(Cells::bytes).map(Digest);
     let order = cells.maybe(Cells::integer);
     let (body_digest, digest) = (Digest(cells.bytes()), Digest(cells.bytes()));
+    let retrier = match cells.integer() {
+        0 => Some(Retrier::Sender),
+        1 => Some(Retrier::Node),
+        _ => None,
+    };
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(ChangeOf { subject, value, order }),
         _ => None,
@@ -142,6 +158,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
     let whole = cells.whole
         && fields.is_some()
         && passed.is_some()
+        && retrier.is_some()
         && state.is_some()
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
     let damaged = State::Dead { cause: Cause::Damaged, at: ended_at.unwrap_or(received_at) };
@@ -160,6 +177,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         doubts,
         blocks,
         passed: passed.unwrap_or(Passed::No),
+        retrier: retrier.unwrap_or(Retrier::Sender),
         group,
         turn,
         change,

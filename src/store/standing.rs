@@ -34,7 +34,18 @@ pub fn standing(story: &Story, now: Timestamp) -> String {
         }
         State::Dead { cause, .. } => dead(story, *cause),
     };
-    format!("{}: {why}", event.state.word())
+    format!("{}: {why}{}", event.state.word(), tried_again(story))
+}
+
+/// How many attempts of this life may have acted, and were followed by another one.
+fn tried_again(story: &Story) -> String {
+    let Event { life, attempt, .. } = story.event;
+    let in_doubt = |tried: &&Tried| tried.outcome == "unknown" && tried.life == life && tried.attempt < attempt;
+    match story.attempts.iter().filter(in_doubt).count() {
+        0 => String::new(),
+        1 => "; 1 attempt in doubt was tried again".into(),
+        count => format!("; {count} attempts in doubt were tried again"),
+    }
 }
 
 /// Is the route of this event configured?

@@ -16,7 +16,7 @@ use hookonce::action::{
     Action, Attempt, BlocksDone, Chunk, Environment, GuardProgram, Lease, Output, Variables, action, boottime,
 };
 use hookonce::decide::claim::Payload;
-use hookonce::decide::event::{Blocks, Event, Outcome, Passed, State};
+use hookonce::decide::event::{Blocks, Event, Outcome, Passed, Retrier, State};
 use hookonce::decide::field::{Fields, Value};
 use hookonce::decide::id::{Digest, EventId, Node, Revision, Turn};
 use hookonce::decide::time::{Duration, Timestamp};
@@ -118,6 +118,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         doubts: 0,
         blocks: Blocks::default(),
         passed: Passed::No,
+        retrier: Retrier::Sender,
         group: None,
         turn: Turn(1),
         change: None,

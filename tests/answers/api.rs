@@ -22,7 +22,11 @@ forward = {{ url = "{url}" }}
 }
 
 fn house(url: &str, keys: &str) -> House {
-    let mut house = House::empty(&config(url, keys));
+    house_of(&config(url, keys))
+}
+
+fn house_of(config: &str) -> House {
+    let mut house = House::empty(config);
     for name in ["alice", "bob"] {
         std::fs::write(house.path(name), format!("the token of {name}\n")).unwrap();
     }
@@ -110,7 +114,8 @@ async fn another_body_is_refused_also_when_the_first_request_failed() {
 async fn a_request_that_is_outstanding_is_joined_and_then_a_conflict() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(200, "{\"id\":7}".into())], gate.clone()).await;
-    let house = house(&backend.url, "respond_within = \"500ms\"");
+    let config = config(&backend.url, "respond_within = \"500ms\"");
+    let house = house_of(&config.replace("forward = {", "forward = { timeout = \"20s\","));
     let first = house.deliver(IN, &request("alice", Some("k"), "{}")).await;
     assert_eq!(first.status, 202, "{first:?}");
     let again = house.deliver(IN, &request("alice", Some("k"), "{}")).await;
@@ -217,11 +222,7 @@ async fn who_is_not_answered_hears_a_problem_and_in_doubt_never_that_all_is_well
     }
     let dies = Backend::new(vec![Does::Dies(200, "{\"id\":7}".into())]).await;
     let config = config(&dies.url, "").replace("forward =", "in_doubt = \"hold\"\nforward =");
-    let mut held = House::empty(&config);
-    for name in ["alice", "bob"] {
-        std::fs::write(held.path(name), format!("the token of {name}\n")).unwrap();
-    }
-    held.start();
+    let held = house_of(&config);
     for _ in 0..3 {
         let answer = held.deliver(IN, &request("alice", Some("k"), "{}")).await;
         let said = check(&held, &answer, 504, "Not answered").await;

@@ -6,6 +6,7 @@ mod backend;
 mod ci;
 mod crash;
 mod crowd;
+mod dead;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]

@@ -171,7 +171,8 @@ async fn repeats_of_what_failed_share_the_next_attempt_which_is_made_with_the_fi
 async fn who_joins_what_does_not_end_in_time_is_told_to_come_again() {
     let gate = Arc::new(Semaphore::new(0));
     let backend = Backend::gated(vec![Does::Answers(200, "{}".into())], gate.clone()).await;
-    let house = House::new(&config(&backend.url, "respond_within = \"500ms\"", ""));
+    let config = config(&backend.url, "respond_within = \"500ms\"", "");
+    let house = House::new(&config.replace("forward = {", "forward = { timeout = \"20s\","));
     let first = house.deliver(IN, &number(1)).await;
     assert_eq!((first.status, first.header("retry-after")), (202, Some("5")), "{first:?}");
     let again = house.deliver(IN, &number(1)).await;

@@ -166,11 +166,12 @@ fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
     check(&again(&source, &done(), None, Came::After, at_once), 200, &[JSON, OF], &body("done", ""));
     let rejected = dead(Cause::Rejected);
     check(&again(&source, &rejected, Some(&gone), Came::Meanwhile, at_once), 410, &[text, OF], "thanks");
-    let dead_body = body("dead", r#","cause":"rejected""#);
-    check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 200, &[JSON, OF], &dead_body);
-    source.once.keep_failures = true;
-    check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 410, &[text, OF, replayed], "thanks");
-    check(&again(&source, &rejected, Some(&gone), Came::After, week), 200, &[JSON, OF], &dead_body);
+    let dead_body = format!(r#"{{"status":"dead","event":"{ID}","cause":"rejected"}}"#);
+    for keep_failures in [false, true] {
+        source.once.keep_failures = keep_failures;
+        check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 410, &[text, OF, replayed], "thanks");
+        check(&again(&source, &rejected, Some(&gone), Came::After, week), 502, &[JSON, OF], &dead_body);
+    }
     let failed = format!(r#"{{"status":"dead","event":"{ID}","cause":"failed"}}"#);
     check(&again(&source, &dead(Cause::Failed), None, Came::After, at_once), 502, &[JSON, OF, replayed], &failed);
     source.mark_duplicates = true;
@@ -178,6 +179,40 @@ fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
     let marked = again(&source, &done(), Some(&object), Came::After, at_once);
     assert_eq!(String::from_utf8_lossy(&marked.body), "{\"id\": 7,\"isDuplicate\":true}");
     check(&again(&source, &done(), Some(&ok), Came::After, at_once), 201, &[text, OF, replayed], "thanks");
+}
+
+#[test]
+fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
+    let mut source = source(Vec::new());
+    source.respond = Respond::WhenDone { within: Duration::from_secs(8) };
+    let week = Duration::from_hours(7 * 24);
+    for cause in Cause::ALL {
+        let event = dead(cause);
+        for receipt in [None, Some(receipt(200)), Some(receipt(410)), Some(Receipt { cut: true, ..receipt(503) })] {
+            let receipt = receipt.as_ref();
+            let given = matches!(cause, Cause::Failed | Cause::Rejected).then_some(receipt).flatten();
+            let given = given.map(|receipt| receipt.status).filter(|status| *status != 200);
+            let ours = if cause == Cause::InDoubt { 504 } else { 502 };
+            for speaks in [Speaks::Webhook, Speaks::Api] {
+                source.speaks = speaks;
+                let first = answer::ended(speaks, &event, receipt);
+                assert_eq!(first.status, given.unwrap_or(ours), "{cause:?} {speaks:?}");
+                for keep_failures in [false, true] {
+                    source.once.keep_failures = keep_failures;
+                    for (came, later) in [(Came::Meanwhile, week), (Came::After, Duration::ZERO), (Came::After, week)] {
+                        let kept = given.filter(|_| came == Came::Meanwhile || later.is_zero());
+                        let again = answer::again(&source, &event, receipt, &Same::Body, came, now() + later);
+                        assert_eq!(again.status, kept.unwrap_or(ours), "{cause:?} {speaks:?} {came:?} {later:?}");
+                        let two = answer::together(vec![answer::duplicate(&done(), &Same::Body), again], &[event.id]);
+                        assert!(two.status >= 400, "one of several is dead");
+                    }
+                }
+            }
+        }
+    }
+    let superseded = event(State::Done { how: How::Superseded { by: EventId([2; 16]) }, at: now() });
+    let said = format!(r#"{{"status":"done","event":"{ID}","how":"superseded"}}"#);
+    check(&answer::ended(Speaks::Webhook, &superseded, None), 200, &[JSON, OF], &said);
 }
 
 #[test]

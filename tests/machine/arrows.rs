@@ -1,7 +1,7 @@
 //! Any sequence of steps, against a table of arrows that was written down by itself.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
-use hookonce::decide::event::{Blocks, Cause, Event, Impossible, Outcome, State, Step};
+use hookonce::decide::event::{Blocks, Cause, Event, Impossible, Outcome, Retrier, State, Step};
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
@@ -10,7 +10,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 15] = [
+const ARROWS: [(&str, &[&str], &[&str]); 16] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -19,6 +19,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 15] = [
     ("supersede", &["waiting", "running", "dead"], &["done"]),
     ("rearm", &["dead"], &["waiting"]),
     ("resume", &["dead"], &["waiting"]),
+    ("accept", &["waiting", "running"], &["waiting", "running"]),
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
     ("call off", &["running"], &["running"]),
@@ -38,6 +39,7 @@ fn word(step: &Step) -> &'static str {
         Step::Supersede { .. } => "supersede",
         Step::Rearm => "rearm",
         Step::Resume => "resume",
+        Step::Accept => "accept",
         Step::Replay => "replay",
         Step::Cancel => "cancel",
         Step::CallOff => "call off",
@@ -72,6 +74,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Step::Supersede { by: EventId([9; 16]) }),
         2 => Just(Step::Rearm),
         1 => Just(Step::Resume),
+        1 => Just(Step::Accept),
         1 => Just(Step::Replay),
         1 => Just(Step::Cancel),
         1 => Just(Step::CallOff),
@@ -85,7 +88,13 @@ fn steps() -> impl Strategy<Value = Step> {
 fn routes() -> impl Strategy<Value = Route> {
     let doubts = prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold), Just(InDoubt::Never)];
     let counted = prop_oneof![Just(CountedAs::Attempts), Just(CountedAs::Doubts)];
-    (1..5_u32, doubts, counted).prop_map(|(attempts, doubt, timeouts)| Route { timeouts, ..route(attempts, doubt) })
+    (1..5_u32, prop::option::of(1..7_u32), doubts, counted).prop_map(
+        |(attempts, attempts_once_accepted, doubt, timeouts)| Route {
+            timeouts,
+            attempts_once_accepted,
+            ..route(attempts, doubt)
+        },
+    )
 }
 
 /// Checks one step that was taken.
@@ -113,18 +122,27 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
         _ => (was.attempt, was.doubts + u32::from(doubted)),
     };
     assert_eq!((is.attempt, is.doubts), counted, "{name}");
-    let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { route.retry.attempts.max(limits::DOUBTS_MIN) };
+    let accepted = if *name == "accept" { Retrier::Node } else { was.retrier };
+    assert_eq!(is.retrier, accepted, "{name}");
+    if *name == "accept" {
+        assert_eq!((&is.state, was.retrier), (&was.state, Retrier::Sender));
+    }
+    let attempts = match was.retrier {
+        Retrier::Sender => route.retry.attempts,
+        Retrier::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
+    };
+    let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
     let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
     let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
     if let (Step::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
-        let last = route.in_doubt == InDoubt::Hold || is.attempt - is.doubts >= route.retry.attempts;
+        let last = route.in_doubt == InDoubt::Hold || is.attempt - is.doubts >= attempts;
         assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
     }
     if doubted {
         assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
     if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
-        assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= route.retry.attempts);
+        assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= attempts);
     }
 }
 

@@ -1,11 +1,14 @@
 //! The states of an event: what each rule promises, case by case; and in `arrows`, any sequence of steps.
 
 use hookonce::decide::change::{Answered, PlaceInLine};
-use hookonce::decide::event::{Blocks, Cause, ChangeOf, Event, How, Impossible, Outcome, Passed, Receipt, State, Step};
+use hookonce::decide::claim::{self, Repeat, Same};
+use hookonce::decide::event::{
+    Blocks, Cause, ChangeOf, Event, How, Impossible, Outcome, Passed, Receipt, Retrier, State, Step,
+};
 use hookonce::decide::field::{Fields, Value};
 use hookonce::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use hookonce::decide::retry::{Jitter, Retry};
-use hookonce::decide::source::{CountedAs, InDoubt, Route};
+use hookonce::decide::source::{CountedAs, InDoubt, Redelivery, Respond, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
 mod arrows;
@@ -31,6 +34,7 @@ fn event() -> Event {
         doubts: 0,
         blocks: Blocks::default(),
         passed: Passed::No,
+        retrier: Retrier::Sender,
         group: Some(Key([1; 32])),
         turn: Turn(1),
         change: Some(ChangeOf { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
@@ -237,6 +241,64 @@ fn what_is_resumed_goes_on_in_the_same_life_whatever_it_died_of() {
 }
 
 #[test]
+fn whoever_was_told_202_does_not_come_again_and_a_node_tries_it_as_often_as_it_would_have_anyway() {
+    let one = route(1, InDoubt::Retry);
+    let route = Route { attempts_once_accepted: Some(5), ..one.clone() };
+    let running = event().after(start(), &route, NOW).expect("it is due");
+    for (state, accepted) in [
+        ("running", running.after(Step::Accept, &route, NOW)),
+        ("waiting", event().parked().after(Step::Accept, &route, NOW)),
+    ] {
+        let accepted = accepted.expect("it is not over");
+        assert_eq!((accepted.state.word(), accepted.retrier), (state, Retrier::Node));
+        assert_eq!(accepted.after(Step::Accept, &route, NOW), Err(Impossible), "once is enough");
+    }
+    let accepted = running.after(Step::Accept, &route, NOW).expect("it runs");
+    assert!(running.was_only_accepted(&accepted));
+    assert!(!running.was_only_accepted(&running));
+    let renewed = accepted.after(Step::Renew { lasts: LEASE, blocks: Blocks::default() }, &route, NOW);
+    assert!(!running.was_only_accepted(&renewed.expect("it runs")), "somebody else wrote, too");
+    for (outcome, cause) in [(failed(), Cause::Failed), (timed_out(), Cause::InDoubt), (unknown(), Cause::InDoubt)] {
+        let first = accepted.after(settle(outcome.clone()), &route, NOW).expect("it runs");
+        let fourth = tried(first, vec![outcome.clone(); 3], &route);
+        assert_eq!(fourth.state.word(), "waiting", "{outcome:?}");
+        assert_eq!(tried(fourth, [outcome], &route).state, State::Dead { cause, at: NOW });
+    }
+    let died = tried(event(), [failed()], &route);
+    assert_eq!(died.state, State::Dead { cause: Cause::Failed, at: NOW }, "while the sender waits, it is the retrier");
+    assert_eq!(died.after(Step::Accept, &route, NOW), Err(Impossible), "it is over: that is the answer");
+    let written = Event { retrier: Retrier::Node, ..event() };
+    assert_eq!(tried(written, [failed()], &one).state, died.state, "a written `attempts` holds after a 202, too");
+}
+
+#[test]
+fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_route_retries() {
+    let done = Respond::WhenDone { within: LEASE };
+    let soon = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+    let late = Redelivery::Retry { same_after: LEASE, other_after: LEASE };
+    for (respond, in_doubt, redelivery, instead, expected) in [
+        (done, InDoubt::Retry, soon, false, Repeat::Resumes),
+        (done, InDoubt::Hold, soon, false, Repeat::Hears),
+        (Respond::Accepted, InDoubt::Retry, soon, false, Repeat::Hears),
+        (done, InDoubt::Retry, Redelivery::Ignore, false, Repeat::Hears),
+        (done, InDoubt::Retry, late, false, Repeat::Hears),
+        (done, InDoubt::Retry, soon, true, Repeat::Hears),
+    ] {
+        let route = Route { redelivery, ..route(1, in_doubt) };
+        for cause in Cause::ALL {
+            let dead = Event { state: State::Dead { cause, at: NOW }, ..event() };
+            let does = claim::repeat(&dead, &Same::Body, instead, &route, respond, NOW);
+            let expected = match cause {
+                Cause::InDoubt => expected,
+                Cause::Failed | Cause::Rejected if redelivery == soon && !instead => Repeat::Rearms,
+                _ => Repeat::Hears,
+            };
+            assert_eq!(does, expected, "{cause:?} {respond:?} {in_doubt:?} {redelivery:?} {instead}");
+        }
+    }
+}
+
+#[test]
 fn what_is_parked_or_set_aside_does_not_start() {
     let route = route(1, InDoubt::Retry);
     assert_eq!(event().parked().after(start(), &route, NOW), Err(Impossible));
@@ -310,7 +372,7 @@ fn the_seal_covers_what_never_changes_by_itself_and_nothing_else() {
         Event { revision: Revision(9), ..event() },
         Event { state: State::Dead { cause: Cause::Failed, at: NOW }, ..event() },
         Event { life: 9, attempt: 9, doubts: 9, blocks: Blocks(9), ..event() },
-        Event { passed: Passed::Yes, turn: Turn(9), ..event() },
+        Event { passed: Passed::Yes, turn: Turn(9), retrier: Retrier::Node, ..event() },
         Event { change: Some(moved_forward), ..event() },
     ];
     assert!(free.iter().all(|event| event.seal() == event.digest));
@@ -364,6 +426,7 @@ fn only_what_brings_an_event_back_changes_its_place() {
     assert_eq!(place(&dead, Step::Replay), PlaceInLine::Leads);
     assert_eq!(place(&event(), start()), PlaceInLine::Keeps);
     assert_eq!(place(&event(), Step::Cancel), PlaceInLine::Keeps);
+    assert_eq!(place(&event(), Step::Accept), PlaceInLine::Keeps);
 }
 
 #[test]

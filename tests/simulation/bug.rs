@@ -26,10 +26,13 @@ pub(crate) enum Bug {
     OvertakenTakesDigest,
     DoubtRetriedWithoutRoute,
     TimeoutCountedAsDoubt,
+    DeadAnsweredWithSuccess,
+    ResumedUnderAnotherKey,
+    AcceptedAndNotWritten,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -52,6 +55,9 @@ impl Bug {
         Self::OvertakenTakesDigest,
         Self::DoubtRetriedWithoutRoute,
         Self::TimeoutCountedAsDoubt,
+        Self::DeadAnsweredWithSuccess,
+        Self::ResumedUnderAnotherKey,
+        Self::AcceptedAndNotWritten,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -78,6 +84,9 @@ impl Bug {
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
+            Self::DeadAnsweredWithSuccess => "a sender that waits hears 200 of what is dead",
+            Self::ResumedUnderAnotherKey => "a sender's repeat of a doubt gives it another idempotency key",
+            Self::AcceptedAndNotWritten => "a sender is told 202, and nothing says that a node tries again",
         }
     }
 }

@@ -62,8 +62,10 @@ impl World {
         self.nodes[at].sleeps_until = now + seconds(self.rng.below(40));
         self.say(|| format!("node {} dies", dead.name));
         for task in dead.tasks {
-            if let Task::Receive(receive) = task {
-                self.unanswered(receive.sent);
+            match task {
+                Task::Receive(receive) => self.unanswered(receive.sent),
+                Task::Wait(wait) => self.unanswered(wait.sent),
+                Task::Attempt(_) | Task::Touch(_) => {}
             }
         }
         if self.bug != Some(Bug::NoGuard) {

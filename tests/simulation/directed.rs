@@ -14,6 +14,7 @@ fn plan(changes: Changes, grouped: Grouped) -> Plan {
         grouped,
         redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(60) },
         attempts: 1,
+        waits: None,
         in_doubt: InDoubt::Retry,
         keep: Keep::Forever,
         fails: 0,

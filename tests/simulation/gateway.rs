@@ -2,17 +2,18 @@
 
 use crate::attempt::{Attempt, Phase};
 use crate::bug::Bug;
-use crate::node::{Receive, Task};
+use crate::node::{Receive, Task, Wait};
 use crate::oracle::{Broken, Kind, broken, name};
-use crate::plan::LEASE;
+use crate::plan::{LEASE, WITHIN};
 use crate::tap::{Write, Wrote};
 use crate::world::World;
+use hookonce::decide::answer;
 use hookonce::decide::claim::{self, Claim, Repeat, Same};
 use hookonce::decide::delivery::Delivery;
-use hookonce::decide::event::{Cause, Event, State};
+use hookonce::decide::event::{Cause, Event, Retrier, State, Step};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::judge::{Verdict, judge};
-use hookonce::decide::source::{InDoubt, Redelivery};
+use hookonce::decide::source::{InDoubt, Redelivery, Speaks};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::{Advance, StoreError};
 
@@ -74,14 +75,15 @@ impl World {
     }
 
     pub(crate) fn claim_one(&mut self, node: usize, mut receive: Box<Receive>) -> Result<Option<Task>, Broken> {
-        if let Some((event, now)) = receive.rearm.take() {
-            return self.rearm(receive, &event, now);
+        if let Some((event, does, now)) = receive.rearm.take() {
+            return self.rearm(node, receive, &event, does, now);
         }
         let first = *receive.first.get_or_insert(self.now());
         let write = Write::Claim(Box::new(receive.new.clone()), receive.sent);
         match self.write(write)? {
             Ok(Wrote::Claim(Claim::New { event, .. })) => {
                 self.answer("I1", event.id)?;
+                self.let_wait(node, receive.sent, event.id);
                 let ours = event.revision == Revision::FIRST && event.runs_by(&self.nodes[node].name);
                 let ours = ours || (self.bug == Some(Bug::ActsOnAnyClaim) && receive.permit);
                 let sent = if self.bug == Some(Bug::LeaseFromAnswer) { self.now() } else { first };
@@ -92,13 +94,14 @@ impl World {
             }
             Ok(Wrote::Claim(Claim::Duplicate { event, same, instead, now })) => {
                 receive.permit = false;
-                match self.repeat(&event, &same, instead, now)? {
-                    Repeat::Hears => self.answer("I10", event.id).map(|()| None),
-                    Repeat::Rearms => {
-                        receive.rearm = Some((*event, now));
-                        Ok(Some(Task::Receive(receive)))
-                    }
+                let does = self.repeat(&event, &same, instead, now)?;
+                if does == Repeat::Hears {
+                    self.answer("I10", event.id)?;
+                    self.hears_again(receive.sent, &event, &same)?;
+                    return Ok(None);
                 }
+                receive.rearm = Some((*event, does, now));
+                Ok(Some(Task::Receive(receive)))
             }
             Ok(Wrote::Claim(Claim::Stale { of })) => self.answer("I10", of).map(|()| None),
             Ok(_) => panic!("a claim is answered with a claim"),
@@ -124,31 +127,47 @@ impl World {
     }
 
     fn repeat(&mut self, of: &Event, same: &Same, instead: bool, now: Timestamp) -> Result<Repeat, Broken> {
-        let mut redelivery = self.plan.redelivery;
+        let mut route = self.plan.route(&of.route);
         let mut stands = of.clone();
         let mut in_place = instead;
         match (self.bug, &mut stands.state) {
-            (Some(Bug::RearmAfterIgnored), _) if redelivery != Redelivery::Ignore => {
-                redelivery = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+            (Some(Bug::RearmAfterIgnored), _) if route.redelivery != Redelivery::Ignore => {
+                route.redelivery = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
             }
             (Some(Bug::RearmedByPredecessor), _) => in_place = false,
             (Some(Bug::DoubtRearmed), State::Dead { cause, .. }) => *cause = Cause::Failed,
             _ => {}
         }
-        let does = claim::repeat(&stands, same, in_place, redelivery, now);
+        let does = claim::repeat(&stands, same, in_place, &route, self.source().respond, now);
         self.oracle.repeats(of, instead, does, now)?;
         Ok(does)
     }
 
-    fn rearm(&mut self, receive: Box<Receive>, event: &Event, now: Timestamp) -> Result<Option<Task>, Broken> {
-        let Ok(mut change) = event.rearm(&receive.new, &receive.route, now) else { return Ok(self.again(receive)) };
+    fn rearm(
+        &mut self,
+        node: usize,
+        receive: Box<Receive>,
+        event: &Event,
+        does: Repeat,
+        now: Timestamp,
+    ) -> Result<Option<Task>, Broken> {
+        let (change, kind) = match does {
+            Repeat::Resumes if self.bug == Some(Bug::ResumedUnderAnotherKey) => {
+                (event.change(Step::Replay, &receive.route, now), Kind::Resume)
+            }
+            Repeat::Resumes => (event.resume(&receive.new, &receive.route, now), Kind::Resume),
+            Repeat::Rearms | Repeat::Hears => (event.rearm(&receive.new, &receive.route, now), Kind::Rearm),
+        };
+        let Ok(mut change) = change else { return Ok(self.again(receive)) };
         if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.overtaken) {
             overtaken.fields = change.event.fields.clone();
             (overtaken.body_digest, overtaken.digest) = (change.event.body_digest, change.event.digest);
         }
-        match self.write(Write::Advance(Box::new(change), Kind::Rearm))? {
+        match self.write(Write::Advance(Box::new(change), kind))? {
             Ok(Wrote::Advance(Advance::Written { event, .. })) if event.state.ended().is_none() => {
-                self.answer("I1", event.id).map(|()| None)
+                self.answer("I1", event.id)?;
+                self.let_wait(node, receive.sent, event.id);
+                Ok(None)
             }
             Ok(_) | Err(StoreError::Unsure(_)) => Ok(self.again(receive)),
             Err(_) => {
@@ -156,5 +175,67 @@ impl World {
                 Ok(None)
             }
         }
+    }
+
+    /// The sender of this delivery waits for the end, if it is one that does.
+    fn let_wait(&mut self, node: usize, sent: usize, event: EventId) {
+        if self.plan.waits.is_some() {
+            let until = self.now() + WITHIN;
+            self.nodes[node].tasks.push(Task::Wait(Wait { sent, event, until }));
+        }
+    }
+
+    /// The end is answered, or 202 when the sender has waited long enough: then it does not come again.
+    pub(crate) fn wait(&mut self, wait: Wait) -> Result<Option<Wait>, Broken> {
+        let Some(event) = self.get(wait.event) else { return Ok(None) };
+        if event.state.ended().is_some() {
+            let status = answer::ended(Speaks::Webhook, &event, None).status;
+            self.hears(wait.sent, &event, status)?;
+            return Ok(None);
+        }
+        if self.now() < wait.until {
+            return Ok(Some(wait));
+        }
+        let unwritten = self.bug == Some(Bug::AcceptedAndNotWritten);
+        if event.retrier == Retrier::Sender && !unwritten {
+            let route = self.plan.route(&event.route);
+            match self.advance_by(&event, Step::Accept, &route, Kind::Accept)? {
+                Some(Ok(Advance::Written { .. })) => {}
+                Some(Ok(Advance::Lost)) | None => return Ok(Some(wait)),
+                Some(Err(_)) => {
+                    self.unanswered(wait.sent);
+                    return Ok(None);
+                }
+            }
+        }
+        self.say(|| format!("the sender of {} is told 202", name(event.id)));
+        self.oracle.tally.accepted += 1;
+        self.oracle.told_202(event.id);
+        Ok(None)
+    }
+
+    /// A repeat hears how its event stands.
+    fn hears_again(&mut self, sent: usize, event: &Event, same: &Same) -> Result<(), Broken> {
+        if self.plan.waits.is_none() {
+            return Ok(());
+        }
+        let (after, now) = (answer::Came::After, self.now());
+        let status = match self.bug {
+            Some(Bug::DeadAnsweredWithSuccess) => answer::duplicate(event, same).status,
+            _ => answer::again(self.source(), event, None, same, after, now).status,
+        };
+        self.hears(sent, event, status)
+    }
+
+    /// A sender that waits for the end takes 2xx for success, and comes again otherwise.
+    fn hears(&mut self, sent: usize, event: &Event, status: u16) -> Result<(), Broken> {
+        let success = (200..300).contains(&status);
+        if success && matches!(event.state, State::Dead { .. }) {
+            return broken("A1", format!("the sender heard {status} of {}, which is dead", name(event.id)));
+        }
+        if !success && self.rng.chance(30) {
+            self.unanswered(sent);
+        }
+        Ok(())
     }
 }

@@ -16,7 +16,12 @@ impl Oracle {
         {
             known.may_have_acted = false;
         }
-        if waits && matches!(kind, Kind::Rearm | Kind::Replay) {
+        if kind == Kind::Accept
+            && let Some(known) = self.events.get_mut(&id)
+        {
+            known.accepted = true;
+        }
+        if waits && matches!(kind, Kind::Rearm | Kind::Resume | Kind::Replay) {
             self.turns += 1;
             let turn = self.turns;
             let known = self.events.get_mut(&id).expect("it was written");
@@ -49,7 +54,7 @@ impl Oracle {
                 Kind::SettleHarmless | Kind::SettleTimedOut | Kind::Settle | Kind::Expire { .. } => {
                     matches!(was.state, State::Running { .. })
                 }
-                Kind::Rearm => was.state.ended().is_some(),
+                Kind::Rearm | Kind::Resume => was.state.ended().is_some(),
                 Kind::Rejoin => was.passed == Passed::Aside,
                 _ => false,
             };
@@ -92,7 +97,13 @@ impl Oracle {
                 match (kind, &was.state) {
                     (Kind::Replay, _) => {}
                     (Kind::Rearm, State::Dead { cause: Cause::Failed | Cause::Rejected, .. }) => self.tally.rearms += 1,
-                    (Kind::Rearm, _) => {
+                    (Kind::Resume, State::Dead { cause: Cause::InDoubt, .. }) => {
+                        self.tally.resumed += 1;
+                        if is.idempotency_key() != was.idempotency_key() {
+                            return broken("A3", format!("{} is resumed under another key", name(is.id)));
+                        }
+                    }
+                    (Kind::Rearm | Kind::Resume, _) => {
                         return broken("I4", format!("{} was re-armed from {:?}", name(is.id), was.state));
                     }
                     _ => return broken("I13", format!("{} had ended, and {kind:?} brought it back", name(is.id))),
@@ -113,9 +124,16 @@ impl Oracle {
         if let (State::Running { .. }, Kind::SettleHarmless | Kind::SettleTimedOut) = (&was.state, kind) {
             known.spent += 1;
         }
+        let (attempts, doubts_max) = self.plan.limits(known.accepted);
+        if let State::Dead { cause: Cause::Failed, .. } = is.state {
+            let (spent, owed) = (known.spent, self.plan.limits(true).0);
+            if known.told_202 && kind == Kind::SettleHarmless && spent < owed {
+                return broken("A2", format!("{} was told 202 and given up after {spent} attempts", name(is.id)));
+            }
+        }
         let superseded = matches!(is.state, State::Done { how: How::Superseded { .. }, .. });
         if kind == Kind::SettleTimedOut && matches!(was.state, State::Running { .. }) && !superseded {
-            let last = self.plan.in_doubt == InDoubt::Hold || known.spent >= self.plan.attempts;
+            let last = self.plan.in_doubt == InDoubt::Hold || known.spent >= attempts;
             if matches!(is.state, State::Dead { cause: Cause::InDoubt, .. }) != last {
                 let (spent, state) = (known.spent, is.state.word());
                 return broken("P2", format!("{} is {state} after {spent} attempts, the last timed out", name(is.id)));
@@ -125,7 +143,7 @@ impl Oracle {
             State::Dead { cause: Cause::InDoubt, .. } if kind == Kind::SettleTimedOut => {}
             State::Dead { cause: Cause::InDoubt, .. } if kind != (Kind::Expire { route_gone: true }) => {
                 let starts = known.starts;
-                if is.doubts < self.plan.doubts_max() || starts < self.plan.doubts_max() {
+                if is.doubts < doubts_max || starts < doubts_max {
                     return broken("P1", format!("{} was given up after {starts} attempts", name(is.id)));
                 }
             }

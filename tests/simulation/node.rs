@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::tap::{Write, Wrote};
 use crate::world::World;
-use hookonce::decide::claim::New;
+use hookonce::decide::claim::{New, Repeat};
 use hookonce::decide::event::{Event, Passed, State, Step};
 use hookonce::decide::id::{EventId, Node as Name};
 use hookonce::decide::limits;
@@ -31,6 +31,15 @@ pub(crate) enum Task {
     Attempt(Box<Attempt>),
     /// One step for an event that this node does not run.
     Touch(Box<(Event, Kind)>),
+    /// A request whose sender waits for the end.
+    Wait(Wait),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) sent: usize,
+    pub(crate) event: EventId,
+    pub(crate) until: Timestamp,
 }
 
 pub(crate) struct Receive {
@@ -42,7 +51,7 @@ pub(crate) struct Receive {
     pub(crate) permit: bool,
     pub(crate) tries: u32,
     /// Dead, and to be re-armed: as it stood then.
-    pub(crate) rearm: Option<(Event, Timestamp)>,
+    pub(crate) rearm: Option<(Event, Repeat, Timestamp)>,
 }
 
 impl Node {
@@ -56,24 +65,30 @@ impl Node {
         let taken = self.tasks.iter().filter(|task| match task {
             Task::Receive(receive) => receive.permit,
             Task::Attempt(_) => true,
-            Task::Touch(_) => false,
+            Task::Touch(_) | Task::Wait(_) => false,
         });
         2_usize.saturating_sub(taken.count())
     }
 }
 
 impl Task {
-    fn event(&self) -> EventId {
+    /// Is this the task that moves this event on?
+    fn is_at(&self, event: EventId) -> bool {
         match self {
-            Self::Receive(receive) => receive.new.event.id,
-            Self::Attempt(attempt) => attempt.event.id,
-            Self::Touch(touch) => touch.0.id,
+            Self::Receive(receive) => receive.new.event.id == event,
+            Self::Attempt(attempt) => attempt.event.id == event,
+            Self::Touch(touch) => touch.0.id == event,
+            Self::Wait(_) => false,
         }
     }
 
     /// It has something to do before time passes.
     pub(crate) fn is_busy(&self) -> bool {
-        !matches!(self, Self::Attempt(attempt) if matches!(attempt.phase, Phase::Act { .. }))
+        match self {
+            Self::Attempt(attempt) => !matches!(attempt.phase, Phase::Act { .. }),
+            Self::Wait(_) => false,
+            Self::Receive(_) | Self::Touch(_) => true,
+        }
     }
 }
 
@@ -88,6 +103,7 @@ impl World {
                 self.touch(&touch.0, touch.1)?;
                 None
             }
+            Task::Wait(wait) => self.wait(wait)?.map(Task::Wait),
         };
         self.nodes[node].tasks.extend(next);
         Ok(())
@@ -96,7 +112,7 @@ impl World {
     /// Looks for what is due, and takes on what it has a permit for.
     pub(crate) fn look(&mut self, node: usize) {
         for event in self.due().events {
-            if self.nodes[node].tasks.iter().any(|task| task.event() == event.id) {
+            if self.nodes[node].tasks.iter().any(|task| task.is_at(event.id)) {
                 continue;
             }
             let route = self.route(&event);

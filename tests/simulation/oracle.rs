@@ -8,7 +8,9 @@
 //! I10 every duplicate is answered with an event that exists · I11 only what has ended is forgotten, and not early ·
 //! I12 an event never runs another change's body · I13 what a living event has answered is never new · I14 a group's
 //! events start in their turn · I15 what was overtaken does not wait for another attempt · P1 under `retry` a doubt is
-//! followed by another attempt · P2 what our own timeout ended counts against `attempts`, and the last one ends in doubt. (I6, a roll-back acts again, is directed.)
+//! followed by another attempt · P2 what our own timeout ended counts against `attempts`, and the last one ends in doubt ·
+//! A1 a sender that waits for the end never hears 2xx of what is dead · A2 what a sender was told 202 of is tried as often
+//! as a node would · A3 a sender's own repeat of a doubt is the same life, under the same idempotency key. (I6, a roll-back acts again, is directed.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
@@ -16,7 +18,7 @@ use crate::tally::Tally;
 use hookonce::decide::claim::{Claim, Repeat};
 use hookonce::decide::event::{Cause, Event, How, State};
 use hookonce::decide::id::{EventId, Revision};
-use hookonce::decide::source::{Keep, Redelivery};
+use hookonce::decide::source::{InDoubt, Keep, Redelivery};
 use hookonce::decide::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,6 +56,10 @@ pub(crate) struct Known {
     pub(super) starts: u32,
     /// Attempts of this life that failed, were rejected, or were ended by our own timeout.
     pub(super) spent: u32,
+    /// It is written that a node tries it again, since its sender is to be told 202.
+    pub(super) accepted: bool,
+    /// A sender was told 202.
+    pub(super) told_202: bool,
     pub(super) passed_over: bool,
     /// A command of this life was begun and has not said that it did nothing.
     pub(super) may_have_acted: bool,
@@ -87,6 +93,8 @@ pub(crate) enum Kind {
     Settle,
     Expire { route_gone: bool },
     Rearm,
+    Resume,
+    Accept,
     Replay,
     Cancel,
     SetAside,
@@ -268,6 +276,8 @@ impl Oracle {
             replaced_at: None,
             starts: 0,
             spent: 0,
+            accepted: self.plan.waits.is_none(),
+            told_202: false,
             passed_over: false,
             may_have_acted: false,
         };
@@ -310,6 +320,13 @@ impl Oracle {
         }
     }
 
+    /// A sender was told that this event is accepted, and does not come again.
+    pub(crate) fn told_202(&mut self, id: EventId) {
+        if let Some(known) = self.events.get_mut(&id) {
+            known.told_202 = true;
+        }
+    }
+
     /// Checks what a repeat does to the event it repeats.
     pub(crate) fn repeats(&self, of: &Event, instead: bool, does: Repeat, now: Timestamp) -> Result<(), Broken> {
         let State::Dead { cause, at } = of.state else {
@@ -322,7 +339,10 @@ impl Oracle {
             Redelivery::Retry { same_after, other_after } => Some(if same_id { same_after } else { other_after }),
         };
         let may = after.is_some_and(|after| at + after <= now);
+        let sender_retries = self.plan.waits.is_some() && self.plan.in_doubt == InDoubt::Retry;
         match (cause, may, does) {
+            (Cause::InDoubt, true, Repeat::Resumes) if sender_retries => Ok(()),
+            (Cause::InDoubt, true, Repeat::Hears) if sender_retries => broken("I8", "the sender's repeat did nothing"),
             (Cause::Failed | Cause::Rejected, true, Repeat::Hears) => broken("I8", "Redeliver did nothing"),
             (Cause::Failed | Cause::Rejected, true, Repeat::Rearms) | (_, _, Repeat::Hears) => Ok(()),
             (Cause::Failed | Cause::Rejected, false, _) if instead => broken("I12", "a repeat re-arms the successor"),

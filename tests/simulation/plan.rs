@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) grouped: Grouped,
     pub(crate) redelivery: Redelivery,
     pub(crate) attempts: u32,
+    /// The sender waits for the end. Once it was told 202, so many attempts may fail.
+    pub(crate) waits: Option<u32>,
     pub(crate) in_doubt: InDoubt,
     pub(crate) keep: Keep,
     /// Of a hundred commands, so many fail, are rejected, end unknown, are ended by our own timeout.
@@ -64,6 +66,8 @@ pub(crate) struct Plan {
 }
 
 pub(crate) const LEASE: Duration = seconds(30);
+/// How long a sender waits for the end.
+pub(crate) const WITHIN: Duration = seconds(8);
 /// Where an id stands that a signature covers.
 const SIGNED_ID: &str = "x-id";
 
@@ -118,13 +122,16 @@ impl Plan {
             subjects: rng.range(1, 3),
             values: rng.range(1, 3),
             news: rng.pick(&[10, 25, 50]),
+            waits: rng.chance(35).then(|| u32::try_from(rng.range(1, 4)).expect("small")),
         }
     }
 
-    pub(crate) fn doubts_max(&self) -> u32 {
+    /// How many attempts may fail, and how many may be left without an outcome.
+    pub(crate) fn limits(&self, accepted: bool) -> (u32, u32) {
+        let attempts = if accepted { self.waits.unwrap_or(self.attempts) } else { self.attempts };
         match self.in_doubt {
-            InDoubt::Hold => 1,
-            InDoubt::Retry | InDoubt::Never => self.attempts.max(3),
+            InDoubt::Hold => (attempts, 1),
+            InDoubt::Retry | InDoubt::Never => (attempts, attempts.max(3)),
         }
     }
 
@@ -195,14 +202,14 @@ impl Plan {
             require: None,
             when: None,
             once,
-            respond: Respond::Accepted,
+            respond: self.waits.map_or(Respond::Accepted, |_| Respond::WhenDone { within: WITHIN }),
             speaks: Speaks::Webhook,
             mark_duplicates: false,
             body_max: limits::BODY_BYTES_MAX,
         }
     }
 
-    fn route(&self, name: &str) -> Route {
+    pub(crate) fn route(&self, name: &str) -> Route {
         Route {
             name: name.into(),
             group: match self.grouped {
@@ -211,6 +218,7 @@ impl Plan {
                 Grouped::Together => Some(Group::Fixed("all".into())),
             },
             retry: Retry { attempts: self.attempts, first: seconds(10), longest: seconds(40) },
+            attempts_once_accepted: self.waits,
             in_doubt: self.in_doubt,
             redelivery: self.redelivery,
             lease: LEASE,

@@ -32,6 +32,8 @@ tally!(
     duplicates,
     stale,
     rearms,
+    resumed,
+    accepted,
     replays,
     died,
     superseded,

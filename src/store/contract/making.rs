@@ -2,7 +2,7 @@
 
 use super::KEPT;
 use crate::decide::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
-use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, State};
+use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
 use crate::decide::field::Fields;
 use crate::decide::id::{Digest, EventId, Key, Revision, Turn};
 use crate::decide::key::{self, Part};
@@ -43,6 +43,7 @@ pub fn making() -> Making {
         doubts: 0,
         blocks: Blocks(0),
         passed: Passed::No,
+        retrier: Retrier::Sender,
         group: None,
         turn: Turn(0),
         change: None,

@@ -119,6 +119,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
         payload_receipt_and_attempts_come_back_as_they_were
         headers_that_are_only_passed_on_go_when_the_event_ends
         an_attempt_without_an_answer_takes_the_earlier_one_away
+        who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on
         what_is_recalled_is_what_a_claim_would_say
         a_large_body_comes_back_as_it_was
         sightings_are_kept_for_a_few_and_counted_for_all

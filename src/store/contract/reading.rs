@@ -3,13 +3,13 @@
 use super::{Fresh, MINUTE, SECOND, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
+use crate::decide::event::{Blocks, Event, Outcome, Receipt, Retrier, Step};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
 use crate::decide::time::Duration;
-use crate::store::{Listing, Look, Needs, Note, Recalled, Sighting, Stored};
+use crate::store::{Advance, Listing, Look, Needs, Note, Recalled, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
     assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
@@ -143,6 +143,26 @@ pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fres
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
     }
+}
+
+pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on(fresh: Fresh) {
+    let event = fresh.claimed(making().delivery("d1")).await.id;
+    let running = fresh.start(event).await;
+    assert_eq!(running.retrier, Retrier::Sender);
+    let accepted = fresh.step(event, Step::Accept).await;
+    assert_eq!((accepted.retrier, accepted.state.word()), (Retrier::Node, "running"));
+    assert_eq!(fresh.get(event).await, accepted);
+    assert!(running.was_only_accepted(&accepted));
+    let settle = |event: &Event| {
+        let outcome = Outcome::Delivered(None);
+        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
+        event.change(step, &route(), fresh.store.now()).expect("it runs")
+    };
+    let advances = fresh.store.advance(vec![settle(&running)]).await.expect("it answers");
+    assert_eq!(advances, [Advance::Lost], "the revision is the fence");
+    fresh.store.advance(vec![settle(&accepted)]).await.expect("it writes");
+    let done = fresh.get(event).await;
+    assert_eq!((done.retrier, done.state.word()), (Retrier::Node, "done"));
 }
 
 /// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.

@@ -2,7 +2,7 @@
 
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
-use crate::decide::event::Receipt;
+use crate::decide::event::{Receipt, Retrier};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, StateCells, Value};
@@ -174,6 +174,10 @@ pub(super) fn row(row: &Row, version: Version) -> Vec<u8> {
     out.maybe(event.change.and_then(|change| change.order), Out::number);
     out.bytes(&event.body_digest.0);
     out.bytes(&event.digest.0);
+    // Left out where it says nothing: so the first release wrote its rows.
+    if event.retrier != Retrier::Sender {
+        out.number(cells::retrier_cell(event.retrier));
+    }
     out.0
 }
 
@@ -181,7 +185,9 @@ struct Cells<'b>(Vec<Value<'b>>);
 
 impl cells::Stored for Cells<'_> {
     fn cell(&self, place: usize) -> Value<'_> {
-        self.0.get(place).copied().unwrap_or(Value::Other)
+        let left_out = place == cells::RETRIER_PLACE && self.0.len() == place;
+        let other = if left_out { Value::Number(cells::retrier_cell(Retrier::Sender)) } else { Value::Other };
+        self.0.get(place).copied().unwrap_or(other)
     }
 }
 

@@ -22,14 +22,17 @@ function action({ run, forward, publish, sql }) {
 }
 
 function route(of) {
-  const { attempts, first, longest } = of.retry;
+  const { attempts, attempts_once_accepted: accepted, first, longest } = of.retry;
+  const times = (n) => n === 1 ? "once" : `${n} times`;
+  const tries = accepted === attempts ? times(attempts) : `${times(attempts)} while the sender waits, ${times(accepted)} once it was told 202`;
+  const apart = Math.max(attempts, accepted) === 1 ? "" : `, first after ${first}, at most ${longest} apart`;
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
   return h("div", { class: "route" }, h("h3", {}, "Route ", of.name), h("dl", { class: "facts even" },
     fact("takes", of.when ? h("code", {}, of.when) : "everything"),
     fact("does", action(of.action ?? {})),
     of.group ? fact("one at a time per", [of.group].flat().join(", ")) : null,
-    fact("tries", attempts === 1 ? "once" : `${attempts} times, first after ${first}, at most ${longest} apart`),
-    fact("in doubt", { hold: "waits for a person", never: "never: it is one commit" }[of.in_doubt] ?? "tries again")));
+    fact("tries", tries + apart),
+    fact("in doubt", { hold: "waits for a person", never: "never: it is one commit" }[of.in_doubt] ?? `tries again, at most ${of.doubts} attempts lost`)));
 }
 
 export async function sources({ page, signal }) {
