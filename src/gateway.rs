@@ -238,7 +238,8 @@ impl Gateway {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
-                            return self.answer_repeat(source, &event, &same, now, receipt.take()).await;
+                            let repeat = (&same, instead, now);
+                            return self.answer_repeat(source, &event, repeat, receipt.take()).await;
                         }
                         Repeat::Rearms | Repeat::Resumes => match self.revive(own, &event, &new, does, now).await {
                             Ok(Some(event)) => {
@@ -382,8 +383,7 @@ impl Gateway {
         &self,
         source: &Source,
         event: &Event,
-        same: &Same,
-        now: Timestamp,
+        (same, instead, now): (&Same, bool, Timestamp),
         kept: Option<Receipt>,
     ) -> Came {
         let reply = match source.respond {
@@ -398,6 +398,7 @@ impl Gateway {
                     None => self.wait(event, within).await,
                 };
                 match waited {
+                    Ok((event, _)) if instead && event.is_dead() => answer::superseded(&event, same),
                     Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
                     Err(error) => return failed(source, &error),
                 }

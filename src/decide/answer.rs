@@ -144,6 +144,14 @@ pub fn duplicate(event: &Event, same: &Same) -> Reply {
     Reply::json(status, "duplicate", &standing(event, same)).of(event.id)
 }
 
+/// A repeat of what was superseded, where the event that stands in its place is dead. Nothing is left to do for this one,
+/// so its sender need not come again; the dead one is for a person.
+pub fn superseded(event: &Event, same: &Same) -> Reply {
+    let mut members = standing(event, same);
+    members.push(("how", "superseded".into()));
+    Reply::json(200, "duplicate", &members).of(event.id)
+}
+
 /// A repeat of what was done before there was this store: no event of it is known.
 pub fn imported() -> Reply {
     Reply::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])

@@ -543,6 +543,11 @@ impl Event {
         matches!(&self.state, State::Running { by, .. } if by.is_nobody())
     }
 
+    /// Is it over, and not done?
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, State::Dead { .. })
+    }
+
     /// Has a person ended it?
     pub fn is_cancelled(&self) -> bool {
         matches!(self.state, State::Dead { cause: Cause::Cancelled, .. })

@@ -213,6 +213,10 @@ fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
     let superseded = event(State::Done { how: How::Superseded { by: EventId([2; 16]) }, at: now() });
     let said = format!(r#"{{"status":"done","event":"{ID}","how":"superseded"}}"#);
     check(&answer::ended(Speaks::Webhook, &superseded, None), 200, &[JSON, OF], &said);
+    let said = format!(
+        r#"{{"status":"duplicate","event":"{ID}","state":"dead","cause":"failed","same":"change","isDuplicate":true,"how":"superseded"}}"#
+    );
+    check(&answer::superseded(&dead(Cause::Failed), &Same::Change), 200, &[JSON, OF], &said);
 }
 
 #[test]

@@ -97,7 +97,10 @@ impl World {
                 let does = self.repeat(&event, &same, instead, now)?;
                 if does == Repeat::Hears {
                     self.answer("I10", event.id)?;
-                    self.hears_again(receive.sent, &event, &same)?;
+                    // Nothing is left to do for what was superseded: its sender hears 200, whatever stands in its place.
+                    if !instead {
+                        self.hears_again(receive.sent, &event, &same)?;
+                    }
                     return Ok(None);
                 }
                 receive.rearm = Some((*event, does, now));
