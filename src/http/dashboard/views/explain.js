@@ -96,6 +96,7 @@ function ends(would) {
   const words = all.map(({ be, of, same, parked, stands }) => {
     if (be === "new") return [parked ? "be a new event, and wait for its turn" : "be a new event, and run"];
     if (be === "recorded") return ["be recorded"];
+    if (be === "resumed") return ["give ", eventLink(of), ` another attempt although it may have acted; it is ${stands ?? "dead"}`];
     if (be === "rearmed") return ["bring ", eventLink(of), ` back, which is ${stands ?? "dead"}`];
     if (be === "stale") return ["be stale: older than ", eventLink(of)];
     if (be === "duplicate") return of === "imported" ? [`be a duplicate of something done before: ${sameWords(same)}`] : ["be a duplicate of ", eventLink(of), stands ? `, ${stands}` : "", `: ${sameWords(same)}`];
@@ -103,6 +104,6 @@ function ends(would) {
   });
   const key = (said) => said.map((part) => part.textContent ?? part).join("");
   const each = words.filter((said, i) => words.findIndex((other) => key(other) === key(said)) === i);
-  const good = all.every(({ be }) => ["new", "recorded", "rearmed"].includes(be)) ? true : null;
+  const good = all.every(({ be }) => ["new", "recorded", "rearmed", "resumed"].includes(be)) ? true : null;
   return [good, "It would ", each.map((said, i) => [i ? "; " : "", said])];
 }
