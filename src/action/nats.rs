@@ -23,12 +23,14 @@ use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, Envelope};
 use crate::decide::event::{Event, Outcome};
 use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
 use crate::telemetry::{self, Level};
 use async_nats::client::{PublishErrorKind, Request, RequestErrorKind};
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use async_nats::{Client, Message};
 use bytes::Bytes;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -107,10 +109,7 @@ impl Publisher {
             Envelope::Patchwork => {
                 let id = event.delivery_id.as_deref().filter(|id| !id.is_empty());
                 let id = id.ok_or("it has no delivery id, which the envelope needs")?;
-                let form = payload
-                    .header("content-type")
-                    .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("application/x-www-form-urlencoded"));
-                envelope::patchwork(id, self.kind(payload), &payload.body, form)?.into()
+                envelope::patchwork(id, self.kind(payload), &payload.body)?.into()
             }
         };
         Ok((subject, body))
@@ -133,7 +132,10 @@ impl Publisher {
         let own = own.into_iter().chain(trace::headers(attempt)).map(|(name, value)| (name.to_owned(), value));
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
         let signed = self.signed_again(attempt);
-        let is_new = |name: &str| signed.iter().any(|(new, _)| new == name);
+        // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.
+        let proof =
+            self.plan.signs.as_ref().filter(|_| !signed.is_empty()).map_or_else(Vec::new, Scheme::proof_headers);
+        let is_new = |name: &str| proof.contains(&name) || signed.iter().any(|(new, _)| new == name);
         let kept = names.filter(|name| !is_new(name));
         let kept = kept.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
         let signed = signed.iter().map(|(name, value)| (titled(name), value.clone()));
@@ -147,15 +149,21 @@ impl Publisher {
         headers
     }
 
-    /// The sender's signature is gone once its event has ended. For a replay these bytes, which were verified, are signed
-    /// as the sender would: else a consumer that verifies could not believe them.
+    /// The sender's signature is gone once its event has ended, and does not cover the JSON that an envelope carries of
+    /// a form. Then these bytes, which were verified, are signed as the sender would: else a consumer that verifies
+    /// could not believe them.
     fn signed_again(&self, attempt: &Attempt<'_>) -> Vec<(String, String)> {
         let Attempt { event, payload, at, .. } = *attempt;
         let Some(scheme) = &self.plan.signs else { return Vec::new() };
-        if scheme.signed_in().is_none_or(|header| payload.header(header).is_some()) {
+        let carried = match self.plan.envelope {
+            Envelope::Raw => Cow::Borrowed(&payload.body[..]),
+            Envelope::Patchwork => envelope::inside(&payload.body).unwrap_or_default(),
+        };
+        let here = scheme.signature_headers().iter().any(|name| payload.header(name).is_some());
+        if here && *carried == *payload.body {
             return Vec::new();
         }
-        let signed = scheme.proof(event.delivery_id.as_deref().unwrap_or_default(), at, &payload.body);
+        let signed = scheme.proof(event.delivery_id.as_deref().unwrap_or_default(), at, &carried);
         signed.into_iter().filter(|(name, _)| self.plan.carries.contains(name)).collect()
     }
 

@@ -12,7 +12,7 @@ use crate::action::target;
 use crate::decide::limits;
 use crate::decide::source::Respond;
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::{Scheme, is_standard_header};
 use std::net::{IpAddr, Ipv4Addr};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,8 +47,6 @@ const HOP_HEADERS: [&str; 14] = [
 /// Headers that hookonce writes itself, and what they begin with.
 const OWN_HEADERS: [&str; 3] = ["idempotency-key", "traceparent", "tracestate"];
 const OWN_PREFIX: &str = "hookonce-";
-/// Headers that a signature is made of.
-const SIGNED_HEADERS: [&str; 3] = ["webhook-id", "webhook-timestamp", "webhook-signature"];
 /// Headers whose values are secrets.
 const SECRET_HEADERS: [&str; 2] = ["authorization", "cookie"];
 
@@ -303,7 +301,7 @@ impl Resolver<'_> {
             "hookonce writes it itself"
         } else if matches!(&*name, "content-type" | "content-encoding") {
             "the body goes on as it came, and so does what says how to read it"
-        } else if signs && SIGNED_HEADERS.contains(&&*name) {
+        } else if signs && is_standard_header(&name) {
             "it is part of the signature that `sign` makes"
         } else {
             return Some(name);

@@ -152,12 +152,13 @@ impl Resolver<'_> {
         delivery: Option<&DeliveryId>,
         scheme: Option<&Scheme>,
     ) {
-        let Some(header) = scheme.and_then(Scheme::signed_in).map(|name| Place::Header(name.to_owned())) else {
-            return;
-        };
-        let field = fields.iter().find(|field| field.at == header).map(|field| format!("the field `{}`", field.name));
-        let id = delivery.filter(|delivery| delivery.at == header).map(|_| "`delivery`".to_owned());
-        for (what, key) in field.map(|what| (what, "fields")).into_iter().chain(id.map(|what| (what, "delivery"))) {
+        let names = scheme.map(Scheme::signature_headers).unwrap_or_default();
+        let secret = |at: &Place| matches!(at, Place::Header(name) if names.contains(&name.as_str()));
+        let fields = fields.iter().filter(|field| secret(&field.at));
+        let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
+        let id = delivery.filter(|delivery| secret(&delivery.at));
+        let id = id.map(|delivery| ("`delivery`".to_owned(), "delivery", &delivery.at));
+        for (what, key, header) in fields.chain(id) {
             self.found
                 .error(format!("{what} is what the sender authenticates itself with"))
                 .at(section.key_place(key), format!("{header} must not be logged, stored or passed on"))

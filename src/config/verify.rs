@@ -162,7 +162,7 @@ impl Resolver<'_> {
                 .at(who_at, "a body is not read before it is believed")
                 .hint("require = 'a == b' compares it with what the body says");
         }
-        if scheme.signed_in().is_some_and(|header| field.at == Place::Header(header.to_owned())) {
+        if scheme.signature_headers().iter().any(|name| field.at == Place::Header((*name).to_owned())) {
             self.found
                 .error(format!("`key_id` is `{who}`, which is what the caller authenticates itself with"))
                 .at(at, "a name is no secret");

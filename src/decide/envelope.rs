@@ -4,11 +4,12 @@
 //! the body itself as `payload`. We put the body in as it came, with the white space around it, so that its signature,
 //! carried beside it, still fits; others may have written it anew, and then nothing about it can be verified.
 
-use super::form::{self, Entry};
+use super::form;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// How a message carries a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,14 +64,16 @@ struct About {
     repository: Value,
 }
 
-/// Wraps a body as Patchwork's workers know it. `form`: the body is a form that carries its JSON as `payload`. An error
-/// is a sentence: nothing is wrapped that [`open_patchwork`] would not take out again, byte by byte.
-pub fn patchwork(delivery_id: &str, event: &str, body: &[u8], form: bool) -> Result<Vec<u8>, String> {
-    let json = match form.then(|| form::entry(body, "payload")) {
-        None => body.into(),
-        Some(Entry::One(json)) => json,
-        Some(_) => return Err("the form has no `payload` to put into an envelope".into()),
-    };
+/// The bytes that an envelope carries of a body: itself, or the JSON inside a form. An error is a sentence.
+pub fn inside(body: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let json = form::payload(body).map_err(|why| format!("it cannot be put into an envelope: {why}"))?;
+    Ok(json.unwrap_or(Cow::Borrowed(body)))
+}
+
+/// Wraps a body as Patchwork's workers know it; of a form, the JSON in it. An error is a sentence: nothing is wrapped
+/// that [`open_patchwork`] would not take out again, byte by byte.
+pub fn patchwork(delivery_id: &str, event: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+    let json = inside(body)?;
     let no_json = |_| "the body is no JSON, and cannot be put into an envelope".to_owned();
     let payload: &RawValue = serde_json::from_slice(&json).map_err(no_json)?;
     let unfit = |why| format!("no worker could take it: {why}");
@@ -133,7 +136,7 @@ mod tests {
     fn the_body_comes_out_byte_for_byte() {
         let body =
             br#"{ "action":"opened" ,"repository":{"full_name":" octocat/x "},"n":9007199254740993, "u":"<\u00e4>"}"#;
-        let wrapped = patchwork("d-1", "pull_request", body, false).unwrap();
+        let wrapped = patchwork("d-1", "pull_request", body).unwrap();
         let text = String::from_utf8(wrapped.clone()).unwrap();
         let expected =
             r#"{"delivery_id":"d-1","event":"pull_request","action":"opened","repo_full_name":"octocat/x","payload":"#;
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn white_space_around_the_body_is_part_of_it() {
         for body in ["{}\n", " {}", "\r\n\t[1] \n"] {
-            let wrapped = patchwork("d", "push", body.as_bytes(), false).unwrap();
+            let wrapped = patchwork("d", "push", body.as_bytes()).unwrap();
             let parsed: Value = serde_json::from_slice(&wrapped).unwrap();
             assert_eq!(parsed["payload"], serde_json::from_str::<Value>(body).unwrap());
             assert_eq!(open_patchwork(&wrapped.into()).unwrap().body, body.as_bytes(), "{body:?}");
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn nothing_is_wrapped_that_nobody_could_take_out_again() {
-        let refused = |id, event, body: &str| patchwork(id, event, body.as_bytes(), false).unwrap_err();
+        let refused = |id, event, body: &str| patchwork(id, event, body.as_bytes()).unwrap_err();
         assert!(refused("", "push", "{}").contains("no delivery_id"));
         assert!(refused("d", "", "{}").contains("no event"));
         assert!(refused("d", "a\nb", "{}").contains("event cannot be a header"));
@@ -177,12 +180,12 @@ mod tests {
 
     #[test]
     fn what_is_empty_is_left_out_and_a_form_gives_its_payload() {
-        let text =
-            |body: &str, form| String::from_utf8(patchwork("d", "push", body.as_bytes(), form).unwrap()).unwrap();
-        assert_eq!(text("{}", false), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
-        assert_eq!(text("payload=%7B%7D", true), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
-        assert!(patchwork("d", "push", b"no json", false).is_err());
-        assert!(patchwork("d", "push", b"other=1", true).is_err());
+        let text = |body: &str| String::from_utf8(patchwork("d", "push", body.as_bytes()).unwrap()).unwrap();
+        assert_eq!(text("{}"), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
+        assert_eq!(text("payload=%7B%7D"), r#"{"delivery_id":"d","event":"push","payload":{}}"#);
+        for body in ["no json", "other=1", "other=1&payload=%7B%7D", "payload=%7B%7D&a=1", "payload=%7", "payload="] {
+            assert!(patchwork("d", "push", body.as_bytes()).is_err(), "{body}");
+        }
     }
 
     fn check(message: &str, expected: &str) {

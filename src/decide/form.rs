@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+/// How a form begins that carries JSON as its `payload`. No JSON text begins so.
+const PAYLOAD: &[u8] = b"payload=";
+
 /// What a form says under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Entry<'f> {
@@ -13,6 +16,21 @@ pub(super) enum Entry<'f> {
     Several,
     /// Something that is not percent-encoded properly.
     Broken,
+}
+
+/// Is the body a form that carries JSON? The bytes alone decide: what a header says about them is not signed.
+pub(super) fn is_payload(body: &[u8]) -> bool {
+    body.starts_with(PAYLOAD)
+}
+
+/// The JSON inside a form that holds a `payload` and nothing else; `None` if the body is no such form. An error is a
+/// sentence for people.
+pub(super) fn payload(body: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str> {
+    match body.strip_prefix(PAYLOAD) {
+        None => Ok(None),
+        Some(value) if value.contains(&b'&') => Err("the form holds more than its `payload`"),
+        Some(value) => decode(value).map(Some).ok_or("the form's `payload` is not percent-encoded properly"),
+    }
 }
 
 /// What the form says under this name. A name that cannot be decoded is nobody's.
@@ -56,6 +74,21 @@ fn hex_digit(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_of_one_payload_gives_its_json_and_anything_beside_it_is_refused() {
+        let json = |body: &'static str| payload(body.as_bytes()).map(|json| json.map(Cow::into_owned));
+        assert_eq!(json("payload=%7B+%7d"), Ok(Some(b"{ }".to_vec())));
+        assert_eq!(json("payload=a=b"), Ok(Some(b"a=b".to_vec())));
+        assert_eq!(json("payload="), Ok(Some(Vec::new())));
+        for no_form in ["", "{}", "payload", "Payload=1", " payload=1", "%70ayload=1", "a=1&payload=%7B%7D"] {
+            assert_eq!(json(no_form), Ok(None), "{no_form}");
+        }
+        for more in ["payload=1&payload=1", "payload=1&a=1", "payload=1&", "payload=&"] {
+            assert_eq!(json(more), Err("the form holds more than its `payload`"), "{more}");
+        }
+        assert!(json("payload=%7").is_err());
+    }
 
     fn check(form: &str, name: &str, expected: &Entry<'_>) {
         assert_eq!(entry(form.as_bytes(), name), *expected, "{name} in {form}");

@@ -18,6 +18,15 @@ hint: take a value that is no secret
 1 error in hookonce.toml; nothing was started
 "#,
     );
+    for header in ["webhook-signature", "svix-signature"] {
+        let text = format!(
+            "[source.s]\nverify = {{ scheme = \"standard-webhooks\", secret = {{ env = \"WHSEC\" }} }}\n\
+             fields = {{ sig = \"header.{header}\" }}\n[[source.s.route]]\n"
+        );
+        let told = super::parse(&text).unwrap_err().to_string();
+        assert!(told.contains("the field `sig` is what the sender authenticates itself with"), "{told}");
+        assert!(told.contains(&format!("header.{header} must not be logged")), "{told}");
+    }
 }
 
 #[test]

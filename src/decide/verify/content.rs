@@ -1,22 +1,46 @@
-//! Of which type a body may be, looked at once its signature is right.
+//! What a body is, and whether the headers about it agree. Nothing unsigned chooses how signed bytes are read: the bytes
+//! decide, and a header that contradicts them is refused.
 
 use crate::decide::delivery::{Delivery, Header};
-use crate::decide::form::{self, Entry};
+use crate::decide::form;
 use crate::decide::refusal::Refusal;
 use std::borrow::Cow;
 
-/// The JSON that GitHub sent: the body itself, or what a form carries as `payload`.
+const FORM: &str = "application/x-www-form-urlencoded";
+const JSON: &str = "application/json";
+
+/// The charsets in which a JSON text has the same names and brackets.
+const CHARSETS: [&str; 7] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
+
+/// The type under which a genuine sender sends these bytes.
+pub(super) fn type_of(body: &[u8]) -> &'static str {
+    if form::is_payload(body) { FORM } else { JSON }
+}
+
+/// The JSON that GitHub sent: what a form carries as `payload`, else the body itself.
 pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, Refusal> {
-    match media_type(delivery)?.as_deref() {
-        Some("application/json") => Ok(Cow::Borrowed(delivery.body)),
-        Some("application/x-www-form-urlencoded") => match form::entry(delivery.body, "payload") {
-            Entry::One(json) => Ok(json),
-            Entry::Missing => Err(Refusal::Malformed("the form has no `payload`".into())),
-            Entry::Several => Err(Refusal::Malformed("the form has more than one `payload`".into())),
-            Entry::Broken => Err(Refusal::Malformed("the form's `payload` is not percent-encoded properly".into())),
-        },
-        _ => Err(Refusal::ContentType),
+    let json = form::payload(delivery.body).map_err(|why| Refusal::Malformed(why.into()))?;
+    match (media_type(delivery)?.as_deref(), &json) {
+        (Some(FORM), Some(_)) | (Some(JSON), None) => {}
+        (Some(FORM), None) if !begins_as_json(delivery.body) => {
+            return Err(Refusal::Malformed("the form does not begin with `payload=`".into()));
+        }
+        _ => return Err(Refusal::ContentType),
     }
+    if json.is_some() || begins_as_json(delivery.body) {
+        plain(delivery)?;
+    }
+    Ok(json.unwrap_or(Cow::Borrowed(delivery.body)))
+}
+
+/// Refuses signed JSON under headers that call it something else. We would read it as JSON anyway; a receiver that the
+/// headers are passed on to might not.
+pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), Refusal> {
+    if !begins_as_json(delivery.body) {
+        return Ok(());
+    }
+    any(delivery)?;
+    plain(delivery)
 }
 
 /// Refuses what cannot be JSON: forms, pages, pictures. Senders that say nothing, or `text/plain`, are heard.
@@ -27,6 +51,30 @@ pub(super) fn any(delivery: &Delivery<'_>) -> Result<(), Refusal> {
         || matches!(kind, "x-www-form-urlencoded" | "html" | "xml")
         || kind.ends_with("+xml");
     if other { Err(Refusal::ContentType) } else { Ok(()) }
+}
+
+/// Is this a JSON object, list or text, as far as its first byte tells? No form, page or archive begins so.
+fn begins_as_json(body: &[u8]) -> bool {
+    let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    matches!(text.first(), Some(b'{' | b'[' | b'"'))
+}
+
+/// Refuses a charset in which these bytes would be another text, and an encoding that they do not have.
+fn plain(delivery: &Delivery<'_>) -> Result<(), Refusal> {
+    if let Header::One(value) = delivery.header("content-type") {
+        let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+        let mut charsets = text.split(';').skip(1).filter_map(|parameter| parameter.trim().strip_prefix("charset="));
+        if !charsets.all(|charset| CHARSETS.contains(&charset.trim_matches('"'))) {
+            return Err(Refusal::ContentType);
+        }
+    }
+    let coded = |(name, value): &(String, Vec<u8>)| {
+        name == "content-encoding" && !matches!(&*value.trim_ascii().to_ascii_lowercase(), b"" | b"identity")
+    };
+    if delivery.headers.iter().any(coded) {
+        return Err(Refusal::Malformed("Content-Encoding says that the body is compressed, and it is not".into()));
+    }
+    Ok(())
 }
 
 /// `application/json` of `Application/JSON; charset=utf-8`. Two content types are none that we take.

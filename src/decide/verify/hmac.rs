@@ -188,10 +188,13 @@ impl Hmac {
         if unclear { None } else { self.over.iter().map(part).collect() }
     }
 
-    /// Is what stands at this place signed by itself?
-    pub(super) fn signs(&self, place: &Place) -> bool {
-        (self.id.as_ref() == Some(place) && self.over.contains(&Piece::Id))
-            || (self.timestamp.as_ref() == Some(place) && self.over.contains(&Piece::Timestamp))
+    /// The headers that are signed with the body.
+    pub(super) fn signed_headers(&self) -> Vec<&str> {
+        let places = [(&self.timestamp, Piece::Timestamp), (&self.id, Piece::Id)];
+        let signed = places.into_iter().filter(|(_, piece)| self.over.contains(piece));
+        signed
+            .filter_map(|(place, _)| if let Some(Place::Header(name)) = place { Some(&**name) } else { None })
+            .collect()
     }
 
     /// The headers a sender would set.

@@ -2,7 +2,7 @@
 //!
 //! Only this module can make a [`Verified`], and everything after it asks for one: filtering or keying unsigned bytes
 //! does not compile. Every refusal looks the same from outside. The content type is looked at last, so that nobody
-//! without the secret learns anything about what we take.
+//! without the secret learns anything about what we take. It never chooses how signed bytes are read: see `content.rs`.
 
 mod bearer;
 mod callers;
@@ -27,6 +27,7 @@ pub use callers::{Book, Callers};
 pub use hmac::{Encoding, Hash, Hmac, Piece, parse_over};
 use secrets::Matched;
 pub use secrets::Secrets;
+pub use standard::is_standard_header;
 
 /// How a source's deliveries are verified.
 #[derive(Clone, Debug)]
@@ -79,8 +80,8 @@ impl<'d> Verified<'d> {
         self.delivery
     }
 
-    /// The JSON in it: the body, or what a form carries as `payload`. Refused where its type says that it is none: that
-    /// matters to who reads in it, and to nobody else.
+    /// The JSON in it: the body, or what GitHub's form carries as `payload`. Refused where its type says that it is none:
+    /// that matters to who reads in it, and to nobody else.
     pub fn json(&self) -> Result<&[u8], Refusal> {
         match &self.json {
             Some(json) => Ok(json),
@@ -100,7 +101,7 @@ impl<'d> Verified<'d> {
 
     /// The sender's delivery id, if it stands where the source says; an empty one is none.
     pub fn delivery_id(&self, id: &DeliveryId) -> Result<Option<Arc<str>>, Refusal> {
-        if let (Some(signed), true) = (self.id, id.at == standard::id_place()) {
+        if let (Some(signed), true) = (self.id, standard::is_id_place(&id.at)) {
             return Ok(Some(signed.into()));
         }
         let json = if let Place::Body(_) = id.at { self.json()? } else { &[] };
@@ -141,9 +142,14 @@ impl Scheme {
             }
             Self::StandardWebhooks { secrets, tolerance } => {
                 let (matched, id) = standard::verify(secrets, *tolerance, delivery)?;
+                content::agrees(delivery)?;
                 (Some(matched), Some(id))
             }
-            Self::Hmac(hmac) => (Some(hmac.verify(delivery)?), None),
+            Self::Hmac(hmac) => {
+                let matched = hmac.verify(delivery)?;
+                content::agrees(delivery)?;
+                (Some(matched), None)
+            }
             Self::Bearer(secrets) => (Some(bearer::verify(secrets, delivery)?), None),
             Self::Callers(callers) => {
                 let caller = callers.caller(delivery);
@@ -162,6 +168,9 @@ impl Scheme {
     /// rest of the walk can be shown for one whose secret is not here. Where several secrets are several senders, it
     /// counts as the first one's.
     pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
+        if let Self::StandardWebhooks { .. } | Self::Hmac(_) = self {
+            content::agrees(delivery)?;
+        }
         let (json, id) = match self {
             Self::Github(_) => (Some(content::github(delivery)?), None),
             Self::StandardWebhooks { .. } => (None, standard::id(delivery)),
@@ -209,7 +218,8 @@ impl Scheme {
         }
     }
 
-    /// The headers in which this scheme's senders put their signature, or their token.
+    /// The headers in which this scheme's senders put their signature, or their token, in lower case. This is the one
+    /// list of them: they are never shown, and never kept longer than their event.
     pub fn signature_headers(&self) -> Vec<&str> {
         match self {
             Self::Github(_) => vec![github::SIGNATURE],
@@ -221,24 +231,40 @@ impl Scheme {
         }
     }
 
-    /// The headers that somebody else needs to verify a delivery again, in lower case. A token is nobody else's.
+    /// The headers that are signed together with the body, in lower case.
+    fn signed_headers(&self) -> Vec<&str> {
+        match self {
+            Self::StandardWebhooks { .. } => standard::SIGNED.to_vec(),
+            Self::Hmac(hmac) => hmac.signed_headers(),
+            Self::Callers(_) => self.of_all().signed_headers(),
+            Self::Github(_) | Self::Bearer(_) | Self::None => Vec::new(),
+        }
+    }
+
+    /// The headers that a signature consists of, in lower case: itself, and what is signed with the body.
+    pub fn proof_headers(&self) -> Vec<&str> {
+        [self.signature_headers(), self.signed_headers()].concat()
+    }
+
+    /// The headers that a worker behind a stream needs to verify a delivery again, in lower case. A token is not among
+    /// them: it would let the worker send as its owner.
     pub fn carried(&self) -> Vec<String> {
-        let of = |place: &Option<Place>| match place {
-            Some(Place::Header(name)) => Some(name.clone()),
+        let of = |place: Place| match place {
+            Place::Header(name) => Some(name),
             _ => None,
         };
-        match self {
-            Self::Github(_) => vec![github::SIGNATURE.into(), github::DELIVERY.into(), github::KIND.into()],
-            Self::StandardWebhooks { .. } => standard::headers(),
-            Self::Hmac(hmac) => {
-                [Some(hmac.header.clone()), of(&hmac.timestamp), of(&hmac.id)].into_iter().flatten().collect()
-            }
-            Self::Callers(callers) => {
-                let who = of(&Some(callers.who.at.clone()));
-                callers.of_nobody.carried().into_iter().chain(who).collect()
-            }
+        let common = self.of_all();
+        let caller = match self {
+            Self::Callers(callers) => of(callers.who.at.clone()),
+            _ => None,
+        };
+        let shown = match common {
             Self::Bearer(_) | Self::None => Vec::new(),
-        }
+            _ => common.proof_headers(),
+        };
+        let id = common.delivery_id().and_then(|id| of(id.at)).filter(|id| !shown.contains(&id.as_str()));
+        let others = [id, common.kind_header().map(str::to_owned), caller];
+        shown.iter().map(|&name| name.to_owned()).chain(others.into_iter().flatten()).collect()
     }
 
     /// The header in which this scheme's senders name the kind of event, in lower case.
@@ -260,8 +286,9 @@ impl Scheme {
     pub fn covers(&self, place: &Place) -> bool {
         match (self, place) {
             (Self::Bearer(_) | Self::None, _) | (_, Place::Body(_)) => true,
-            (Self::StandardWebhooks { .. }, Place::Header(name)) => standard::signs(name),
-            (Self::Hmac(hmac), Place::Header(_)) => hmac.signs(place),
+            (Self::StandardWebhooks { .. } | Self::Hmac(_), Place::Header(name)) => {
+                self.signed_headers().contains(&name.as_str())
+            }
             (Self::Callers(callers), _) => callers.who.at == *place || callers.of_nobody.covers(place),
             (_, Place::Header(_) | Place::Query(_) | Place::Path) => false,
         }
@@ -281,34 +308,25 @@ impl Scheme {
         }
     }
 
-    /// The header with the signature or the token: never to be shown, and never to outlive its event.
-    pub fn signed_in(&self) -> Option<&str> {
-        match self {
-            Self::Github(_) => Some("x-hub-signature-256"),
-            Self::StandardWebhooks { .. } => Some("webhook-signature"),
-            Self::Hmac(hmac) => Some(&hmac.header),
-            Self::Bearer(_) => Some("authorization"),
-            Self::Callers(_) => self.of_all().signed_in(),
-            Self::None => None,
-        }
-    }
-
     /// Why a delivery was not believed, for whoever reads the node's own log: never for the sender, and never what the
     /// right signature would have been.
     pub fn doubts(&self, delivery: &Delivery<'_>) -> String {
-        let Some(header) = self.signed_in() else { return String::new() };
-        match delivery.header(header) {
-            Header::Missing => format!("there is no {header} header: is a secret set at the sender?"),
-            Header::Several => format!("there is more than one {header} header"),
-            Header::One(_) => {
-                format!("{header} does not fit these bytes, or is too old: is the secret at the sender the one here?")
+        let names = self.signature_headers();
+        let here: Vec<_> = names.iter().filter(|name| delivery.header(name) != Header::Missing).copied().collect();
+        match here[..] {
+            [] if names.is_empty() => String::new(),
+            [] => format!("there is no {} header: is a secret set at the sender?", names.join(" or ")),
+            [name] if delivery.header(name) == Header::Several => format!("there is more than one {name} header"),
+            [name] => {
+                format!("{name} does not fit these bytes, or is too old: is the secret at the sender the one here?")
             }
+            _ => format!("there is more than one signature: {}", here.join(" and ")),
         }
     }
 
-    /// The headers with which a genuine sender would send this JSON body, signed with the first secret.
+    /// The headers with which a genuine sender would send this body, signed with the first secret.
     pub fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let mut headers = vec![("content-type".to_owned(), content::type_of(body).to_owned())];
         headers.extend(self.proof(id, at, body));
         headers
     }

@@ -25,6 +25,8 @@ const SVIX: Headers = Headers { id: "svix-id", timestamp: "svix-timestamp", sign
 
 /// The header with the signature, under either name.
 pub(super) const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
+/// The headers that are signed with the body. Both names count, since a delivery that mixes them is refused.
+pub(super) const SIGNED: [&str; 4] = [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp];
 
 /// Secrets are copied by people, who lose the `=` at the end.
 const SECRET: GeneralPurpose = GeneralPurpose::new(
@@ -47,14 +49,14 @@ pub(super) fn id_place() -> Place {
     Place::Header(WEBHOOK.id.into())
 }
 
-/// All that a signature needs, under both names.
-pub(super) fn headers() -> Vec<String> {
-    [WEBHOOK, SVIX].iter().flat_map(Headers::all).map(str::to_owned).collect()
+/// Is this a place of the id, under either name?
+pub(super) fn is_id_place(place: &Place) -> bool {
+    matches!(place, Place::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
 }
 
-/// Is this header part of what is signed? Both names may be asked for, since a delivery that mixes them is refused.
-pub(super) fn signs(header: &str) -> bool {
-    [WEBHOOK.id, WEBHOOK.timestamp, SVIX.id, SVIX.timestamp].contains(&header)
+/// Is this one of the headers that a Standard Webhooks signature consists of, under either name?
+pub fn is_standard_header(name: &str) -> bool {
+    SIGNATURES.contains(&name) || SIGNED.contains(&name)
 }
 
 /// The names this delivery uses; one that mixes them is nobody's.

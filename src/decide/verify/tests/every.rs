@@ -84,6 +84,74 @@ fn forms_pages_and_pictures_are_refused_by_all() {
 }
 
 #[test]
+fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
+    let all = schemes();
+    for scheme in &all[..3] {
+        let signed = scheme.sign("id-1", AT, b"{}");
+        let carried = scheme.carried();
+        let kept: Vec<_> = sent(&signed).into_iter().filter(|(name, _)| carried.iter().any(|c| c == name)).collect();
+        check(scheme, &kept.into_iter().chain([JSON]).collect::<Vec<_>>(), b"{}", Ok(0));
+        for name in scheme.signature_headers() {
+            assert!(carried.iter().any(|carried| carried == name), "{name} is not carried");
+            assert!(scheme.proof_headers().contains(&name), "{name}");
+            assert!(!scheme.covers(&Place::Header(name.into())), "{name} is no field");
+        }
+    }
+    let svix = ["svix-id", "svix-timestamp", "svix-signature"];
+    assert!(svix.iter().all(|name| all[1].carried().iter().any(|carried| carried == name)));
+    assert_eq!([all[3].carried(), all[4].carried()], [Vec::<String>::new(), Vec::new()], "a token is nobody else's");
+}
+
+#[test]
+fn the_log_names_the_header_that_was_there() {
+    let doubts = |scheme: &Scheme, headers: &[Sent<'_>]| {
+        let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
+        let body = Bytes::from_static(b"{}");
+        scheme.doubts(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT })
+    };
+    let standard = &schemes()[1];
+    assert!(doubts(standard, &[]).starts_with("there is no webhook-signature or svix-signature header"));
+    for name in ["webhook-signature", "svix-signature"] {
+        let told = doubts(standard, &[(name, "v1,x")]);
+        assert!(told.starts_with(&format!("{name} does not fit")), "{told}");
+        let told = doubts(standard, &[(name, "v1,x"), (name, "v1,x")]);
+        assert_eq!(told, format!("there is more than one {name} header"));
+    }
+    let told = doubts(standard, &[("webhook-signature", "v1,x"), ("svix-signature", "v1,x")]);
+    assert_eq!(told, "there is more than one signature: webhook-signature and svix-signature");
+    assert_eq!(doubts(&Scheme::None, &[]), "");
+}
+
+#[test]
+fn signed_json_is_never_passed_on_as_something_else() {
+    for scheme in &schemes()[1..3] {
+        for body in [&b"{}"[..], b"[1]", b" \"a=1\""] {
+            for (content, coding) in [
+                ("application/x-www-form-urlencoded", "identity"),
+                ("multipart/form-data; boundary=x", "identity"),
+                ("application/json; charset=utf-16", "identity"),
+                ("application/json", "gzip"),
+            ] {
+                let mut headers = scheme.sign("id-1", AT, body);
+                content.clone_into(&mut headers[0].1);
+                headers.push(("content-encoding".into(), coding.into()));
+                let headers: Vec<_> = headers.iter().map(|(n, v)| (n.clone(), v.as_bytes().to_vec())).collect();
+                let body = Bytes::copy_from_slice(body);
+                let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT };
+                assert!(scheme.verify(&delivery).is_err(), "{content} {coding} {body:?}");
+            }
+        }
+        // What is a form is nobody's JSON, and goes on as it came.
+        let mut headers = scheme.sign("id-1", AT, b"token=x&text=y");
+        "application/x-www-form-urlencoded".clone_into(&mut headers[0].1);
+        let headers: Vec<_> = headers.iter().map(|(n, v)| (n.clone(), v.as_bytes().to_vec())).collect();
+        let body = Bytes::from_static(b"token=x&text=y");
+        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT };
+        assert!(scheme.verify(&delivery).is_ok());
+    }
+}
+
+#[test]
 fn what_is_covered_is_what_is_signed() {
     let covered = |scheme: &Scheme| {
         [

@@ -69,10 +69,42 @@ fn a_form_carries_its_json_as_payload() {
     let headers = [("content-type", form), ("x-hub-signature-256", documented)];
     let believed = verify(&github(), &headers, b"payload=%7B%22zen%22%3A%22x%22%7D", AT).expect("the vector");
     assert_eq!(believed.json, br#"{"zen":"x"}"#);
-    assert_eq!(sent(b"a=1&payload=%7b+%7d"), Ok(b"{ }".to_vec()));
-    for body in [&b""[..], b"a=1", b"payload=1&payload=1", b"payload=%7", b"{}"] {
+    assert_eq!(sent(b"payload=%7b+%7d"), Ok(b"{ }".to_vec()));
+    for body in
+        [&b""[..], b"a=1", b"payload=1&payload=1", b"payload=%7", b"a=1&payload=%7b+%7d", b"payload=1&", b"payload=1&a"]
+    {
         assert!(matches!(sent(body), Err(Refusal::Malformed(_))), "{body:?}");
     }
+}
+
+#[test]
+fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused() {
+    let sent = |headers: &[Sent<'_>], body: &[u8]| {
+        let mac = secrets(&[GITHUB_SECRET]).sign(Hash::Sha256, &[body]).map(hex::encode).expect("a secret");
+        let signature = format!("sha256={mac}");
+        let headers: Vec<_> = headers.iter().copied().chain([("x-hub-signature-256", &*signature)]).collect();
+        verify(&github(), &headers, body, AT).map(|believed| believed.json)
+    };
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let inside: &[u8] = br#"{"comment":"&payload=%7B%22registry_package%22%3A%7B%7D%7D&"}"#;
+    assert_eq!(sent(&[JSON], inside), Ok(inside.to_vec()));
+    for body in [inside, b" {}", b"[]", b"\"&payload=1&\"", b"\xef\xbb\xbf{}"] {
+        assert_eq!(sent(&[form], body), Err(Refusal::ContentType), "{body:?}");
+    }
+    assert_eq!(sent(&[form], b"payload=%7B%7D"), Ok(b"{}".to_vec()));
+    assert_eq!(sent(&[JSON], b"payload=%7B%7D"), Err(Refusal::ContentType));
+    for charset in ["utf-16", "utf-7", "\"UTF-16\"", "shift_jis"] {
+        let json = format!("application/json; charset={charset}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(Refusal::ContentType), "{charset}");
+    }
+    for charset in ["utf-8", "UTF-8", "\"utf-8\"", "iso-8859-1"] {
+        assert!(sent(&[("content-type", &format!("application/json;charset={charset}"))], b"{}").is_ok(), "{charset}");
+    }
+    for coding in ["gzip", "br", "identity, gzip"] {
+        let found = sent(&[JSON, ("content-encoding", coding)], b"{}");
+        assert!(matches!(found, Err(Refusal::Malformed(_))), "{coding}: {found:?}");
+    }
+    assert!(sent(&[JSON, ("content-encoding", "identity")], b"{}").is_ok());
 }
 
 #[test]
