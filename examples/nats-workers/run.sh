@@ -47,10 +47,10 @@ deliver() { # kind, delivery id, body
         -H "X-GitHub-Delivery: $2" -H "X-Hub-Signature-256: sha256=$signature" --data-binary "$3"
     echo
 }
-opened='{"action":"opened","number":7,"repository":{"full_name":"octocat/hello"}}'
+opened='{"action":"opened","number":7,"pull_request":{},"repository":{"full_name":"octocat/hello"}}'
 deliver pull_request 22222222-aaaa "$opened"
 deliver pull_request 22222222-aaaa "$opened"
-deliver push 33333333-aaaa '{"ref":"refs/heads/main","repository":{"full_name":"octocat/hello"}}'
+deliver push 33333333-aaaa '{"ref":"refs/heads/main","after":"6dcb09b5","commits":[],"repository":{"full_name":"octocat/hello"}}'
 
 until_true "the comment" test -s worker/comments.txt
 until_true "the sync" test -s worker/syncs.txt

@@ -10,6 +10,7 @@ use crate::config::words::{
 };
 use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
 use crate::decide::event::Retrier;
+use crate::decide::kind::{HEADER, KindUse};
 use crate::decide::recipe;
 use crate::decide::source::{Keep, Makes, Respond, Route, Source, Speaks};
 #[cfg(feature = "sqlite")]
@@ -133,6 +134,13 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     line(out, "  ", "signed by", &source.verify.words())?;
     if let Some(kind) = &source.kind {
         line(out, "  ", "kind", &format!("{} is {}, and the body has {}", kind.header, kind.is, kind.shape.join(".")))?;
+    }
+    if let Some(used) = source.fields.kind_use() {
+        let newer = match used {
+            KindUse::Decides => "a kind that is not known is refused",
+            KindUse::PassedOn => "a kind that is not known is passed on",
+        };
+        line(out, "  ", "kind", &format!("{HEADER}, and the body has the shape of that kind; {newer}"))?;
     }
     lines(out, "  ", "fields", &field_texts(source))?;
     if let Some(require) = &source.require {

@@ -3,11 +3,12 @@
 use super::StreamPlan;
 use super::keys::Part;
 use super::nearest;
-use super::raw::{Entry, Node, Value};
+use super::raw::{Entry, Node, Span, Value};
 use super::resolve::Resolver;
 use super::section::Section;
 use crate::decide::field::{Field, FieldIx, FieldSet, Place};
 use crate::decide::filter::Filter;
+use crate::decide::kind;
 use crate::decide::limits;
 use crate::decide::source::{DeliveryId, Kind};
 use crate::decide::verify::Scheme;
@@ -44,6 +45,12 @@ impl Names<'_> {
     /// Can anybody change the value of this field without anybody noticing?
     fn unsigned(&self, ix: FieldIx) -> bool {
         self.scheme.is_some_and(|scheme| !scheme.covers(&self.fields.get(ix).at))
+    }
+
+    /// Is this field the kind of event, which is compared with the shape of the body?
+    fn compared(&self, ix: FieldIx) -> bool {
+        let Place::Header(header) = &self.fields.get(ix).at else { return false };
+        header == kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
     }
 }
 
@@ -228,16 +235,24 @@ impl Resolver<'_> {
     fn filter_is_signed(&mut self, what: &str, node: &Node, filter: &Filter, names: &Names<'_>) {
         for ix in filter.fields() {
             let field = names.fields.get(ix);
-            let checked = match (&field.at, names.kind) {
-                (Place::Header(header), Some(kind)) => *header == kind.header,
-                _ => false,
-            };
-            if names.unsigned(ix) && !checked {
+            if names.unsigned(ix) && !names.compared(ix) {
                 self.found
                     .warning(format!("`{what}` looks at `{}`, which is not signed", field.name))
                     .at(node.at, "whoever repeats a delivery could change it")
                     .hint("where it matters, take a value from the body");
             }
+        }
+    }
+
+    /// Warns of a field in a subject, a URL, a `dir`, an argument, a header, a statement or a group that is not signed.
+    /// `written` is how it stands there.
+    pub(super) fn used_is_signed(&mut self, written: &str, at: Span, field: &str, names: &Names<'_>) {
+        let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.compared(*ix));
+        if let Some(ix) = unsigned {
+            self.found
+                .warning(format!("`{written}` is not signed: it comes from {}", names.fields.get(ix).at))
+                .at(at, "anyone who has captured a delivery can send it again with another value")
+                .hint("where it matters, take a value from the body");
         }
     }
 }

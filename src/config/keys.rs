@@ -64,6 +64,8 @@ pub enum Takes {
     WordOr(&'static [&'static str], Part),
     /// Each name of the user's choice: a place, or a table with the keys of this part.
     Places(Part),
+    /// A table of names, each with a place in the body.
+    Members,
 }
 
 /// Whether a key can be used.
@@ -197,6 +199,13 @@ const OWN: &[Key] = {
         ),
         key(Source, "body_max", Takes::Size, "25MB", "The longest body."),
         key(Source, "fields", Takes::Places(Field), "none", "Named values inside a delivery."),
+        key(
+            Source,
+            "kinds",
+            Takes::Members,
+            "the kinds that are known",
+            "Kinds of GitHub events that are not known here, or look different: a member that every body of each has.",
+        ),
         key(
             Source,
             "once",
@@ -392,6 +401,7 @@ impl Takes {
             Self::Named(_) => "tables, each under a name".to_owned(),
             Self::WordOr(words, _) => format!("a table, or {}", one_of(words)),
             Self::Places(_) => "a table of names and places".to_owned(),
+            Self::Members => "a table of names, each with a place such as \"body.member\"".to_owned(),
         }
     }
 
@@ -434,7 +444,9 @@ impl Takes {
                 list.iter().all(|item| matches!(item.value, Value::Table(_) | Value::Text(_)))
             }
             (Self::Tables(_), Value::List(list)) => list.iter().all(|item| item.table().is_some()),
-            (Self::Env, Value::Table(table)) => table.entries.iter().all(|entry| entry.node.text().is_some()),
+            (Self::Env | Self::Members, Value::Table(table)) => {
+                table.entries.iter().all(|entry| entry.node.text().is_some())
+            }
             (Self::Named(_), Value::Table(table)) => table.entries.iter().all(|entry| entry.node.table().is_some()),
             (Self::Places(_) | Self::Headers, Value::Table(table)) => {
                 table.entries.iter().all(|entry| matches!(entry.node.value, Value::Text(_) | Value::Table(_)))

@@ -12,6 +12,7 @@ mod fields;
 mod forward;
 mod from;
 pub mod keys;
+mod kinds;
 mod nats;
 mod nearest;
 mod once;

@@ -108,6 +108,8 @@ impl Resolver<'_> {
         let mut fields = Vec::new();
         for item in list {
             let Some(ix) = self.named("group", item, names) else { continue };
+            let field = item.text().unwrap_or_default();
+            self.used_is_signed(field, item.at, field, names);
             if fields.contains(&ix) {
                 self.twice("group", item);
             } else {

@@ -199,6 +199,8 @@ impl Resolver<'_> {
                     .at(at, names.label())
                     .hint_if(nearest::did_you_mean(name, names.all()));
             }
+            let at = self.inside(node.at, &range);
+            self.used_is_signed(&text[range.clone()], at, name, names);
             if range.start > done {
                 pieces.push(Piece::Text(text[done..range.start].to_owned()));
             }

@@ -87,6 +87,7 @@ fn takes(takes: Takes) -> Value {
         Takes::Headers => {
             json!({ "type": "object", "additionalProperties": any(&[text(), part(Part::Elsewhere)]) })
         }
+        Takes::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
         Takes::Table(of) => any(&[part(of)]),
         Takes::Tables(of) => any(&[part(of), list(part(of))]),
         Takes::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),

@@ -9,6 +9,7 @@ use crate::decide::envelope::Envelope;
 use crate::decide::event::Retrier;
 use crate::decide::field::FieldIx;
 use crate::decide::filter::Filter;
+use crate::decide::kind::KindUse;
 use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
 use serde_json::{Value, json};
 
@@ -89,6 +90,10 @@ pub fn source(config: &Config, source: &Source) -> Value {
         "path": &*source.path,
         "signed_by": source.verify.words(),
         "kind": source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
+        "kind_use": source.fields.kind_use().map(|used| match used {
+            KindUse::Decides => "decides",
+            KindUse::PassedOn => "passed_on",
+        }),
         "delivery": source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
         "fields": fields,
         "require": source.require.as_ref().map(Filter::text),

@@ -2,6 +2,7 @@
 
 use super::fields::Names;
 use super::keys::Part;
+use super::kinds::kind_use;
 use super::nearest;
 use super::once::whence;
 use super::raw::{Node, Span, Table};
@@ -81,6 +82,8 @@ impl Resolver<'_> {
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
             routes.push(Arc::new(Route::default()));
         }
+        let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
+        let kinds = self.kinds(&section, kind_used);
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
@@ -89,7 +92,10 @@ impl Resolver<'_> {
             verify: scheme.unwrap_or(Scheme::None),
             kind,
             delivery,
-            fields,
+            fields: match kind_used {
+                Some(used) => fields.comparing_kinds(used, &kinds),
+                None => fields,
+            },
             require,
             when,
             once,

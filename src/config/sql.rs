@@ -68,8 +68,9 @@ impl Resolver<'_> {
     fn names_of(&mut self, statement: &Statement, node: &Node, names: &Names<'_>) {
         for named in &statement.names {
             let Param::Field(name) = &named.what else { continue };
+            let at = self.inside(node.at, &named.at);
+            self.used_is_signed(&format!(":{name}"), at, name, names);
             if names.fields.ix(name).is_none() {
-                let at = self.inside(node.at, &named.at);
                 let all: Vec<_> = OWN_NAMES.into_iter().chain(names.all()).collect();
                 self.found
                     .error(format!("`:{name}` is not a declared field"))

@@ -68,7 +68,7 @@ pub(super) fn status_of(refusal: &Refusal) -> u16 {
         Refusal::BadSignature => 401,
         Refusal::Forbidden => 403,
         Refusal::ContentType => 415,
-        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch => 422,
+        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch(_) => 422,
     }
 }
 

@@ -93,9 +93,10 @@ fn steps(
     }
     let found = source.fields.read(verified)?;
     see(Step::Fields(&found));
-    if source.kind.is_some() && !found.has_shape() {
-        return Err(Refusal::KindMismatch);
+    if let (Some(kind), false) = (&source.kind, found.has_shape()) {
+        return Err(Refusal::KindMismatch(kind.differs()));
     }
+    found.kind_fits()?;
     if let Some(require) = &source.require {
         let holds = require.matches(&found);
         see(Step::Require(require, &found, holds));

@@ -60,6 +60,8 @@ pub const FILTER_BYTES_MAX: usize = 4 << 10;
 pub const FILTER_DEPTH_MAX: usize = 64;
 /// One regular expression, compiled.
 pub const REGEX_BYTES_MAX: usize = 1 << 20;
+/// The name of a kind of event.
+pub const KIND_BYTES_MAX: usize = 64;
 /// A sender's delivery id.
 pub const DELIVERY_ID_BYTES_MAX: usize = 256;
 /// A signature header: room for several signatures of 64 bytes in hex.

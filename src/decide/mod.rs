@@ -27,6 +27,7 @@ pub mod idempotency;
 mod json;
 pub mod judge;
 pub mod key;
+pub mod kind;
 pub mod limits;
 mod mark;
 pub mod message;

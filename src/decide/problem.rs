@@ -21,7 +21,7 @@ pub fn refused(refusal: &Refusal) -> Reply {
         Refusal::Forbidden => ("not-allowed", "The request is not allowed"),
         Refusal::ContentType => ("type-of-body", "The body is of a type that is not taken here"),
         Refusal::Malformed(_) => ("malformed", "The request cannot be read"),
-        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch => {
+        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch(_) => {
             ("field", "A value in the request is missing or cannot be used")
         }
     };
@@ -124,7 +124,7 @@ mod tests {
             Refusal::MissingField("x".into()),
             Refusal::FieldTooLong("x".into()),
             Refusal::BadOrder("x".into()),
-            Refusal::KindMismatch,
+            Refusal::KindMismatch("another".into()),
         ];
         let away = [400, 405, 408, 413, 503].map(|status| turned_away(super::super::answer::turned_away(status, "x")));
         let replies = refusals.iter().map(refused).chain([unavailable()]).chain(away);

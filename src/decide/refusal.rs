@@ -24,8 +24,8 @@ pub enum Refusal {
     KeyMissing,
     /// Its `Idempotency-Key` cannot be read. What is wrong with it, in words.
     KeyMalformed(&'static str),
-    /// The sender's header names one kind of event, the body has the shape of another.
-    KindMismatch,
+    /// The sender's header names one kind of event, and the body does not have its shape. In a sentence.
+    KindMismatch(String),
 }
 
 impl Refusal {
@@ -41,19 +41,19 @@ impl Refusal {
             Self::BadOrder(_) => "bad_order",
             Self::KeyMissing => "key_missing",
             Self::KeyMalformed(_) => "key_malformed",
-            Self::KindMismatch => "kind_mismatch",
+            Self::KindMismatch(_) => "kind_mismatch",
         }
     }
 
     /// What more there is to say about it, and what that is.
     pub fn detail(&self) -> Option<(&'static str, &str)> {
         match self {
-            Self::Malformed(what) => Some(("detail", what)),
+            Self::Malformed(what) | Self::KindMismatch(what) => Some(("detail", what)),
             Self::MissingField(name) | Self::FieldTooLong(name) | Self::BadOrder(name) => Some(("field", name)),
             Self::KeyMalformed(what) => Some(("detail", what)),
             Self::Forbidden => Some(("detail", "`require` is not true of it")),
             Self::ContentType => Some(("detail", "send it with Content-Type: application/json")),
-            Self::BadSignature | Self::KeyMissing | Self::KindMismatch => None,
+            Self::BadSignature | Self::KeyMissing => None,
         }
     }
 }

@@ -91,6 +91,13 @@ pub struct Kind {
     pub shape: Vec<String>,
 }
 
+impl Kind {
+    /// A body of another kind came under this one, in a sentence.
+    pub(super) fn differs(&self) -> String {
+        format!("{} says {:?}, and the body does not have the shape of that kind", self.header, self.is)
+    }
+}
+
 /// Where the sender's delivery id is, and whether the signature covers it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryId {

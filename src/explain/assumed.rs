@@ -2,7 +2,9 @@
 //! one that has no signature has lost more than that. What is unknown is not answered as if nobody had sent it.
 
 use crate::decide::delivery::{Delivery, Header};
+use crate::decide::envelope;
 use crate::decide::field::{Found, Place, Value};
+use crate::decide::kind;
 use crate::decide::source::Source;
 use crate::decide::verify::Scheme;
 
@@ -39,6 +41,10 @@ pub(super) fn beside(
     take("content-type", "application/json", "taken as application/json".into());
     if let Some(kind) = &source.kind {
         take(&kind.header, &kind.is, format!("taken as {:?}", kind.is));
+    }
+    let kind = source.fields.kind_use().and_then(|_| kind::of_body(&envelope::inside(delivery.body).ok()?));
+    if let Some(kind) = kind {
+        take(kind::HEADER, &kind, format!("taken as {kind:?}, whose shape the body has"));
     }
     if let Some(Place::Header(name)) = source.delivery.as_ref().map(|id| &id.at) {
         take(name, NEW_ID, "taken as an id that never came before".into());

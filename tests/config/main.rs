@@ -14,6 +14,7 @@ mod schemes;
 mod secrets;
 #[path = "../house/seed.rs"]
 mod seed;
+mod unsigned;
 mod values;
 mod warnings;
 

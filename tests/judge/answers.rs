@@ -76,7 +76,11 @@ fn every_refusal_has_its_status_and_names_no_secret() {
         (Refusal::BadOrder("at".into()), 422, r#"{"status":"refused","reason":"bad_order","field":"at"}"#),
         (Refusal::KeyMissing, 400, r#"{"status":"refused","reason":"key_missing"}"#),
         (Refusal::KeyMalformed("no"), 400, r#"{"status":"refused","reason":"key_malformed","detail":"no"}"#),
-        (Refusal::KindMismatch, 422, r#"{"status":"refused","reason":"kind_mismatch"}"#),
+        (
+            Refusal::KindMismatch("it is another".into()),
+            422,
+            r#"{"status":"refused","reason":"kind_mismatch","detail":"it is another"}"#,
+        ),
     ] {
         check(&answer::refused(&refusal), status, &[JSON], body);
     }

@@ -3,6 +3,7 @@
 #![cfg(feature = "nats")]
 
 mod example;
+mod headers;
 #[path = "../house/mod.rs"]
 mod house;
 mod live;
@@ -49,7 +50,9 @@ publish = {{ nats = "{url}", subject = "github.{{kind}}"{publish} }}
 
 /// A push with this number, under this id.
 fn push(id: &str, n: u64) -> Sent {
-    Sent::github("push", id, &format!(r#"{{"n":{n},"action":"pushed","repository":{{"full_name":"octocat/x"}}}}"#))
+    let members = r#""ref":"refs/heads/main","after":"6dcb09b","commits":[]"#;
+    let repository = r#""action":"pushed","repository":{"full_name":"octocat/x"}"#;
+    Sent::github("push", id, &format!("{{\"n\":{n},{members},{repository}}}"))
 }
 
 /// A worker that takes from the stream, with these keys of `from` and of its route besides.

@@ -127,7 +127,7 @@ async fn the_envelope_is_the_one_that_patchworks_workers_know() {
     let body = String::from_utf8(nats.messages("GITHUB").await[0].body.clone()).unwrap();
     assert_eq!(
         body,
-        r#"{"delivery_id":"d-1","event":"push","action":"pushed","repo_full_name":"octocat/x","payload":{"n":7,"action":"pushed","repository":{"full_name":"octocat/x"}}}"#
+        r#"{"delivery_id":"d-1","event":"push","action":"pushed","repo_full_name":"octocat/x","payload":{"n":7,"ref":"refs/heads/main","after":"6dcb09b","commits":[],"action":"pushed","repository":{"full_name":"octocat/x"}}}"#
     );
 }
 
@@ -211,9 +211,19 @@ async fn a_window_shorter_than_the_retries_is_said_at_the_start_with_the_command
 async fn a_field_that_is_no_token_is_rejected_in_words() {
     let nats = Nats::start();
     nats.stream("GITHUB", LONG).await;
-    let house = House::new(&edge(&nats.url(), "", ""));
+    let config = edge(&nats.url(), "", "").replace("header.x-github-event", "body.kind");
+    let house = House::new(&config);
     for (n, kind) in ["a.b", "*", "a b", ">"].iter().enumerate() {
-        house.deliver(IN, &Sent::github(kind, &format!("d-{n}"), "{}").with("x-github-event", kind)).await;
+        house
+            .deliver(
+                IN,
+                &Sent::github(
+                    "push",
+                    &format!("d-{n}"),
+                    &format!(r#"{{"kind":{kind:?},"ref":1,"after":1,"commits":1}}"#),
+                ),
+            )
+            .await;
     }
     house.quiet().await;
     assert_eq!((house.count("dead"), nats.count("GITHUB").await), (4, 0));
@@ -225,7 +235,12 @@ async fn a_message_larger_than_the_server_takes_is_rejected() {
     let nats = Nats::with("max_payload: 4096\njetstream { store_dir: \"data\" }");
     nats.stream("GITHUB", LONG).await;
     let house = House::new(&edge(&nats.url(), "", ""));
-    house.deliver(IN, &Sent::github("push", "d-1", &format!(r#"{{"x":"{}"}}"#, "x".repeat(5000)))).await;
+    house
+        .deliver(
+            IN,
+            &Sent::github("push", "d-1", &format!(r#"{{"x":"{}","ref":1,"after":1,"commits":1}}"#, "x".repeat(5000))),
+        )
+        .await;
     house.quiet().await;
     assert_eq!(house.count("dead"), 1);
     until("it to be told", || house.log().contains("larger than the server takes")).await;

@@ -158,7 +158,7 @@ async fn an_envelope_of_ours_is_verified_again_and_one_of_others_needs_none() {
     let edge = House::new(&edge(&nats.url(), r#", envelope = "patchwork""#, ""));
     let carried = House::new(&worker(&nats.url(), r#", envelope = "patchwork""#, LINES));
     // Signed with the newline at its end.
-    let line = Sent::github("push", "d-1", "{\"n\":1}\n");
+    let line = Sent::github("push", "d-1", "{\"n\":1,\"ref\":\"r\",\"after\":\"a\",\"commits\":[]}\n");
     edge.deliver(super::IN, &line).await;
     until("the line", || carried.lines("lines") == ["1"]).await;
     // Written anew by somebody else: no signature fits any more.

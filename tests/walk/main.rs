@@ -26,6 +26,7 @@ mod refusals;
 mod seed;
 mod storm;
 mod unavailable;
+mod unsigned;
 mod ways;
 
 use house::{Answer, House, Sent};

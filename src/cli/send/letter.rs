@@ -1,9 +1,11 @@
 //! A delivery as its sender would make it: a body, with fields set to what a person wants, signed.
 
 use crate::cli::trouble::Trouble;
+use crate::decide::envelope;
 use crate::decide::field::{Field, FieldIx, Place};
 use crate::decide::filter::Filter;
 use crate::decide::id::Digest;
+use crate::decide::kind;
 use crate::decide::nearest::nearest;
 use crate::decide::source::{Identity, Source};
 use crate::decide::time::Timestamp;
@@ -12,6 +14,9 @@ use serde_json::{Map, Value, json};
 
 /// Bodies that are known from their senders, by the preset's name.
 const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-package.json"))];
+
+/// The kind of event a sample is of, where nothing asks for another.
+const SAMPLE_KIND: &str = "push";
 
 /// The field that says who calls, and a caller there is.
 fn caller(source: &Source) -> Option<(FieldIx, std::sync::Arc<str>)> {
@@ -61,7 +66,13 @@ impl Letter {
             let mut others = others.map(|(_, other)| asked_for(other).unwrap_or("sample"));
             asked_for(ix).or_else(|| others.next())
         };
+        let mut kind = SAMPLE_KIND;
         for (ix, field) in (0..).map(FieldIx).zip(source.fields.iter()) {
+            if source.fields.kind_use().is_some() && field.at == Place::Header(kind::HEADER.into()) {
+                kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
+                letter.place(&mut body, field, kind.into())?;
+                continue;
+            }
             let found = in_body(&body, field).filter(|value| !value.is_null());
             let order = source.once.change.as_ref().and_then(|change| change.order) == Some(ix);
             let asked = asked_for(ix);
@@ -75,6 +86,14 @@ impl Letter {
                 None => "sample".into(),
             };
             letter.place(&mut body, field, value)?;
+        }
+        let members = source.fields.kind_use().and_then(|_| kind::members(kind)).unwrap_or_default();
+        for (path, is_object) in members {
+            let there = path.iter().try_fold(&body, |at, part| inside(at, part)).is_some();
+            let value = (!is_object).then(|| "sample".into());
+            if !there {
+                put(&mut body, &path, value).map_err(Trouble::Unknown)?;
+            }
         }
         if let Scheme::Hmac(hmac) = source.verify.of_all()
             && let Some(Place::Body(path)) = &hmac.timestamp
@@ -142,6 +161,9 @@ impl Letter {
         }
         for (name, value) in &self.headers {
             add(name, value);
+        }
+        if let Some(kind) = source.fields.kind_use().and_then(|_| kind::of_body(&envelope::inside(&self.body).ok()?)) {
+            add(kind::HEADER, &kind);
         }
         headers
     }

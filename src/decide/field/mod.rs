@@ -8,6 +8,7 @@ mod kept;
 mod place;
 
 use super::json::{Paths, Scalar, Seen, Wants};
+use super::kind::{KindUse, Kinds};
 use super::limits;
 use super::refusal::Refusal;
 use super::verify::Verified;
@@ -55,6 +56,8 @@ pub struct FieldSet {
     nodes: Vec<Option<usize>>,
     /// Where the shape's path leads.
     shape: Option<usize>,
+    /// What the kind of event is compared with, where an unsigned header names it and it is used.
+    kinds: Option<Kinds>,
 }
 
 /// What was found of a [`FieldSet`] in one verified delivery.
@@ -62,6 +65,7 @@ pub struct FieldSet {
 pub struct Found {
     slots: Vec<Slot>,
     shape: bool,
+    kind: Result<(), String>,
 }
 
 /// What was found of one field.
@@ -122,7 +126,20 @@ impl FieldSet {
         };
         let nodes = fields.iter().map(node).collect();
         let shape = shape.map(|path| paths.add(&path, Wants::Shape));
-        Self { fields, paths, nodes, shape }
+        Self { fields, paths, nodes, shape, kinds: None }
+    }
+
+    /// The same, and the kind of event is compared with the body's shape. `own` are kinds that the config describes,
+    /// each by a path its bodies have.
+    #[must_use]
+    pub fn comparing_kinds(mut self, used: KindUse, own: &[(String, Vec<String>)]) -> Self {
+        self.kinds = Some(Kinds::new(used, own, &mut self.paths));
+        self
+    }
+
+    /// What the kind of event is used for, where it is compared with the body's shape.
+    pub fn kind_use(&self) -> Option<KindUse> {
+        self.kinds.as_ref().map(Kinds::used)
     }
 
     /// The field of this name.
@@ -143,7 +160,8 @@ impl FieldSet {
 
     /// Looks for all of them at once. A body that nobody points into is not even read.
     pub fn read(&self, verified: &Verified<'_>) -> Result<Found, Refusal> {
-        let into_body = self.shape.is_some() || self.nodes.iter().any(Option::is_some);
+        let kinds = self.kinds.as_ref().filter(|kinds| kinds.asks(verified.delivery()));
+        let into_body = kinds.is_some() || self.shape.is_some() || self.nodes.iter().any(Option::is_some);
         let seen = if into_body { self.paths.walk(verified.json()?).map_err(Refusal::Malformed)? } else { Vec::new() };
         let shape = self.shape.is_none_or(|node| seen[node] == Seen::Object);
         let mut slots = Vec::with_capacity(self.fields.len());
@@ -154,7 +172,8 @@ impl FieldSet {
             };
             slots.push(field.slot(found)?);
         }
-        Ok(Found { slots, shape })
+        let kind = kinds.map_or(Ok(()), |kinds| kinds.compare(verified.delivery(), &seen));
+        Ok(Found { slots, shape, kind })
     }
 }
 
@@ -172,6 +191,11 @@ impl Found {
     /// Does the body have the shape that its kind says? Where none is said, any will do.
     pub fn has_shape(&self) -> bool {
         self.shape
+    }
+
+    /// Does the body have the shape of the kind that the header names? Where the kind is not used, any will do.
+    pub fn kind_fits(&self) -> Result<(), Refusal> {
+        self.kind.clone().map_err(Refusal::KindMismatch)
     }
 
     /// What an event keeps of it: every field that has a value.

@@ -9,7 +9,7 @@ use crate::decide::refusal::Refusal;
 /// Names the event, and stays the same when GitHub delivers it again. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";
 /// Names the kind of event. Not signed either.
-pub(super) const KIND: &str = "x-github-event";
+pub(super) const KIND: &str = crate::decide::kind::HEADER;
 pub(super) const SIGNATURE: &str = "x-hub-signature-256";
 const PREFIX: &str = "sha256=";
 

@@ -1,0 +1,82 @@
+//! The kind of event: what a source uses it for, and kinds that the config describes itself.
+
+use super::fields::Names;
+use super::raw::Node;
+use super::resolve::Resolver;
+use super::section::Section;
+use crate::action::plan::ActionPlan;
+use crate::decide::field::{FieldIx, Place};
+use crate::decide::filter::Filter;
+use crate::decide::kind::{self, KindUse};
+use crate::decide::source::{Group, Route};
+use crate::decide::statement::Param;
+use std::sync::Arc;
+
+/// What a source uses the kind of event for, where an unsigned header names it. `None`: for nothing, or it is signed, or
+/// the preset is for one kind only and compares that.
+pub(super) fn kind_use(
+    names: &Names<'_>,
+    filters: [Option<&Filter>; 2],
+    routes: &[Arc<Route>],
+    plans: &[(Arc<str>, ActionPlan)],
+) -> Option<KindUse> {
+    let at = Place::Header(kind::HEADER.into());
+    let preset = names.kind.is_some_and(|kind| kind.header == kind::HEADER);
+    if preset || names.scheme.is_none_or(|scheme| scheme.covers(&at)) {
+        return None;
+    }
+    let fields: Vec<_> = (0..).map(FieldIx).zip(names.fields.iter()).filter(|(_, field)| field.at == at).collect();
+    let is_kind = |ix: &FieldIx| fields.iter().any(|(own, _)| own == ix);
+    let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
+    let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
+    let grouped_or_needed = routes.iter().any(|route| match &route.group {
+        Some(Group::Fields(group)) => group.iter().chain(&route.needs).any(is_kind),
+        _ => route.needs.iter().any(is_kind),
+    });
+    // A command gets every field as a variable.
+    let acted = plans.iter().any(|(_, plan)| match plan {
+        ActionPlan::Run(_) => !fields.is_empty(),
+        ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
+            Param::Field(name) => fields.iter().any(|(_, field)| field.name == *name),
+            _ => false,
+        }),
+        ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
+    });
+    let passed = routes.iter().any(|route| route.passes.iter().any(|name| name == kind::HEADER));
+    match (filtered || grouped_or_needed || acted, passed) {
+        (true, _) => Some(KindUse::Decides),
+        (false, true) => Some(KindUse::PassedOn),
+        (false, false) => None,
+    }
+}
+
+impl Resolver<'_> {
+    /// Kinds that the config describes, each by a path its bodies have.
+    pub(super) fn kinds(&mut self, source: &Section<'_>, used: Option<KindUse>) -> Vec<(String, Vec<String>)> {
+        let entries = source.node("kinds").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+        if source.has("kinds") && used.is_none() {
+            self.found
+                .warning("`kinds` has no effect")
+                .at(source.key_place("kinds"), format!("nothing here uses {}", kind::HEADER))
+                .hint(format!("a field such as kind = \"header.{}\" in `when`, or leave it out", kind::HEADER));
+        }
+        let mut kinds = Vec::new();
+        for entry in entries {
+            if !kind::is_name(&entry.key) {
+                self.found
+                    .error(format!("`{}` cannot be a kind of event", entry.key))
+                    .at(entry.key_at, "lower-case letters, digits and _, as the header names it");
+            }
+            match self.place(&entry.node) {
+                Place::Body(path) => kinds.push((entry.key.clone(), path)),
+                other => {
+                    self.found
+                        .error(format!("`kinds.{}` is {other}, and only the body is signed", entry.key))
+                        .at(entry.node.at, "a member that every body of this kind has")
+                        .hint(format!("{} = \"body.{}\"", entry.key, entry.key));
+                }
+            }
+        }
+        kinds
+    }
+}

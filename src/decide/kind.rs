@@ -1,0 +1,209 @@
+//! Kinds of GitHub's webhooks, and what a body of each looks like.
+//!
+//! The header that names the kind is not signed: anyone who captured a delivery can send it again under another kind.
+//! The body is signed, so a kind may decide something only if the body has its shape. A shape names the members that
+//! every body of the kind has, and where one kind's members are among another's, also those that it does not have. So no
+//! body has the shape of two kinds.
+
+mod table;
+
+use super::delivery::{Delivery, Header};
+use super::json::{Paths, Scalar, Seen, Wants};
+use super::limits;
+use std::collections::BTreeMap;
+
+/// The header in which GitHub names the kind of event, in lower case.
+pub const HEADER: &str = "x-github-event";
+
+/// What the kind of event is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KindUse {
+    /// It is passed on with the body: a kind that is not in the table goes on unchecked.
+    PassedOn,
+    /// It decides something here, such as a route or a subject: a kind that is not in the table is refused.
+    Decides,
+}
+
+/// Can this be the name of a kind?
+pub fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !text.is_empty() && text.len() <= limits::KIND_BYTES_MAX && text.bytes().all(allowed)
+}
+
+/// What a body of one kind looks like.
+struct Shape {
+    /// The kind, as the header names it.
+    kind: &'static str,
+    /// Paths that every body of the kind has.
+    has: &'static [Member],
+    /// Members of another kind's bodies, which are otherwise of this shape.
+    lacks: Lacks,
+    /// The values of `action`; empty: any, or none.
+    actions: &'static [&'static str],
+}
+
+/// A path in a body, with dots between its names.
+#[derive(Clone, Copy)]
+enum Member {
+    /// An object is there.
+    Object(&'static str),
+    /// Anything is there, also null.
+    Any(&'static str),
+}
+
+/// Members that a kind does not have.
+enum Lacks {
+    /// These.
+    These(&'static [&'static str]),
+    /// All that identify another kind, and these: the kind has no member of its own.
+    Others(&'static [&'static str]),
+}
+
+impl Member {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Object(path) | Self::Any(path) => path,
+        }
+    }
+
+    /// The first name of its path.
+    fn top(self) -> &'static str {
+        self.path().split('.').next().unwrap_or_default()
+    }
+}
+
+/// The shapes of kinds, laid over the paths that a body is walked along.
+#[derive(Clone, Debug)]
+pub(super) struct Kinds {
+    used: KindUse,
+    shapes: BTreeMap<String, Nodes>,
+    action: usize,
+}
+
+/// A shape, by the nodes of its members.
+#[derive(Clone, Debug)]
+struct Nodes {
+    objects: Vec<usize>,
+    present: Vec<usize>,
+    lacks: Vec<usize>,
+    actions: &'static [&'static str],
+}
+
+impl Kinds {
+    /// Every known kind, and those that the config describes by a path their bodies have. Of a kind that is in both, the
+    /// config's counts.
+    pub(super) fn new(used: KindUse, own: &[(String, Vec<String>)], paths: &mut Paths) -> Self {
+        let mut add = |path: &str| {
+            let path: Vec<_> = path.split('.').map(str::to_owned).collect();
+            paths.add(&path, Wants::Shape)
+        };
+        let mut shapes: BTreeMap<_, _> =
+            table::SHAPES.iter().map(|shape| (shape.kind.to_owned(), shape.nodes(&mut add))).collect();
+        let action = add("action");
+        for (kind, path) in own {
+            let present = vec![paths.add(path, Wants::Shape)];
+            let nodes = Nodes { objects: Vec::new(), present, lacks: Vec::new(), actions: &[] };
+            shapes.insert(kind.clone(), nodes);
+        }
+        Self { used, shapes, action }
+    }
+
+    /// What the kind is used for.
+    pub(super) fn used(&self) -> KindUse {
+        self.used
+    }
+
+    /// Must the body of this delivery be looked at?
+    pub(super) fn asks(&self, delivery: &Delivery<'_>) -> bool {
+        self.used == KindUse::Decides || delivery.header(HEADER) != Header::Missing
+    }
+
+    /// Compares the kind that the header names with what was seen of the body. An error is a sentence for people.
+    pub(super) fn compare(&self, delivery: &Delivery<'_>, seen: &[Seen<'_>]) -> Result<(), String> {
+        let named = match (delivery.header(HEADER), delivery.text(HEADER)) {
+            (Header::Missing, _) if self.used == KindUse::PassedOn => return Ok(()),
+            (Header::Missing, _) => return Err(format!("there is no {HEADER} header, which names the kind of event")),
+            // Exactly as GitHub writes it: `Push` would pass a filter that is about `push`.
+            (_, named) => named.filter(|named| is_name(named)),
+        };
+        let Some(named) = named else {
+            return Err(format!("{HEADER} is no kind of event, or is there more than once"));
+        };
+        match self.shapes.get(named) {
+            Some(nodes) if nodes.fit(seen, self.action) => Ok(()),
+            Some(_) => Err(format!("{HEADER} says {named:?}, and the body does not have the shape of that kind")),
+            None if self.used == KindUse::PassedOn => Ok(()),
+            None => Err(format!(
+                "{HEADER} says {named:?}, a kind whose shape is not known; name a member of its body in the config: \
+                 kinds = {{ {named} = \"body.…\" }}"
+            )),
+        }
+    }
+
+    /// The kind whose shape a body has, if exactly one has it.
+    fn only(&self, seen: &[Seen<'_>]) -> Option<&str> {
+        let mut fit = self.shapes.iter().filter(|(_, nodes)| nodes.fit(seen, self.action));
+        let (kind, _) = fit.next()?;
+        fit.next().is_none().then_some(kind)
+    }
+}
+
+impl Nodes {
+    fn fit(&self, seen: &[Seen<'_>], action: usize) -> bool {
+        let acts = match &seen[action] {
+            Seen::Scalar(Scalar::Text(action)) => self.actions.contains(&&**action),
+            _ => false,
+        };
+        self.objects.iter().all(|node| seen[*node] == Seen::Object)
+            && self.present.iter().all(|node| seen[*node] != Seen::Nowhere)
+            && self.lacks.iter().all(|node| seen[*node] == Seen::Nowhere)
+            && (self.actions.is_empty() || acts)
+    }
+}
+
+impl Shape {
+    fn nodes(&self, add: &mut impl FnMut(&str) -> usize) -> Nodes {
+        let mut nodes = Nodes { objects: Vec::new(), present: Vec::new(), lacks: Vec::new(), actions: self.actions };
+        for member in self.has {
+            match member {
+                Member::Object(path) => nodes.objects.push(add(path)),
+                Member::Any(path) => nodes.present.push(add(path)),
+            }
+        }
+        nodes.lacks = self.lacks().into_iter().map(add).collect();
+        nodes
+    }
+
+    fn lacks(&self) -> Vec<&'static str> {
+        match self.lacks {
+            Lacks::These(these) => these.to_vec(),
+            Lacks::Others(besides) => {
+                let own = |name: &str| self.has.iter().any(|member| member.top() == name);
+                let others = table::SHAPES.iter().flat_map(|shape| shape.has).map(|member| member.top());
+                let others = others.filter(|name| !table::COMMON.contains(name) && !own(name));
+                others.chain(besides.iter().copied()).collect()
+            }
+        }
+    }
+}
+
+/// The kind of this JSON body, if it has the shape of exactly one.
+pub fn of_body(json: &[u8]) -> Option<String> {
+    let mut paths = Paths::new();
+    let kinds = Kinds::new(KindUse::Decides, &[], &mut paths);
+    let seen = paths.walk(json).ok()?;
+    kinds.only(&seen).map(str::to_owned)
+}
+
+/// The least that a body of this kind has: paths, and whether an object or any value is there. `None`: it is not known.
+pub fn members(kind: &str) -> Option<Vec<(Vec<String>, bool)>> {
+    let shape = table::SHAPES.iter().find(|shape| shape.kind == kind)?;
+    let member = |member: &Member| {
+        let path = member.path().split('.').map(str::to_owned).collect();
+        (path, matches!(member, Member::Object(_)))
+    };
+    Some(shape.has.iter().map(member).collect())
+}
+
+#[cfg(test)]
+mod tests;
