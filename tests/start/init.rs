@@ -1,8 +1,11 @@
 //! `hookonce init`: every kind is written, loads, and is not written over.
 
-use super::house::House;
+use super::house::{House, PATIENCE};
 use super::{run, said};
 use hookonce::config::presets;
+use hookonce::decide::time::Timestamp;
+use hookonce::decide::verify::{Scheme, Secrets};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
 /// Each kind, its path, and its file with a secret.
@@ -132,4 +135,56 @@ fn without_a_terminal_or_with_a_bad_kind_it_says_what_there_is() {
     run(&house, &["init", "hmac", "--out", "no/h.toml"]).has(2, &["no/hookonce.secret cannot be written"]);
     run(&house, &["init", "hmac", "--out", "."]).has(1, &["already there"]);
     assert_eq!(std::fs::read_dir(house.dir.path()).unwrap().count(), 0);
+}
+
+/// A service that notes the heads of its requests and answers 200, on a free port.
+fn service() -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/webhook", listener.local_addr().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let mut reader = BufReader::new(&stream);
+            let mut head = String::new();
+            while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
+            let length =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            reader.read_exact(&mut vec![0; length.unwrap_or(0)]).ok();
+            (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").ok();
+            if tell.send(head.to_lowercase()).is_err() {
+                break;
+            }
+        }
+    });
+    (url, told)
+}
+
+#[tokio::test]
+async fn the_service_behind_init_forward_can_tell_a_push_from_a_pull_request() {
+    let (url, told) = service();
+    let mut house = empty();
+    run(&house, &["init", "forward"]).has(0, &[]);
+    let text = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
+    house.configure(&text.replace("http://127.0.0.1:8080/webhook", &url));
+    house.start();
+    let secret = std::fs::read_to_string(house.path("hookonce.secret")).unwrap();
+    let scheme = Scheme::Github(Secrets::new(vec![secret.trim().as_bytes().to_vec()]));
+    let push = r#"{"ref":"refs/heads/main","after":"6dcb09b","commits":[]}"#;
+    let pull = r#"{"action":"opened","number":1,"pull_request":{}}"#;
+    for (kind, body, status) in [("push", push, 202), ("pull_request", pull, 202), ("pull_request", push, 422)] {
+        let mut headers = scheme.sign(&format!("id-{kind}"), Timestamp(0), body.as_bytes());
+        headers.push(("x-github-event".into(), kind.into()));
+        let answer = house.post("/in/github", &headers, body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, status, "{kind}: {answer:?}");
+        if status == 202 {
+            let head = told.recv_timeout(PATIENCE).unwrap();
+            for (name, value) in headers {
+                assert!(head.contains(&format!("{name}: {}\r\n", value.to_lowercase())), "no {name} in {head}");
+            }
+        }
+    }
+    // What a person tries it with has a kind too.
+    run(&house, &["send", "--sample", "--url", &house.url("/")]).has(0, &["202"]);
+    let head = told.recv_timeout(PATIENCE).unwrap();
+    assert!(head.contains("x-github-event: push\r\n"), "{head}");
 }
