@@ -118,7 +118,7 @@ fn steps(
     let Some(route) = source.routes.iter().find(through) else {
         return Ok(Verdict::Ignored(no_route(source, &found)));
     };
-    let made = Made { source, route, verified, found: &found };
+    let made = Made { source, route, verified, found: &found, telling: &found.telling(&source.fields) };
     made.events(ids).map(Verdict::Events)
 }
 
@@ -137,12 +137,14 @@ struct Made<'a> {
     route: &'a Route,
     verified: &'a Verified<'a>,
     found: &'a Found,
+    /// The same as identities, changes and orders read it: a blank text is a missing field.
+    telling: &'a Found,
 }
 
 impl Made<'_> {
     fn events(&self, ids: &mut dyn FnMut() -> EventId) -> Result<Vec<New>, Refusal> {
         for ix in &self.route.needs {
-            self.value(*ix)?;
+            self.value(self.found, *ix)?;
         }
         let delivery = self.verified.delivery();
         let digest = Digest::of(delivery.body);
@@ -236,7 +238,7 @@ impl Made<'_> {
                     None => return Err(Refusal::MissingField("message".into())),
                 },
                 Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
-                Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
+                Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(self.telling, fields)?),
             };
             let parts = parts.into_iter().chain(self.sender()).collect();
             Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
@@ -251,7 +253,7 @@ impl Made<'_> {
             let key = key::imported_delivery(scope, id);
             ImportedKey { same: Same::Delivery, key, counts: Counts::Always }
         });
-        let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(fields).ok());
+        let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(self.found, fields).ok());
         let change = parts.map(|parts| {
             let key = key::imported_change(scope, &parts);
             ImportedKey { same: Same::Change, key, counts: Counts::WhileRegisterEmpty }
@@ -262,30 +264,30 @@ impl Made<'_> {
     fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
         let Some(change) = &self.source.once.change else { return Ok(None) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
-        let of = self.parts(&change.of)?.into_iter().chain(self.sender()).collect();
+        let of = self.parts(self.telling, &change.of)?.into_iter().chain(self.sender()).collect();
         let subject = self.key("register", part, of);
-        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(&change.to)?), order }))
+        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
     }
 
     fn group(&self, part: u16) -> Result<Option<Key>, Refusal> {
         Ok(match &self.route.group {
             None => None,
             Some(Group::Fixed(name)) => Some(key::key("", "group", &[Part::text("name", name)])),
-            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(fields)?)),
+            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(self.found, fields)?)),
         })
     }
 
     /// These fields, all there, and not all of them defaults: what everybody shares identifies nobody.
-    fn parts(&self, fields: &[FieldIx]) -> Result<Vec<Part<'_>>, Refusal> {
-        let defaults = fields.iter().all(|ix| matches!(self.found.slot(*ix), Slot::Defaulted(_)));
+    fn parts<'f>(&'f self, found: &'f Found, fields: &[FieldIx]) -> Result<Vec<Part<'f>>, Refusal> {
+        let defaults = fields.iter().all(|ix| matches!(found.slot(*ix), Slot::Defaulted(_)));
         if let (true, Some(first)) = (defaults, fields.first()) {
             return Err(Refusal::MissingField(self.name(*first)));
         }
-        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(*ix)?))).collect()
+        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(found, *ix)?))).collect()
     }
 
-    fn value(&self, ix: FieldIx) -> Result<&Value, Refusal> {
-        self.found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
+    fn value<'f>(&self, found: &'f Found, ix: FieldIx) -> Result<&'f Value, Refusal> {
+        found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
     }
 
     fn name(&self, ix: FieldIx) -> Arc<str> {
@@ -299,7 +301,7 @@ impl Made<'_> {
 
     fn order(&self, ix: FieldIx) -> Result<i64, Refusal> {
         let bad = || Refusal::BadOrder(self.name(ix));
-        match self.value(ix)? {
+        match self.value(self.telling, ix)? {
             Value::Number(raw) => raw.parse().map_err(|_| bad()),
             Value::Text(text) => match (text.parse(), Timestamp::parse(text)) {
                 (Ok(number), _) => Ok(number),

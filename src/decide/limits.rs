@@ -68,6 +68,8 @@ pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
+/// A secret or token that is shorter is warned about, in bytes.
+pub const SECRET_BYTES_MIN: usize = 16;
 /// The name of a caller: that of a file.
 pub const CALLER_BYTES_MAX: usize = 255;
 /// The file with a caller's secrets.

@@ -13,7 +13,7 @@ mod secrets;
 mod standard;
 
 use super::delivery::{Delivery, Header};
-use super::field::Place;
+use super::field::{Place, is_blank};
 use super::id::Digest;
 use super::json::Scalar;
 use super::limits;
@@ -98,14 +98,14 @@ impl<'d> Verified<'d> {
         &self.by
     }
 
-    /// The sender's delivery id, if it stands where the source says; an empty one is none.
+    /// The sender's delivery id, if it stands where the source says; an empty or blank one is none.
     pub fn delivery_id(&self, id: &DeliveryId) -> Result<Option<Arc<str>>, Refusal> {
         if let (Some(signed), true) = (self.id, id.at == standard::id_place()) {
-            return Ok(Some(signed.into()));
+            return Ok(Some(signed).filter(|id| !is_blank(id)).map(Into::into));
         }
         let json = if let Place::Body(_) = id.at { self.json()? } else { &[] };
         Ok(match id.at.read(self.delivery, json)? {
-            Some(Scalar::Text(text)) if !text.is_empty() => Some(text.into()),
+            Some(Scalar::Text(text)) if !is_blank(&text) => Some(text.into()),
             Some(Scalar::Number(raw)) => Some(raw.into()),
             _ => None,
         })
