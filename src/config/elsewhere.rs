@@ -208,10 +208,12 @@ impl Resolver<'_> {
 
     fn file(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
         let path = self.base.join(node.text()?);
-        self.for_us_alone(&path, node.at);
         let had = match read(&path) {
             Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
-            Ok(bytes) => Ok(bytes),
+            Ok(bytes) => {
+                self.for_us_alone(&path, node.at);
+                Ok(bytes)
+            }
             Err(e) => Err(io_words(&e)),
         };
         let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());

@@ -219,7 +219,9 @@ impl Resolver<'_> {
                         section.place("verify"),
                         format!("route `{}` passes `{header}` on, and nobody is asked who it is", route.name),
                     )
-                    .hint("scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does");
+                    .hint(
+                        "scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does",
+                    );
             }
         }
     }

@@ -8,7 +8,7 @@ use super::envelope;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
-use super::id::{Digest, EventId, Key, Revision, Turn};
+use super::id::{Digest, EventId, IdDigest, Key, Revision, Turn};
 use super::idempotency;
 use super::key::{self, Part};
 use super::limits;
@@ -131,6 +131,9 @@ fn no_route(source: &Source, found: &Found) -> String {
     if whys.is_empty() { "the source has no route".into() } else { format!("no route: {}", whys.join("; ")) }
 }
 
+/// Keys that are claimed, and keys that are only looked for.
+type Keys = (Vec<IdentityKey>, Vec<IdentityKey>);
+
 /// A delivery on its route: what its events are made of.
 struct Made<'a> {
     source: &'a Source,
@@ -168,7 +171,7 @@ impl Made<'_> {
         state: State,
         payload: Payload,
     ) -> Result<New, Refusal> {
-        let keys = self.keys(part, delivery_id.as_deref(), &body_digest)?;
+        let (keys, former) = self.keys(part, delivery_id.as_deref(), &body_digest)?;
         let imported = self.imported(delivery_id.as_deref());
         let mut event = Event {
             id,
@@ -192,7 +195,7 @@ impl Made<'_> {
             digest: body_digest,
         };
         event.digest = event.seal();
-        Ok(New { event, keys, imported, payload, kept: self.source.once.kept() })
+        Ok(New { event, keys, former, imported, payload, kept: self.source.once.kept() })
     }
 
     /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
@@ -219,31 +222,69 @@ impl Made<'_> {
         }
     }
 
-    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Vec<IdentityKey>, Refusal> {
+    /// The key of an identity: who sent it is part of it.
+    fn sent(&self, part: u16, kind: &str, parts: Vec<Part<'_>>) -> Key {
+        self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
+    }
+
+    /// The keys of a delivery, and those that an earlier version or config claimed for the same one.
+    ///
+    /// An id that is not signed is bound to its body. Beside the identity `body` its key could never match what `body`
+    /// does not: it is looked for, and the body's key keeps the id's digest instead. Where `body` is no identity any
+    /// more, a body's key that was claimed under this very id still counts.
+    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Keys, Refusal> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
-        let one = |identity: &Identity| {
-            let (same, kind, parts) = match identity {
+        let per = &self.source.once.per;
+        let by_body = self.source.knows_ids_by_body();
+        let id_digest = delivery_id.map(IdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
+        let body = || vec![Part::bytes("body", &digest.0)];
+        let (mut keys, mut former) = (Vec::new(), Vec::new());
+        for identity in per {
+            let one = match identity {
                 Identity::Delivery => {
                     let id = delivery_id.ok_or_else(|| Refusal::MissingField("delivery".into()))?;
-                    let mut parts = vec![Part::text("id", id)];
-                    if !signed {
-                        parts.push(Part::bytes("body", &digest.0));
-                    }
-                    (Same::Delivery, "delivery", parts)
+                    let bound = (!signed).then(body).into_iter().flatten();
+                    let parts = [Part::text("id", id)].into_iter().chain(bound).collect();
+                    IdentityKey::new(Same::Delivery, self.sent(part, "delivery", parts))
                 }
                 Identity::Message => match message::parts(self.verified.delivery()) {
-                    Some(parts) => (Same::Message, "message", parts),
+                    Some(parts) => IdentityKey::new(Same::Message, self.sent(part, "message", parts)),
                     // Who explains a delivery may not have its message; where it came from a stream, it is there.
-                    None if self.source.once.per.len() > 1 => return Ok(None),
+                    None if per.len() > 1 => continue,
                     None => return Err(Refusal::MissingField("message".into())),
                 },
-                Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
-                Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(self.telling, fields)?),
+                Identity::Body => {
+                    IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) }
+                }
+                Identity::Signed => match self.source.verify.signed_time(self.verified.delivery()) {
+                    Some(time) => {
+                        let parts = [Part::text("time", &time)].into_iter().chain(body()).collect();
+                        IdentityKey::new(Same::Signed, self.sent(part, "signed", parts))
+                    }
+                    // Who explains a delivery may not have the header; what was verified has it.
+                    None => continue,
+                },
+                Identity::Named(fields) => {
+                    let same = || Same::Fields(self.names(fields).into());
+                    former.extend(
+                        self.blank(fields).map(|parts| IdentityKey::new(same(), self.sent(part, "fields", parts))),
+                    );
+                    IdentityKey::new(same(), self.sent(part, "fields", self.parts(self.telling, fields)?))
+                }
             };
-            let parts = parts.into_iter().chain(self.sender()).collect();
-            Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
-        };
-        self.source.once.per.iter().filter_map(|identity| one(identity).transpose()).collect()
+            let list = if by_body && *identity == Identity::Delivery { &mut former } else { &mut keys };
+            list.push(one);
+        }
+        if let (Some(_), false) = (id_digest, per.contains(&Identity::Body)) {
+            former.push(IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) });
+        }
+        Ok((keys, former))
+    }
+
+    /// What the first release took for an identity where a blank text has a default: the text as it was.
+    fn blank(&self, fields: &[FieldIx]) -> Option<Vec<Part<'_>>> {
+        let differs = fields.iter().any(|ix| self.found.slot(*ix) != self.telling.slot(*ix));
+        if differs { self.parts(self.found, fields).ok() } else { None }
     }
 
     /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.

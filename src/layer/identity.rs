@@ -151,7 +151,7 @@ impl Identities {
             for (piece, digest) in made.pieces.iter().zip(&digests) {
                 parts.push(seen.part(piece, digest)?);
             }
-            keys.push(IdentityKey { same: made.same.clone(), key: key::key(&self.scope, "once", &parts) });
+            keys.push(IdentityKey::new(made.same.clone(), key::key(&self.scope, "once", &parts)));
         }
         Ok(Recognised { keys, fields: self.kept(&found), name: self.name(&found), digest })
     }
@@ -265,7 +265,9 @@ impl Seen<'_> {
     /// [`part`](Self::part) says so.
     fn is_there(&self, piece: &Taken) -> Result<(), Refusal> {
         match piece {
-            Taken::Raw(name) if self.headers.get_all(name).iter().all(|value| value.as_bytes().trim_ascii().is_empty()) => {
+            Taken::Raw(name)
+                if self.headers.get_all(name).iter().all(|value| value.as_bytes().trim_ascii().is_empty()) =>
+            {
                 Err(Refusal::MissingField(name.as_str().into()))
             }
             Taken::Raw(_) | Taken::Field(..) | Taken::Body => Ok(()),

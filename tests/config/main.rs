@@ -3,6 +3,7 @@
 mod actions;
 mod any;
 mod callers;
+mod captured;
 mod check;
 mod dangers;
 mod identities;

@@ -168,6 +168,7 @@ impl Plan {
             order: (self.changes == Changes::Ordered).then_some(order),
         });
         let once = Once {
+            implied: None,
             per: per.collect(),
             change,
             imported: None,

@@ -267,6 +267,34 @@ impl Scheme {
         }
     }
 
+    /// The time that the sender signed with the body, where it stands outside of it.
+    pub fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+        match self.of_all() {
+            Self::Hmac(hmac) => hmac.signed_time(delivery),
+            Self::StandardWebhooks { .. } => standard::timestamp(delivery).map(Cow::Borrowed),
+            Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => None,
+        }
+    }
+
+    /// How old a delivery may be, where a time is signed; `None`: of any age.
+    pub fn tolerance(&self) -> Option<Duration> {
+        let tolerance = match self.of_all() {
+            Self::StandardWebhooks { tolerance, .. } => *tolerance,
+            Self::Hmac(hmac) if hmac.timestamp.is_some() => hmac.tolerance,
+            Self::Hmac(_) | Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => return None,
+        };
+        (tolerance != Duration::MAX).then_some(tolerance)
+    }
+
+    /// Is a time signed with the body, that stands outside of it?
+    pub fn signs_time(&self) -> bool {
+        match self.of_all() {
+            Self::Hmac(hmac) => hmac.signs_time(),
+            Self::StandardWebhooks { .. } => true,
+            Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => false,
+        }
+    }
+
     /// In words, for people: "GitHub's signature (SHA-256)".
     pub fn words(&self) -> String {
         match self {

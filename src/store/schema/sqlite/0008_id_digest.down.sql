@@ -1,0 +1,2 @@
+alter table scopes drop column since;
+alter table keys drop column id_digest;
