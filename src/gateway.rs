@@ -20,6 +20,7 @@ use crate::telemetry::heard::{self, Heard};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::trace::Span;
 use crate::telemetry::{self, Level};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Receives deliveries.
@@ -28,6 +29,33 @@ pub struct Gateway {
     store: Arc<dyn Store>,
     batch: Batcher,
     dispatcher: Dispatcher,
+    former: Former,
+}
+
+/// Whose deliveries are also looked for under keys that an earlier version or config made.
+#[derive(Clone, Debug, Default)]
+pub enum Former {
+    /// Everybody's: that is always right, and costs a look-up.
+    #[default]
+    All,
+    /// Of these sources. Until then nodes of the version before may be there, which know no other keys: they are claimed
+    /// as well.
+    Of(Arc<HashMap<Arc<str>, Timestamp>>),
+}
+
+impl Former {
+    /// Leaves of the former keys of this delivery those that may be held, and claims those that others may look for.
+    fn of(&self, source: &str, new: &mut New, now: Timestamp) {
+        let Self::Of(sources) = self else { return };
+        let Some(until) = sources.get(source) else {
+            new.former.retain(|identity| matches!(identity.same, Same::Fields(_)));
+            return;
+        };
+        if now < *until {
+            let ids: Vec<_> = new.former.extract_if(.., |identity| identity.same == Same::Delivery).collect();
+            new.keys.splice(0..0, ids);
+        }
+    }
 }
 
 /// A delivery that was looked at.
@@ -85,7 +113,13 @@ impl Came {
 impl Gateway {
     /// A gateway to this store.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher) -> Self {
-        Self { store, batch, dispatcher }
+        Self { store, batch, dispatcher, former: Former::default() }
+    }
+
+    /// The same, which looks for former keys only where there may be any.
+    #[must_use]
+    pub fn looking_for(self, former: Former) -> Self {
+        Self { former, ..self }
     }
 
     /// The time to give a delivery that arrives now.
@@ -202,7 +236,8 @@ impl Gateway {
         Came { reply, delivery, events: ids, ..all.swap_remove(told) }
     }
 
-    async fn claim_one(&self, source: &Source, new: New) -> Came {
+    async fn claim_one(&self, source: &Source, mut new: New) -> Came {
+        self.former.of(&source.name, &mut new, self.store.now());
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
             return Came::new(None, unavailable(source), heard::Verdict::Unavailable);
         };
@@ -225,7 +260,7 @@ impl Gateway {
                 }
                 Ok(Claim::Duplicate { event, same, instead, now }) => {
                     if first_look {
-                        self.see(&event, &same, &new, now).await;
+                        self.see(source, &event, &same, &new, now).await;
                     }
                     first_look = false;
                     if claim::reused(source, &event, &new) {
@@ -315,8 +350,11 @@ impl Gateway {
     }
 
     /// Notes a duplicate beside its event, and says so.
-    async fn see(&self, event: &Event, same: &Same, new: &New, now: Timestamp) {
-        if *same == Same::Delivery && event.body_digest != new.event.body_digest {
+    async fn see(&self, source: &Source, event: &Event, same: &Same, new: &New, now: Timestamp) {
+        // An id that is not signed is bound to its body: under the same id there is no other.
+        let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
+        let conflicts = signed && *same == Same::Delivery && event.body_digest != new.event.body_digest;
+        if conflicts {
             self.meter().conflict(&event.source);
         }
         let delivery_id = new.event.delivery_id.clone();
@@ -329,7 +367,7 @@ impl Gateway {
             ("of", event.state.word()),
             ("age", &age),
         ];
-        if *same == Same::Delivery && event.body_digest != new.event.body_digest {
+        if conflicts {
             details.push(("body", "another"));
         }
         telemetry::say(Level::Info, "duplicate", &details);

@@ -7,11 +7,11 @@ use crate::action::{Environment, GuardProgram, Variables, action};
 use crate::config::Config;
 use crate::decide::answer;
 use crate::decide::limits;
-use crate::decide::recipe;
+use crate::decide::recipe::{self, Recipe};
 use crate::decide::source::{Identity, Source, Sources};
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
-use crate::gateway::Gateway;
+use crate::gateway::{Former, Gateway};
 use crate::http::accept::{self, Limits};
 use crate::http::admin::{self, Desk};
 use crate::http::body::BodiesInFlight;
@@ -20,10 +20,10 @@ use crate::http::ingest::{self, Ingest};
 use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
-use crate::store::{self, CannotOpen, Declared, Store, StoreError, standing};
+use crate::store::{self, CannotOpen, Declared, Listing, Store, StoreError, standing};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Node {
         let flight = Arc::new(BodiesInFlight::default());
         let port = Ingest {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
-            gateway: Gateway::new(store.clone(), batch, dispatcher.clone()),
+            gateway: Gateway::new(store.clone(), batch, dispatcher.clone()).looking_for(former(&*store, config).await),
             flight: flight.clone(),
             health: health.clone(),
         };
@@ -278,7 +278,40 @@ async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     for stranded in standing::stranded(&waiting, &config.sources) {
         telemetry::say(Level::Warn, "route", &[("why", &stranded)]);
     }
-    if before == recipes { Ok(()) } else { store.remember(recipes).await }
+    let lines = |recipes: &[Recipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
+    let (was, is): (Vec<_>, Vec<_>) = (lines(&before), lines(&recipes));
+    if was == is {
+        return Ok(());
+    }
+    let since = is_there_any(store, None).await?.then(|| store.now());
+    store.remember(recipe::remembered(&before, recipes, since)).await
+}
+
+/// Is there an event that was claimed before this time?
+async fn is_there_any(store: &dyn Store, until: Option<Timestamp>) -> Result<bool, StoreError> {
+    let page = store.page(Listing { until, limit: 1, ..Listing::default() }).await?;
+    Ok(!page.events.is_empty() || page.next.is_some())
+}
+
+/// Which sources' deliveries are looked for under keys that an earlier version or config made: those whose identities
+/// changed while there were events, as long as one of these is kept.
+async fn former(store: &dyn Store, config: &Config) -> Former {
+    let looked = async {
+        let mut sources = HashMap::new();
+        let recipes = store.recipes().await?;
+        for source in &config.sources {
+            let since = recipes.iter().find(|recipe| recipe.scope == *source.scope).map(|recipe| recipe.since);
+            // A scope that is not remembered is another node's doing: nothing is known of it.
+            let Some(until) = since.unwrap_or(Some(store.now())).map(|since| since + limits::UPGRADE_TAKES) else {
+                continue;
+            };
+            if is_there_any(store, Some(until)).await? {
+                sources.insert(source.name.clone(), until);
+            }
+        }
+        Ok::<_, StoreError>(sources)
+    };
+    looked.await.map_or(Former::All, |sources| Former::Of(Arc::new(sources)))
 }
 
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
@@ -373,7 +406,7 @@ fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
 fn identity_fields(source: &Source) -> BTreeSet<&str> {
     let named = source.once.per.iter().flat_map(|identity| match identity {
         Identity::Named(fields) => fields.as_slice(),
-        Identity::Delivery | Identity::Message | Identity::Body => &[],
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed => &[],
     });
     let change = source.once.change.iter().flat_map(|change| change.of.iter().chain(&change.to));
     named.chain(change).map(|ix| &*source.fields.get(*ix).name).collect()

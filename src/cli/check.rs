@@ -149,6 +149,9 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     line(out, "  ", "acts when", source.when.as_ref().map_or("always", |when| when.text()))?;
     lines(out, "  ", "once per", &identity_texts(source, notes))?;
     line(out, "  ", "keeps", &keeps_text(source, notes))?;
+    if let Some(text) = captured_text(source) {
+        line(out, "  ", "captured", &text)?;
+    }
     line(out, "  ", "answers", &respond_text(source))?;
     line(out, "  ", "limits", &format!("body {}", size_text(source.body_max)))?;
     if source.scope != source.name {
@@ -265,7 +268,8 @@ fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
 
 fn whence_text(whence: Whence) -> &'static str {
     match whence {
-        Whence::Written => "",
+        // An identity that follows from the signature says so itself.
+        Whence::Written | Whence::ImpliedBySignature => "",
         Whence::Preset => "  (preset)",
         Whence::Default => "  (default)",
         Whence::Implied => "  (implied by change)",
@@ -280,6 +284,27 @@ fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
     };
     let bodies = duration_text(source.once.keep_body);
     format!("{keys}{}, bodies for {bodies}{}", whence_text(keep), whence_text(body)).replace("  (", " (")
+}
+
+/// How long whoever captured a delivery achieves nothing by sending it again under another id.
+fn captured_text(source: &Source) -> Option<String> {
+    if source.speaks != Speaks::Webhook || !source.believes_any_id() {
+        return None;
+    }
+    if !source.knows_equal_bytes() {
+        return Some("a delivery sent again under another id acts again: equal_bodies is \"new\"".to_owned());
+    }
+    Some(match (source.verify.tolerance(), source.once.keep) {
+        (_, Keep::Forever) => "a delivery sent again under another id is a repeat for ever".to_owned(),
+        (Some(age), Keep::For(keep)) if age < keep => {
+            let (age, keep) = (duration_text(age), duration_text(keep));
+            format!("a delivery sent again under another id is a repeat, and after {age} refused; kept {keep}")
+        }
+        (_, Keep::For(keep)) => {
+            let keep = duration_text(keep);
+            format!("a delivery sent again under another id is a repeat for {keep} after its event ended")
+        }
+    })
 }
 
 fn respond_text(source: &Source) -> String {

@@ -198,6 +198,7 @@ fn same(word: &str) -> &'static str {
         Same::Delivery => "the same delivery id",
         Same::Message => "the same message",
         Same::Body => "the same bytes",
+        Same::Signed => "the same bytes, signed at the same time",
         Same::Change => "the same change of package and tag, under another id",
         Same::Fields(_) => "the same fields",
     }

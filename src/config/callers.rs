@@ -78,6 +78,12 @@ impl Folder {
         Ok(names)
     }
 
+    /// Is one of this caller's secrets short, by this measure? What cannot be read is told when it is needed.
+    pub(super) fn has_short(path: &Path, caller: &str, short: fn(&[u8]) -> bool) -> bool {
+        let all = open(&path.join(caller)).map_err(|error| error.to_string()).and_then(secrets);
+        all.is_ok_and(|all| all.iter().any(|secret| short(secret)))
+    }
+
     /// Reads a caller's file. What is wrong with it is told, and it is as if it were empty.
     fn read(&self, caller: &str) -> Option<(Look, Option<Arc<Scheme>>)> {
         let path = self.path.join(caller);

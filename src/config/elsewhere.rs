@@ -8,6 +8,7 @@ use super::section::Section;
 use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,8 +76,27 @@ impl Resolver<'_> {
                     .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
                 None
             }
-            Value::Table(_) => self.fetch(what, node).map(Secret),
+            Value::Table(_) => {
+                let bytes = self.fetch(what, node)?;
+                if is_short(&bytes) {
+                    self.found
+                        .warning(format!("`{what}` is shorter than {} bytes", limits::SECRET_BYTES_MIN))
+                        .at(node.at, "it could be guessed")
+                        .hint("make one with `openssl rand -hex 32`");
+                }
+                Some(Secret(bytes))
+            }
             _ => None,
+        }
+    }
+
+    /// Warns about a file with a secret in it that every user of the machine can read.
+    pub(super) fn for_us_alone(&mut self, path: &Path, at: Span) {
+        if let Some(mode) = open_to_all(path) {
+            self.found
+                .warning(format!("every user of this machine can read {}", path.display()))
+                .at(at, format!("its mode is {mode:04o}"))
+                .hint(format!("chmod 600 {}", path.display()));
         }
     }
 
@@ -190,7 +210,10 @@ impl Resolver<'_> {
         let path = self.base.join(node.text()?);
         let had = match read(&path) {
             Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
-            Ok(bytes) => Ok(bytes),
+            Ok(bytes) => {
+                self.for_us_alone(&path, node.at);
+                Ok(bytes)
+            }
             Err(e) => Err(io_words(&e)),
         };
         let lack = |why| (format!("the file {} cannot be used: {why}", path.display()), String::new());
@@ -216,7 +239,33 @@ impl Resolver<'_> {
                 .at(node.at, "nobody is believed")
                 .hint("a file for each caller, named like the caller, with a secret on each line");
         }
+        if let Ok(callers) = &had {
+            self.callers_are_safe(path, callers, node.at);
+        }
         self.had(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
+    }
+
+    /// Warns about callers' files that others can read, and about secrets in them that could be guessed: one warning
+    /// for all of them.
+    fn callers_are_safe(&mut self, folder: &Path, callers: &[String], at: Span) {
+        let some = || callers.iter().take(limits::CALLERS_AT_HAND);
+        let open: Vec<_> = some().filter(|name| open_to_all(&folder.join(name)).is_some()).collect();
+        if let [first, others @ ..] = open.as_slice() {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            self.found
+                .warning(format!("every user of this machine can read the secret of caller `{first}`{more}"))
+                .at(at, format!("in {}", folder.display()))
+                .hint(format!("chmod 700 {}", folder.display()));
+        }
+        let short: Vec<_> = some().filter(|name| Folder::has_short(folder, name, is_short)).collect();
+        if let [first, others @ ..] = short.as_slice() {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            let least = limits::SECRET_BYTES_MIN;
+            self.found
+                .warning(format!("the secret of caller `{first}`{more} is shorter than {least} bytes"))
+                .at(at, "it could be guessed")
+                .hint("make one with `openssl rand -hex 32`");
+        }
     }
 
     /// Notes where a value is. One that is not there is an error, unless nobody needs it.
@@ -234,6 +283,22 @@ impl Resolver<'_> {
     fn may_lack(&self, what: &str) -> bool {
         self.secrets == Secrets::Optional && what != "store"
     }
+}
+
+/// Could it be guessed? What counts of a `whsec_…` is what it stands for.
+fn is_short(secret: &[u8]) -> bool {
+    let bytes = match secret.strip_prefix(b"whsec_") {
+        Some(base64) => base64.len() * 3 / 4,
+        None => secret.len(),
+    };
+    bytes < limits::SECRET_BYTES_MIN
+}
+
+/// The mode of a file that every user of the machine can read. In a folder that lets nobody in, none can.
+fn open_to_all(path: &Path) -> Option<u32> {
+    let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
+    let lets_in = path.parent().and_then(mode).is_none_or(|folder| folder & 0o001 != 0);
+    mode(path).filter(|file| file & 0o004 != 0 && lets_in && path.is_file())
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -158,6 +158,8 @@ pub enum Whence {
     Default,
     /// It follows from `change`.
     Implied,
+    /// It follows from what the signature does not cover.
+    ImpliedBySignature,
 }
 
 /// Finds the config: the one that is named, else `HOOKONCE_CONFIG`, else `./hookonce.toml`, else the one in `/etc`.

@@ -120,6 +120,9 @@ impl Resolver<'_> {
         match &node.value {
             Value::List(list) if list.len() == 2 => {
                 let files = (self.existing("client", &list[0]), self.existing("client", &list[1]));
+                if let Some(key) = &files.1 {
+                    self.for_us_alone(key, list[1].at);
+                }
                 files.0.zip(files.1)
             }
             _ => {

@@ -7,6 +7,7 @@ use super::resolve::Resolver;
 use super::section::Section;
 use super::value::duration_text;
 use super::{Notes, Whence};
+use crate::decide::field::{FieldIx, Place};
 use crate::decide::source::{Change, DeliveryId, Identity, Keep, Once};
 use crate::decide::time::Duration;
 use crate::decide::verify::{Piece, Scheme};
@@ -20,6 +21,30 @@ fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
     match scheme.of_all() {
         Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
         _ => None,
+    }
+}
+
+/// What was signed, as an identity, where the signature does not cover the delivery id: whoever saw one delivery could
+/// send it again under another id.
+fn what_was_signed(scheme: &Scheme, id: Option<&DeliveryId>) -> Option<Identity> {
+    if id.is_some_and(|id| scheme.covers(&id.at)) {
+        return None;
+    }
+    match scheme.of_all() {
+        Scheme::Bearer(_) | Scheme::Callers(_) | Scheme::None => None,
+        Scheme::Github(_) | Scheme::Hmac(_) | Scheme::StandardWebhooks { .. } => {
+            Some(if scheme.signs_time() { Identity::Signed } else { Identity::Body })
+        }
+    }
+}
+
+/// Is this identity made of the body alone? Then the same bytes are the same event, whatever else comes with them.
+fn of_the_body(identity: &Identity, names: &Names<'_>) -> bool {
+    let in_body = |ix: &FieldIx| matches!(names.fields.get(*ix).at, Place::Body(_));
+    match identity {
+        Identity::Body => true,
+        Identity::Named(fields) => fields.iter().all(in_body),
+        Identity::Delivery | Identity::Message | Identity::Signed => false,
     }
 }
 
@@ -80,10 +105,11 @@ impl Resolver<'_> {
             self.found.error("`once.per` is empty").at(node.at, "no delivery would ever be a duplicate");
         }
         let body_only = names.scheme.is_some_and(covers_only_the_body);
-        if change.is_some() && body_only && !per.contains(&Identity::Body) {
-            per.push(Identity::Body);
-            per_from.push(Whence::Implied);
-        }
+        let implied = self.implied(source, section.as_ref(), names, &per, change.is_some() && body_only);
+        let by_signature = implied.as_ref().is_some_and(|(_, whence)| *whence == Whence::ImpliedBySignature);
+        let (identity, by) = implied.unzip();
+        per.extend(identity.clone());
+        per_from.extend(by);
         let ordered = key("change").and_then(Node::table).is_some_and(|table| table.get("order").is_some());
         let for_ever = body_only && change.is_some() && !ordered;
         let (keep, keep_body) = self.keep(section.as_ref(), names, for_ever);
@@ -105,7 +131,66 @@ impl Resolver<'_> {
             keep_body: from("keep_body"),
         };
         let keep_failures = section.and_then(|s| s.flag("keep_failures")).unwrap_or(false);
-        (Once { per, change, imported, keep, keep_body, keep_failures }, notes)
+        let implied = identity.filter(|_| by_signature);
+        (Once { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
+    }
+
+    /// What is an identity though nobody wrote it: what was signed, where the signature does not cover the delivery id and
+    /// no identity is made of the body alone; and the body, where only that is signed and it changes something.
+    fn implied(
+        &mut self,
+        source: &Section<'_>,
+        once: Option<&Section<'_>>,
+        names: &Names<'_>,
+        per: &[Identity],
+        changes_by_body: bool,
+    ) -> Option<(Identity, Whence)> {
+        // Equal bodies under two keys are two requests, and a signature there covers the key.
+        let scheme = names.scheme.filter(|_| source.flag("api") != Some(true));
+        let of_body = per.iter().any(|identity| of_the_body(identity, names));
+        let signed = scheme.and_then(|scheme| what_was_signed(scheme, names.delivery)).filter(|_| !of_body);
+        let by_change =
+            (changes_by_body && !per.contains(&Identity::Body)).then_some((Identity::Body, Whence::Implied));
+        let implied = signed.map(|identity| (identity, Whence::ImpliedBySignature)).or(by_change);
+        let written = once.and_then(|once| Some((once.text("equal_bodies")?, once)));
+        match (written, &implied) {
+            (Some(("new", once)), _) if per.contains(&Identity::Body) => {
+                let no_id = names.delivery.is_none() && names.stream.is_none();
+                let hint = if no_id {
+                    "delivery = \"header.x-id\" says where the sender's id is"
+                } else {
+                    "leave one of them out"
+                };
+                self.found
+                    .error("`equal_bodies` is \"new\", and `per` says that equal bodies are one event")
+                    .at(once.place("equal_bodies"), "the body is an identity")
+                    .hint(hint);
+                None
+            }
+            (Some((word, once)), None) => {
+                let why = if of_body {
+                    "an identity is made of fields of the body"
+                } else {
+                    "the signature covers the delivery id, or there is none"
+                };
+                let hint = match word {
+                    "duplicate" => "per = [\"delivery\", \"body\"], if equal bodies are one event",
+                    _ => "leave it out",
+                };
+                self.found.warning("`equal_bodies` has no effect").at(once.place("equal_bodies"), why).hint(hint);
+                None
+            }
+            (Some(("new", once)), Some(_)) => {
+                let age = scheme.and_then(Scheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
+                let age = age.unwrap_or_default();
+                self.found
+                    .warning("whoever captures a delivery can have it act again")
+                    .at(once.place("equal_bodies"), format!("the same bytes under another id{age} are a new event, since the signature does not cover the id"))
+                    .hint("leave it out, unless the sender sends equal bodies that must act each time");
+                None
+            }
+            _ => implied,
+        }
     }
 
     fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {

@@ -5,6 +5,7 @@ use super::words::{change_text, env_name, identity_text, in_doubt_word, store_te
 use super::{Config, May, Whence, duration_text};
 use crate::action::plan::nats::Keeper;
 use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, OutputTo, Receiver};
+use crate::decide::claim::Same;
 use crate::decide::envelope::Envelope;
 use crate::decide::event::Retrier;
 use crate::decide::field::FieldIx;
@@ -205,6 +206,7 @@ pub fn identities(source: &Source) -> Vec<(String, String)> {
         Identity::Delivery => "delivery".to_owned(),
         Identity::Message => "message".to_owned(),
         Identity::Body => "body".to_owned(),
+        Identity::Signed => Same::Signed.word().to_owned(),
         Identity::Named(fields) => names(source, fields).join("+"),
     };
     let per = source.once.per.iter().map(|identity| (word(identity), identity_text(source, identity)));
@@ -217,6 +219,7 @@ fn identity_json(source: &Source, identity: &Identity) -> Value {
         Identity::Delivery => json!("delivery"),
         Identity::Message => json!("message"),
         Identity::Body => json!("body"),
+        Identity::Signed => json!(Same::Signed.word()),
         Identity::Named(fields) => json!(names(source, fields)),
     }
 }
@@ -230,6 +233,6 @@ fn whence_word(whence: Whence) -> &'static str {
         Whence::Written => "written",
         Whence::Preset => "preset",
         Whence::Default => "default",
-        Whence::Implied => "implied",
+        Whence::Implied | Whence::ImpliedBySignature => "implied",
     }
 }

@@ -13,6 +13,7 @@ use super::{Notes, StreamPlan, Whence, presets};
 use crate::action::plan::ActionPlan;
 use crate::decide::field::FieldSet;
 use crate::decide::field::Place;
+use crate::decide::idempotency;
 use crate::decide::limits;
 use crate::decide::problem::PAGE_PATH;
 use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source, Speaks};
@@ -59,7 +60,7 @@ impl Resolver<'_> {
         let require = self.filter("require", &section, &names);
         let when = self.filter("when", &section, &names);
         let respond = self.respond(&section);
-        let speaks = self.speaks(&section, delivery.as_ref(), scheme.as_ref());
+        let speaks = self.speaks(&section, scheme.as_ref());
         self.only_when_done(&section, respond);
 
         let mut routes: Vec<Arc<Route>> = Vec::new();
@@ -105,6 +106,7 @@ impl Resolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
+        self.callers_differ_by_their_keys(&source, &section);
         Resolved { source, plans, stream, notes }
     }
 
@@ -174,8 +176,13 @@ impl Resolver<'_> {
 
     fn delivery(&mut self, section: &Section<'_>, at: Option<Place>, scheme: Option<&Scheme>) -> Option<DeliveryId> {
         if let Some(at) = at {
-            let covered = scheme.is_some_and(|scheme| scheme.covers(&at));
-            return Some(DeliveryId { at, signed: section.flag("signed").unwrap_or(covered) });
+            // Of a scheme that could not be read nothing is said about what it covers.
+            let covered = scheme.is_none_or(|scheme| scheme.covers(&at));
+            let signed = section.flag("signed").unwrap_or(covered);
+            if !covered && (signed || section.flag("api") == Some(true)) {
+                self.does_not_cover(section, &at, scheme);
+            }
+            return Some(DeliveryId { at, signed });
         }
         if section.has("signed") {
             self.found
@@ -184,6 +191,46 @@ impl Resolver<'_> {
                 .hint("delivery = \"header.x-id\", or leave `signed` out");
         }
         scheme.and_then(Scheme::delivery_id)
+    }
+
+    /// An id that is not signed can be put on any delivery that was ever seen: it must not be believed alone.
+    fn does_not_cover(&mut self, section: &Section<'_>, at: &Place, scheme: Option<&Scheme>) {
+        if section.flag("api") == Some(true) {
+            self.found
+                .error("the signature does not cover the `Idempotency-Key`")
+                .at(section.place("verify"), "whoever sees a request could send it again under another key")
+                .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
+            return;
+        }
+        let hint = match scheme.map(Scheme::of_all) {
+            Some(Scheme::Hmac(_)) => "over = \"{id}.{body}\", if the sender signs both; else leave `signed` out",
+            _ => "leave `signed` out: what is signed is then part of the identity",
+        };
+        self.found
+            .error("`signed` is true, and the signature does not cover the delivery id")
+            .at(section.place("signed"), format!("whoever repeats a delivery could change {at}"))
+            .hint(hint);
+    }
+
+    /// Clients of an API that nobody asks who they are must not be told apart by what their keys are not made of: one
+    /// would get what was answered to another.
+    fn callers_differ_by_their_keys(&mut self, source: &Source, section: &Section<'_>) {
+        if source.speaks != Speaks::Api || !matches!(source.verify, Scheme::None) {
+            return;
+        }
+        for route in &source.routes {
+            for header in route.passes.iter().filter(|name| idempotency::CREDENTIALS.contains(&name.as_str())) {
+                self.found
+                    .error(format!("callers that `{header}` tells apart would share their keys"))
+                    .at(
+                        section.place("verify"),
+                        format!("route `{}` passes `{header}` on, and nobody is asked who it is", route.name),
+                    )
+                    .hint(
+                        "scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does",
+                    );
+            }
+        }
     }
 
     fn respond(&mut self, section: &Section<'_>) -> Respond {
@@ -222,8 +269,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// With the preset for APIs: a key that is not signed can be put on any request that was ever seen.
-    fn speaks(&mut self, section: &Section<'_>, id: Option<&DeliveryId>, scheme: Option<&Scheme>) -> Speaks {
+    /// Who is at the other end: with the preset for APIs, a client with an `Idempotency-Key`.
+    fn speaks(&mut self, section: &Section<'_>, scheme: Option<&Scheme>) -> Speaks {
         let api = section.node("api").filter(|node| whence(node.at) == Whence::Preset);
         if api.is_none() || section.flag("api") != Some(true) {
             return Speaks::Webhook;
@@ -233,13 +280,6 @@ impl Resolver<'_> {
                 .warning("keys are told apart by the `Authorization` header alone")
                 .at(section.place("verify"), "nobody is asked who it is; callers without the header share their keys")
                 .hint("scheme = \"bearer\" gives each token keys of its own");
-        } else if let (Some(id), Some(scheme)) = (id, scheme)
-            && !scheme.covers(&id.at)
-        {
-            self.found
-                .warning("the signature does not cover the `Idempotency-Key`")
-                .at(section.place("verify"), "whoever sees a request could send it again under another key")
-                .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
         }
         Speaks::Api
     }

@@ -25,8 +25,16 @@ pub fn store_text(store: &StoreAddress) -> String {
     }
 }
 
-/// What makes two deliveries the same event.
+/// What makes two deliveries the same event. What is implied is said to be, and why.
 pub fn identity_text(source: &Source, identity: &Identity) -> String {
+    let text = written_text(source, identity);
+    if source.once.implied.as_ref() == Some(identity) {
+        return format!("{text}, implied: the signature does not cover the delivery id");
+    }
+    text
+}
+
+fn written_text(source: &Source, identity: &Identity) -> String {
     match identity {
         Identity::Delivery => match &source.delivery {
             Some(id) if id.signed => format!("the delivery id ({})", id.at),
@@ -35,6 +43,7 @@ pub fn identity_text(source: &Source, identity: &Identity) -> String {
         },
         Identity::Message => "the message: its stream, its number there, and when it was stored".to_owned(),
         Identity::Body => "the body".to_owned(),
+        Identity::Signed => "the signed time and the body".to_owned(),
         Identity::Named(fields) => names(source, fields),
     }
 }

@@ -1,7 +1,7 @@
 //! What is claimed, and what comes of it: the words between `judge`, the store and the answer.
 
 use super::event::{Cause, Event, State};
-use super::id::{EventId, Key};
+use super::id::{EventId, IdDigest, Key};
 use super::source::{InDoubt, Kept, Redelivery, Respond, Route, Source, Speaks};
 use super::time::Timestamp;
 use bytes::Bytes;
@@ -14,6 +14,9 @@ pub struct New {
     pub event: Event,
     /// Its keys, in the order of `per`.
     pub keys: Vec<IdentityKey>,
+    /// Keys that an earlier version, or an earlier config, claimed for the same delivery: looked up after `keys`, never
+    /// claimed. One with an `id_digest` counts only where it was claimed under that very id.
+    pub former: Vec<IdentityKey>,
     /// Keys under which `import` may have written what was done before: looked up, never claimed.
     pub imported: Vec<ImportedKey>,
     /// Headers and body.
@@ -29,6 +32,15 @@ pub struct IdentityKey {
     pub same: Same,
     /// Its key.
     pub key: Key,
+    /// The delivery id it came under, where that id has no key of its own and this key stands for both.
+    pub id_digest: Option<IdDigest>,
+}
+
+impl IdentityKey {
+    /// The key of an identity that stands for itself alone.
+    pub fn new(same: Same, key: Key) -> Self {
+        Self { same, key, id_digest: None }
+    }
 }
 
 /// A key under which something may have been imported.
@@ -61,6 +73,8 @@ pub enum Same {
     Message,
     /// The bytes.
     Body,
+    /// The time that was signed with the bytes, and the bytes.
+    Signed,
     /// These fields, by their names joined for people.
     Fields(Arc<str>),
     /// The subject was already changed to this.
@@ -74,6 +88,8 @@ impl Same {
             Self::Delivery => "delivery",
             Self::Message => "message",
             Self::Body => "body",
+            // No fields can be called so: `body` is no name of a field.
+            Self::Signed => "time+body",
             Self::Fields(names) => names,
             Self::Change => "change",
         }
@@ -85,6 +101,7 @@ impl Same {
             "delivery" => Self::Delivery,
             "message" => Self::Message,
             "body" => Self::Body,
+            "time+body" => Self::Signed,
             "change" => Self::Change,
             names => Self::Fields(names.into()),
         }
@@ -93,7 +110,7 @@ impl Same {
     /// May a delivery matched through its register leave this key behind as an alias? Keys of named fields may not:
     /// that would join unrelated events.
     pub fn aliased(&self) -> bool {
-        matches!(self, Self::Delivery | Self::Message | Self::Body)
+        matches!(self, Self::Delivery | Self::Message | Self::Body | Self::Signed)
     }
 }
 

@@ -77,6 +77,19 @@ impl Revision {
     }
 }
 
+/// The first bytes of the digest of a delivery id: enough to tell whether two ids are the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IdDigest(pub [u8; 8]);
+
+impl IdDigest {
+    /// Of this delivery id.
+    pub fn of(delivery_id: &str) -> Self {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&Digest::of(delivery_id.as_bytes()).0[..8]);
+        Self(bytes)
+    }
+}
+
 /// The place in a group's queue. The store gives it, at claim, re-arm and replay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Turn(pub u64);

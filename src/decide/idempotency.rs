@@ -2,9 +2,23 @@
 //! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
 
 use super::delivery::{Delivery, Header};
+use super::field::is_blank;
 use super::limits;
 use super::refusal::Refusal;
 use std::sync::Arc;
+
+/// Headers, beside `Authorization`, by which clients of an API say who they are. They are no part of a key.
+pub const CREDENTIALS: [&str; 9] = [
+    "cookie",
+    "x-api-key",
+    "api-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-session-token",
+    "x-session-id",
+    "x-user-id",
+    "x-client-id",
+];
 
 /// The key in this header, without its quotes.
 pub(super) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, Refusal> {
@@ -27,7 +41,7 @@ pub fn read(value: &[u8]) -> Result<Arc<str>, Refusal> {
         None => bare(text)?,
     };
     match key.len() {
-        0 => Err(Refusal::KeyMissing),
+        _ if is_blank(&key) => Err(Refusal::KeyMissing),
         1..=limits::IDEMPOTENCY_KEY_BYTES_MAX => Ok(key.into()),
         _ => Err(Refusal::KeyMalformed("it is longer than 255 characters")),
     }
@@ -110,6 +124,7 @@ mod tests {
         }
         check("", Err(Refusal::KeyMissing));
         check("\"\"", Err(Refusal::KeyMissing));
+        check("\"  \"", Err(Refusal::KeyMissing));
         assert_eq!(from(&[]), Err(Refusal::KeyMissing));
         assert_eq!(from(&["a", "a"]), Err(Refusal::KeyMalformed("it is there more than once")));
     }

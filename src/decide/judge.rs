@@ -8,7 +8,7 @@ use super::envelope;
 use super::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
 use super::field::{FieldIx, Found, Place, Slot, Value};
 use super::filter::Filter;
-use super::id::{Digest, EventId, Key, Revision, Turn};
+use super::id::{Digest, EventId, IdDigest, Key, Revision, Turn};
 use super::idempotency;
 use super::key::{self, Part};
 use super::limits;
@@ -119,7 +119,7 @@ fn steps(
     let Some(route) = source.routes.iter().find(through) else {
         return Ok(Verdict::Ignored(no_route(source, &found)));
     };
-    let made = Made { source, route, verified, found: &found };
+    let made = Made { source, route, verified, found: &found, telling: &found.telling(&source.fields) };
     made.events(ids).map(Verdict::Events)
 }
 
@@ -132,18 +132,23 @@ fn no_route(source: &Source, found: &Found) -> String {
     if whys.is_empty() { "the source has no route".into() } else { format!("no route: {}", whys.join("; ")) }
 }
 
+/// Keys that are claimed, and keys that are only looked for.
+type Keys = (Vec<IdentityKey>, Vec<IdentityKey>);
+
 /// A delivery on its route: what its events are made of.
 struct Made<'a> {
     source: &'a Source,
     route: &'a Route,
     verified: &'a Verified<'a>,
     found: &'a Found,
+    /// The same as identities, changes and orders read it: a blank text is a missing field.
+    telling: &'a Found,
 }
 
 impl Made<'_> {
     fn events(&self, ids: &mut dyn FnMut() -> EventId) -> Result<Vec<New>, Refusal> {
         for ix in &self.route.needs {
-            self.value(*ix)?;
+            self.value(self.found, *ix)?;
         }
         let delivery = self.verified.delivery();
         let digest = Digest::of(delivery.body);
@@ -167,7 +172,7 @@ impl Made<'_> {
         state: State,
         payload: Payload,
     ) -> Result<New, Refusal> {
-        let keys = self.keys(part, delivery_id.as_deref(), &body_digest)?;
+        let (keys, former) = self.keys(part, delivery_id.as_deref(), &body_digest)?;
         let imported = self.imported(delivery_id.as_deref());
         let mut event = Event {
             id,
@@ -195,7 +200,7 @@ impl Made<'_> {
             digest: body_digest,
         };
         event.digest = event.seal();
-        Ok(New { event, keys, imported, payload, kept: self.source.once.kept() })
+        Ok(New { event, keys, former, imported, payload, kept: self.source.once.kept() })
     }
 
     /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
@@ -222,31 +227,69 @@ impl Made<'_> {
         }
     }
 
-    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Vec<IdentityKey>, Refusal> {
+    /// The key of an identity: who sent it is part of it.
+    fn sent(&self, part: u16, kind: &str, parts: Vec<Part<'_>>) -> Key {
+        self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
+    }
+
+    /// The keys of a delivery, and those that an earlier version or config claimed for the same one.
+    ///
+    /// An id that is not signed is bound to its body. Beside the identity `body` its key could never match what `body`
+    /// does not: it is looked for, and the body's key keeps the id's digest instead. Where `body` is no identity any
+    /// more, a body's key that was claimed under this very id still counts.
+    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Keys, Refusal> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
-        let one = |identity: &Identity| {
-            let (same, kind, parts) = match identity {
+        let per = &self.source.once.per;
+        let by_body = self.source.knows_ids_by_body();
+        let id_digest = delivery_id.map(IdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
+        let body = || vec![Part::bytes("body", &digest.0)];
+        let (mut keys, mut former) = (Vec::new(), Vec::new());
+        for identity in per {
+            let one = match identity {
                 Identity::Delivery => {
                     let id = delivery_id.ok_or_else(|| Refusal::MissingField("delivery".into()))?;
-                    let mut parts = vec![Part::text("id", id)];
-                    if !signed {
-                        parts.push(Part::bytes("body", &digest.0));
-                    }
-                    (Same::Delivery, "delivery", parts)
+                    let bound = (!signed).then(body).into_iter().flatten();
+                    let parts = [Part::text("id", id)].into_iter().chain(bound).collect();
+                    IdentityKey::new(Same::Delivery, self.sent(part, "delivery", parts))
                 }
                 Identity::Message => match message::parts(self.verified.delivery()) {
-                    Some(parts) => (Same::Message, "message", parts),
+                    Some(parts) => IdentityKey::new(Same::Message, self.sent(part, "message", parts)),
                     // Who explains a delivery may not have its message; where it came from a stream, it is there.
-                    None if self.source.once.per.len() > 1 => return Ok(None),
+                    None if per.len() > 1 => continue,
                     None => return Err(Refusal::MissingField("message".into())),
                 },
-                Identity::Body => (Same::Body, "body", vec![Part::bytes("body", &digest.0)]),
-                Identity::Named(fields) => (Same::Fields(self.names(fields).into()), "fields", self.parts(fields)?),
+                Identity::Body => {
+                    IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) }
+                }
+                Identity::Signed => match self.source.verify.signed_time(self.verified.delivery()) {
+                    Some(time) => {
+                        let parts = [Part::text("time", &time)].into_iter().chain(body()).collect();
+                        IdentityKey::new(Same::Signed, self.sent(part, "signed", parts))
+                    }
+                    // Who explains a delivery may not have the header; what was verified has it.
+                    None => continue,
+                },
+                Identity::Named(fields) => {
+                    let same = || Same::Fields(self.names(fields).into());
+                    former.extend(
+                        self.blank(fields).map(|parts| IdentityKey::new(same(), self.sent(part, "fields", parts))),
+                    );
+                    IdentityKey::new(same(), self.sent(part, "fields", self.parts(self.telling, fields)?))
+                }
             };
-            let parts = parts.into_iter().chain(self.sender()).collect();
-            Ok(Some(IdentityKey { same, key: self.key(kind, part, parts) }))
-        };
-        self.source.once.per.iter().filter_map(|identity| one(identity).transpose()).collect()
+            let list = if by_body && *identity == Identity::Delivery { &mut former } else { &mut keys };
+            list.push(one);
+        }
+        if let (Some(_), false) = (id_digest, per.contains(&Identity::Body)) {
+            former.push(IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) });
+        }
+        Ok((keys, former))
+    }
+
+    /// What the first release took for an identity where a blank text has a default: the text as it was.
+    fn blank(&self, fields: &[FieldIx]) -> Option<Vec<Part<'_>>> {
+        let differs = fields.iter().any(|ix| self.found.slot(*ix) != self.telling.slot(*ix));
+        if differs { self.parts(self.found, fields).ok() } else { None }
     }
 
     /// Where `import` would have written this delivery, for every receiver alike. What lacks a field was not imported.
@@ -256,7 +299,7 @@ impl Made<'_> {
             let key = key::imported_delivery(scope, id);
             ImportedKey { same: Same::Delivery, key, counts: Counts::Always }
         });
-        let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(fields).ok());
+        let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(self.found, fields).ok());
         let change = parts.map(|parts| {
             let key = key::imported_change(scope, &parts);
             ImportedKey { same: Same::Change, key, counts: Counts::WhileRegisterEmpty }
@@ -267,30 +310,30 @@ impl Made<'_> {
     fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
         let Some(change) = &self.source.once.change else { return Ok(None) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
-        let of = self.parts(&change.of)?.into_iter().chain(self.sender()).collect();
+        let of = self.parts(self.telling, &change.of)?.into_iter().chain(self.sender()).collect();
         let subject = self.key("register", part, of);
-        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(&change.to)?), order }))
+        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
     }
 
     fn group(&self, part: u16) -> Result<Option<Key>, Refusal> {
         Ok(match &self.route.group {
             None => None,
             Some(Group::Fixed(name)) => Some(key::key("", "group", &[Part::text("name", name)])),
-            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(fields)?)),
+            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(self.found, fields)?)),
         })
     }
 
     /// These fields, all there, and not all of them defaults: what everybody shares identifies nobody.
-    fn parts(&self, fields: &[FieldIx]) -> Result<Vec<Part<'_>>, Refusal> {
-        let defaults = fields.iter().all(|ix| matches!(self.found.slot(*ix), Slot::Defaulted(_)));
+    fn parts<'f>(&'f self, found: &'f Found, fields: &[FieldIx]) -> Result<Vec<Part<'f>>, Refusal> {
+        let defaults = fields.iter().all(|ix| matches!(found.slot(*ix), Slot::Defaulted(_)));
         if let (true, Some(first)) = (defaults, fields.first()) {
             return Err(Refusal::MissingField(self.name(*first)));
         }
-        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(*ix)?))).collect()
+        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(found, *ix)?))).collect()
     }
 
-    fn value(&self, ix: FieldIx) -> Result<&Value, Refusal> {
-        self.found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
+    fn value<'f>(&self, found: &'f Found, ix: FieldIx) -> Result<&'f Value, Refusal> {
+        found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
     }
 
     fn name(&self, ix: FieldIx) -> Arc<str> {
@@ -304,7 +347,7 @@ impl Made<'_> {
 
     fn order(&self, ix: FieldIx) -> Result<i64, Refusal> {
         let bad = || Refusal::BadOrder(self.name(ix));
-        match self.value(ix)? {
+        match self.value(self.telling, ix)? {
             Value::Number(raw) => raw.parse().map_err(|_| bad()),
             Value::Text(text) => match (text.parse(), Timestamp::parse(text)) {
                 (Ok(number), _) => Ok(number),

@@ -70,6 +70,10 @@ pub const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 pub const SIGNATURES_MAX: usize = 8;
 /// Secrets of one source while rotating.
 pub const SECRETS_MAX: usize = 8;
+/// How long nodes of the version before may write to a store beside newer ones, while they are renewed one by one.
+pub const UPGRADE_TAKES: Duration = Duration::from_hours(24);
+/// A secret or token that is shorter is warned about, in bytes.
+pub const SECRET_BYTES_MIN: usize = 16;
 /// The name of a caller: that of a file.
 pub const CALLER_BYTES_MAX: usize = 255;
 /// The file with a caller's secrets.

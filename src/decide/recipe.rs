@@ -1,9 +1,12 @@
 //! What a scope's identities are made of, in one line, so that a store can remember it and a change is noticed before
 //! it makes old events new.
 
+use super::claim::Same;
 use super::field::FieldIx;
 use super::source::{Identity, Source, Speaks};
+use super::time::Timestamp;
 use super::verify::Scheme;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// A scope and what its identities are made of.
@@ -13,7 +16,19 @@ pub struct Recipe {
     pub scope: String,
     /// Its identities, in one line.
     pub once: String,
+    /// Since when that line reads so, where it read otherwise before, or nobody knows: an older event may hold keys that
+    /// were made by another one.
+    pub since: Option<Timestamp>,
 }
+
+/// The identities that come and go with what a signature covers, beside [`UNSIGNED`], which lives through it: a repeat
+/// of the same delivery is still found.
+const IMPLIED: [&str; 2] = [BODY, "time+body"];
+const BODY: &str = "body";
+/// An id that is not signed.
+const UNSIGNED: &str = "delivery with its body";
+/// Every key is made for each sender.
+const EACH_SENDER: &str = "for each sender";
 
 impl Source {
     /// What this source's identities are made of.
@@ -25,9 +40,10 @@ impl Source {
         let signed = self.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         let identities = self.once.per.iter().map(|identity| match identity {
             Identity::Delivery if signed => "delivery".to_owned(),
-            Identity::Delivery => "delivery with its body".to_owned(),
+            Identity::Delivery => UNSIGNED.to_owned(),
             Identity::Message => "message".to_owned(),
-            Identity::Body => "body".to_owned(),
+            Identity::Body => BODY.to_owned(),
+            Identity::Signed => Same::Signed.word().to_owned(),
             Identity::Named(fields) => names(fields),
         });
         let mut once = identities.collect::<Vec<_>>().join(", ");
@@ -39,10 +55,33 @@ impl Source {
             }
         }
         if matches!(self.verify, Scheme::Callers(_)) || self.speaks == Speaks::Api {
-            once.push_str(", for each sender");
+            once.push_str(", ");
+            once.push_str(EACH_SENDER);
         }
-        Recipe { scope: self.scope.to_string(), once }
+        Recipe { scope: self.scope.to_string(), once, since: None }
     }
+}
+
+/// Does a redelivery of every event that was claimed by the `old` line find it by the `new` one? So it is where nothing
+/// was taken away: what an old event is known by is still looked for.
+fn only_grew(old: &str, new: &str) -> bool {
+    let identities = |line: &str| line.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+    let (mut old, new) = (identities(old), identities(new));
+    if old.contains(EACH_SENDER) != new.contains(EACH_SENDER) {
+        return false;
+    }
+    if new.contains(UNSIGNED) {
+        old.retain(|identity| !IMPLIED.contains(&identity.as_str()));
+    }
+    old.is_subset(&new)
+}
+
+/// These recipes, as a store is to remember them after those it remembers now. A line that is new counts from `now` on,
+/// unless there are no events that are older.
+pub fn remembered(before: &[Recipe], now: Vec<Recipe>, at: Option<Timestamp>) -> Vec<Recipe> {
+    let known = |new: &Recipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
+    let since = |new: &Recipe| known(new).map_or(at, |old| old.since);
+    now.into_iter().map(|new| Recipe { since: since(&new), ..new }).collect()
 }
 
 /// What would act again because of a rename or another recipe, a sentence each.
@@ -53,7 +92,7 @@ pub fn changes(before: &[Recipe], now: &[Recipe]) -> Vec<String> {
              scope = \"{}\" there, else a redelivery of them acts again",
             old.scope, old.scope
         )),
-        Some(new) if new.once != old.once => Some(format!(
+        Some(new) if !only_grew(&old.once, &new.once) => Some(format!(
             "`once` of the scope `{}` was: {}; now it is: {}; a redelivery of an event claimed before may act again",
             old.scope, old.once, new.once
         )),
@@ -68,7 +107,9 @@ mod tests {
 
     fn check(before: &[(&str, &str)], now: &[(&str, &str)], words: &[&str]) {
         let recipes = |all: &[(&str, &str)]| -> Vec<Recipe> {
-            all.iter().map(|(scope, once)| Recipe { scope: (*scope).into(), once: (*once).into() }).collect()
+            all.iter()
+                .map(|(scope, once)| Recipe { scope: (*scope).into(), once: (*once).into(), since: None })
+                .collect()
         };
         let told = changes(&recipes(before), &recipes(now));
         assert_eq!(told.len(), words.len(), "{told:?}");
@@ -84,5 +125,41 @@ mod tests {
         check(&[("a", "body")], &[("b", "body")], &["scope = \"a\""]);
         check(&[("a", "body")], &[("a", "delivery")], &["was: body; now it is: delivery"]);
         check(&[("a", "x"), ("b", "y")], &[("b", "z")], &["scope = \"a\"", "was: y; now it is: z"]);
+    }
+
+    #[test]
+    fn a_recipe_that_only_grew_makes_nothing_new_and_is_not_told() {
+        for (old, new) in [
+            ("delivery with its body", "delivery with its body, body"),
+            ("delivery with its body, message", "delivery with its body, message, body"),
+            ("delivery with its body", "delivery with its body, time+body"),
+            ("delivery with its body, body", "delivery with its body"),
+            ("delivery", "delivery, hash"),
+            ("delivery, for each sender", "delivery, hash, for each sender"),
+        ] {
+            check(&[("a", old)], &[("a", new)], &[]);
+        }
+        for (old, new) in [
+            ("delivery with its body, body", "delivery"),
+            ("body", "delivery"),
+            ("delivery, hash", "delivery"),
+            ("delivery", "delivery, for each sender"),
+            ("body, change of a to b", "body, change of a to c"),
+        ] {
+            check(&[("a", old)], &[("a", new)], &["may act again"]);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_new_counts_from_now_and_one_that_stays_from_when_it_did() {
+        let recipe = |once: &str, since: Option<i64>| Recipe {
+            scope: "a".into(),
+            once: once.into(),
+            since: since.map(Timestamp),
+        };
+        let (before, now) = ([recipe("body", Some(5))], Some(Timestamp(9)));
+        assert_eq!(remembered(&before, vec![recipe("body", None)], now), before);
+        assert_eq!(remembered(&before, vec![recipe("hash", None)], now), [recipe("hash", Some(9))]);
+        assert_eq!(remembered(&[], vec![recipe("body", None)], None), [recipe("body", None)]);
     }
 }

@@ -112,6 +112,8 @@ pub struct DeliveryId {
 pub struct Once {
     /// Identities: a delivery is a duplicate if any one of them is claimed.
     pub per: Vec<Identity>,
+    /// The one of them that nobody wrote: what was signed, since the signature does not cover the delivery id.
+    pub implied: Option<Identity>,
     /// A subject that is changed to something.
     pub change: Option<Change>,
     /// What an imported change is known by; a preset says so.
@@ -160,6 +162,32 @@ impl Default for Kept {
     }
 }
 
+impl Source {
+    /// Could whoever captured a delivery send it again under another id, and be believed? The signature covers no id.
+    pub fn believes_any_id(&self) -> bool {
+        let covers = |id: &DeliveryId| self.verify.covers(&id.at);
+        let signs = !matches!(self.verify.of_all(), Scheme::Bearer(_) | Scheme::None);
+        signs && !self.delivery.as_ref().is_some_and(covers)
+    }
+
+    /// Are the same bytes the same event, whatever id they come under?
+    pub fn knows_equal_bytes(&self) -> bool {
+        let in_body = |ix: &FieldIx| matches!(self.fields.get(*ix).at, Place::Body(_));
+        self.once.per.iter().any(|identity| match identity {
+            Identity::Body | Identity::Signed => true,
+            Identity::Named(fields) => fields.iter().all(in_body),
+            Identity::Delivery | Identity::Message => false,
+        })
+    }
+
+    /// Is the delivery id's own key left out? Where the signature does not cover the id, that key is made of the id and
+    /// the body, so that beside the identity `body` it never matches what `body` does not.
+    pub fn knows_ids_by_body(&self) -> bool {
+        let signed = self.delivery.as_ref().is_some_and(|delivery| delivery.signed);
+        !signed && self.once.per.contains(&Identity::Delivery) && self.once.per.contains(&Identity::Body)
+    }
+}
+
 impl Once {
     /// How long this source's events are kept.
     pub fn kept(&self) -> Kept {
@@ -176,6 +204,9 @@ pub enum Identity {
     Message,
     /// The verified bytes.
     Body,
+    /// The time that was signed with the bytes, and the bytes. Implied where the signature does not cover the delivery
+    /// id: the same bytes signed anew are the sender's second act.
+    Signed,
     /// These fields, taken together.
     Named(Vec<FieldIx>),
 }

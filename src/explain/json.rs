@@ -3,7 +3,7 @@
 use super::stands::{Came, Would, answer};
 use super::told::{Asked, Signature, Told};
 use super::{Answer, stands};
-use crate::decide::claim::{New, Repeat};
+use crate::decide::claim::{New, Repeat, Same};
 use crate::decide::field::{Field, Slot, Value as Found};
 use crate::decide::judge::Verdict;
 use serde_json::{Value, json};
@@ -71,8 +71,12 @@ fn asked(asked: &Asked) -> Value {
 }
 
 fn event(told: &Told, new: &New) -> Value {
-    let identities: Vec<_> =
-        new.keys.iter().map(|key| json!({ "same": key.same.word(), "key": hex::encode(key.key.0) })).collect();
+    let keys = new.keys.iter().flat_map(|key| {
+        // An id that is known by its body has no key of its own.
+        let id = key.id_digest.map(|_| json!({ "same": Same::Delivery.word(), "key": hex::encode(key.key.0) }));
+        id.into_iter().chain([json!({ "same": key.same.word(), "key": hex::encode(key.key.0) })])
+    });
+    let identities: Vec<_> = keys.collect();
     json!({
         "route": told.route().map(|route| &*route.name),
         "part": new.event.part,

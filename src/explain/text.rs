@@ -2,7 +2,7 @@
 
 use super::stands::{Came, Would, words};
 use super::told::{Asked, Signature, Told};
-use crate::config::words::{change_text, group_text, identity_text, line, lines, redelivery_text};
+use crate::config::words::{change_text, group_text, line, lines, redelivery_text};
 use crate::decide::claim::{New, Repeat};
 use crate::decide::field::{Slot, Value};
 use crate::decide::filter::Term;
@@ -115,10 +115,7 @@ fn event(told: &Told, new: &New, of: usize, out: &mut impl Write) -> io::Result<
     if let Some(id) = &new.event.delivery_id {
         line(out, "", "id", &id.escape_debug().to_string())?;
     }
-    let identity = |(identity, key): (_, &crate::decide::claim::IdentityKey)| {
-        [identity_text(source, identity), format!("  {:?}", key.key)]
-    };
-    let identities: Vec<_> = source.once.per.iter().zip(&new.keys).flat_map(identity).collect();
+    let identities: Vec<_> = told.identities(new).flat_map(|(text, key)| [text, format!("  {key:?}")]).collect();
     lines(out, "", "once per", &identities)?;
     if let (Some(change), Some(of)) = (&source.once.change, &new.event.change) {
         let order = of.order.map(|order| format!(", order {order}")).unwrap_or_default();

@@ -2,12 +2,13 @@
 
 use super::assumed::{self, Assumed};
 use super::saved::Saved;
-use crate::config::Elsewhere;
+use crate::config::{Elsewhere, shown};
 use crate::decide::answer;
+use crate::decide::claim::{IdentityKey, New};
 use crate::decide::delivery::{Delivery, Header};
 use crate::decide::field::{Found, Slot};
 use crate::decide::filter::{Filter, Term};
-use crate::decide::id::EventId;
+use crate::decide::id::{EventId, Key};
 use crate::decide::judge::{Step, Verdict, walk};
 use crate::decide::refusal::Refusal;
 use crate::decide::source::{Route, Source};
@@ -81,6 +82,17 @@ impl Asked {
 }
 
 impl Told {
+    /// What makes this event of it the same as another, in words, each with its key. An id that is known by its body has
+    /// that body's key.
+    pub fn identities(&self, new: &New) -> impl Iterator<Item = (String, Key)> {
+        let key = |word: &str| {
+            let is = |key: &&IdentityKey| key.same.word() == word || (word == "delivery" && key.id_digest.is_some());
+            new.keys.iter().find(is).map(|found| found.key)
+        };
+        let all = shown::identities(&self.source).into_iter().filter_map(|(word, text)| Some((text, key(&word)?)));
+        all.collect::<Vec<_>>().into_iter()
+    }
+
     /// Walks a delivery. What the store knows is another question.
     pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Timestamp) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);

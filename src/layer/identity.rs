@@ -146,11 +146,12 @@ impl Identities {
         for made in &self.per {
             let mut parts = where_to.to_vec();
             parts.extend(caller.as_ref().map(|caller| Part::bytes("caller", &caller.0)));
+            made.pieces.iter().try_for_each(|piece| seen.is_there(piece))?;
             let digests = made.pieces.iter().map(|piece| seen.raw(piece)).collect::<Result<Vec<_>, _>>()?;
             for (piece, digest) in made.pieces.iter().zip(&digests) {
                 parts.push(seen.part(piece, digest)?);
             }
-            keys.push(IdentityKey { same: made.same.clone(), key: key::key(&self.scope, "once", &parts) });
+            keys.push(IdentityKey::new(made.same.clone(), key::key(&self.scope, "once", &parts)));
         }
         Ok(Recognised { keys, fields: self.kept(&found), name: self.name(&found), digest })
     }
@@ -258,6 +259,19 @@ impl Seen<'_> {
         }
         let parts: Vec<_> = values.iter().map(|value| Part::bytes("value", value.as_bytes())).collect();
         Ok(key::value(&parts))
+    }
+
+    /// Refuses a header of an identity that is blank: it would be shared by whoever leaves it empty. Of other pieces
+    /// [`part`](Self::part) says so.
+    fn is_there(&self, piece: &Taken) -> Result<(), Refusal> {
+        match piece {
+            Taken::Raw(name)
+                if self.headers.get_all(name).iter().all(|value| value.as_bytes().trim_ascii().is_empty()) =>
+            {
+                Err(Refusal::MissingField(name.as_str().into()))
+            }
+            Taken::Raw(_) | Taken::Field(..) | Taken::Body => Ok(()),
+        }
     }
 
     fn part<'a>(&'a self, piece: &'a Taken, raw: &'a Digest) -> Result<Part<'a>, Refusal> {

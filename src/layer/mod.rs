@@ -376,6 +376,13 @@ impl Resolved {
             digest: body_digest,
         };
         event.digest = event.seal();
-        New { event, keys, imported: Vec::new(), payload: Payload::default(), kept: self.rules.kept }
+        New {
+            event,
+            keys,
+            former: Vec::new(),
+            imported: Vec::new(),
+            payload: Payload::default(),
+            kept: self.rules.kept,
+        }
     }
 }

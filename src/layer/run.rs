@@ -145,7 +145,7 @@ impl Once {
         let once = self.resolved();
         let now = once.engine.store.now();
         let same = Same::Fields("key".into());
-        let keys = vec![IdentityKey { same, key: identity::named(&once.settings.scope, key) }];
+        let keys = vec![IdentityKey::new(same, identity::named(&once.settings.scope, key))];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
         let mut held = match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {

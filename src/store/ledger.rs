@@ -7,11 +7,12 @@
 //! Whether an event is still its subject's current one, and who holds a group's slot, is looked at in the very write
 //! that depends on it.
 
+use super::sought::{same_by, sought};
 use super::{Advance, Forgotten, Imported, Keeps, Recalled, Removal};
 use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 
@@ -33,6 +34,21 @@ pub struct Held {
     pub same: Same,
     /// Left behind by a later delivery that was matched through its register.
     pub alias: bool,
+    /// The delivery id it was claimed under, where that id has no key of its own. None in what the first release wrote.
+    pub id_digest: Option<IdDigest>,
+}
+
+impl Held {
+    /// What an event holds a key of its own as.
+    fn of(event: EventId, identity: &IdentityKey) -> Self {
+        Self { event, same: identity.same.clone(), alias: false, id_digest: identity.id_digest }
+    }
+
+    /// The identities that this key stands for, where it is the event's own.
+    pub fn identities(&self) -> impl Iterator<Item = Same> + use<> {
+        let id = self.id_digest.map(|_| Same::Delivery);
+        [self.same.clone()].into_iter().chain(id).filter(|_| !self.alias).collect::<Vec<_>>().into_iter()
+    }
 }
 
 /// What a subject was last changed to.
@@ -116,7 +132,7 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
     if let Some(row) = ledger.row(new.event.id)? {
         return Ok(Claim::New { event: Box::new(row.event), now });
     }
-    if let Some((row, same)) = matching(ledger, &new.keys, new.kept.keys, now)? {
+    if let Some((row, same)) = matching(ledger, &new, now)? {
         let (event, instead) = standing_for(ledger, row)?;
         return Ok(Claim::Duplicate { event, same, instead, now });
     }
@@ -147,25 +163,21 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
 /// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
 /// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
 /// What has expired is forgotten on the way, by the store's clock.
-fn matching<L: Ledger>(
-    ledger: &mut L,
-    keys: &[IdentityKey],
-    keep: Keep,
-    now: Timestamp,
-) -> Result<Option<(Row, Same)>, L::Error> {
+fn matching<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<(Row, Same)>, L::Error> {
     let mut dead: Option<(Row, Same)> = None;
-    for IdentityKey { same, key } in keys {
-        let Some(held) = ledger.held(key)? else { continue };
+    for (identity, how) in sought(new) {
+        let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)? else {
             ledger.remove(held.event)?; // only rot parts a key from its event; freed, it can be held again
             continue;
         };
-        if expired(ledger, &row, keep, now)? {
+        let same = same_by(identity, &held, &row, new);
+        if expired(ledger, &row, new.kept.keys, now)? {
             ledger.remove(row.event.id)?;
         } else if !matches!(row.event.state, State::Dead { .. }) {
-            return Ok(Some((row, same.clone())));
-        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && *same == Same::Delivery) {
-            dead = Some((row, same.clone()));
+            return Ok(Some((row, same)));
+        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && same == Same::Delivery) {
+            dead = Some((row, same));
         }
     }
     // A later key may have forgotten an event, but never the one found: that one had not expired.
@@ -175,14 +187,15 @@ fn matching<L: Ledger>(
 /// What a repeat is told, where a claim would write nothing: the first of its keys that is held is held by an event that
 /// is kept and not dead. A dead one may be re-armed, and what has expired is forgotten: that takes a claim.
 pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<Recalled>, L::Error> {
-    for IdentityKey { same, key } in &new.keys {
-        let Some(held) = ledger.held(key)? else { continue };
+    for (identity, how) in sought(new) {
+        let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
         if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, now)? {
             return Ok(None);
         }
+        let same = same_by(identity, &held, &row, new);
         let (event, instead) = standing_for(ledger, row)?;
-        return Ok(Some(Recalled { event, same: same.clone(), instead, receipt: None, now }));
+        return Ok(Some(Recalled { event, same, instead, receipt: None, now }));
     }
     Ok(None)
 }
@@ -242,8 +255,8 @@ fn repeated<L: Ledger>(
     mut row: Row,
     now: Timestamp,
 ) -> Result<Claim, L::Error> {
-    for IdentityKey { same, key } in new.keys.iter().filter(|k| k.same.aliased()) {
-        ledger.hold(key, &Held { event: register.event, same: same.clone(), alias: true })?;
+    for identity in new.keys.iter().filter(|k| k.same.aliased()) {
+        ledger.hold(&identity.key, &Held { alias: true, ..Held::of(register.event, identity) })?;
     }
     if change.order > register.order {
         (register.order, register.strict) = (change.order, false);
@@ -280,8 +293,8 @@ fn write_new<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
     event.state = event.state.shifted(event.received_at, now);
     event.turn = ledger.next_turn();
     event = in_slot(ledger, event)?;
-    for IdentityKey { same, key } in &new.keys {
-        ledger.hold(key, &Held { event: event.id, same: same.clone(), alias: false })?;
+    for identity in &new.keys {
+        ledger.hold(&identity.key, &Held::of(event.id, identity))?;
     }
     let ended = event.state.ended();
     let keep_from = if event.change.is_some() { None } else { ended };

@@ -128,9 +128,10 @@ impl Store for Memory {
         let books = self.books();
         answer(Ok(books.rows.get(&id).map(|row| {
             let keys = books.keys_of.get(&id).into_iter().flatten();
-            let own = keys.filter_map(|key| books.keys.get(key)).filter(|held| !held.alias);
-            let mut identities: Vec<_> = own.map(|held| held.same.clone()).collect();
+            let mut identities: Vec<_> =
+                keys.filter_map(|key| books.keys.get(key)).flat_map(Held::identities).collect();
             identities.sort();
+            identities.dedup();
             let (duplicates, sightings) = books.sightings.get(&id).cloned().unwrap_or_default();
             Story {
                 event: row.event.clone(),

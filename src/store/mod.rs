@@ -25,6 +25,7 @@ pub mod quarantine;
 pub mod redis;
 pub mod schema;
 pub mod shared;
+mod sought;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;

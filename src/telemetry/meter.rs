@@ -76,6 +76,7 @@ impl SourceMeter {
             Identity::Delivery => Same::Delivery.word().to_owned(),
             Identity::Message => Same::Message.word().to_owned(),
             Identity::Body => Same::Body.word().to_owned(),
+            Identity::Signed => Same::Signed.word().to_owned(),
             Identity::Named(fields) => {
                 fields.iter().map(|ix| &*source.fields.get(*ix).name).collect::<Vec<_>>().join("+")
             }

@@ -3,6 +3,7 @@
 use super::{check, fine, source};
 use hookonce::decide::source::{Redelivery, Respond, Speaks};
 use hookonce::decide::verify::Scheme;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// A source whose callers are files in this folder.
 fn callers(dir: &str, lines: &str) -> String {
@@ -14,7 +15,8 @@ fn callers(dir: &str, lines: &str) -> String {
 #[test]
 fn a_folder_of_callers_needs_a_field_that_says_who_calls() {
     let dir = tempfile::tempdir().expect("a folder");
-    std::fs::write(dir.path().join("acme"), "s\n").expect("a file");
+    std::fs::write(dir.path().join("acme"), "the secret of acme\n").expect("a file");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("it may");
     let folder = dir.path().display().to_string();
     let config = fine(&callers(&folder, "key_id = \"who\""));
     assert!(matches!(config.sources[0].verify, Scheme::Callers(_)));
@@ -170,15 +172,18 @@ fn the_presets_with_answers_wait_for_them() {
 }
 
 #[test]
-fn an_idempotency_key_that_is_not_signed_is_told() {
+fn an_idempotency_key_that_is_not_signed_is_refused() {
     let config = |over: &str| {
         format!(
             "[source.s]\npreset = \"idempotency-key\"\nverify = {{ scheme = \"hmac\", header = \"x-sig\", secret = {{ env = \"A\" }}{over} }}\n[[source.s.route]]\n"
         )
     };
-    let told = |text: &str| fine(text).warnings.iter().any(|warning| warning.title.contains("Idempotency-Key"));
-    assert!(told(&config("")));
-    assert!(!told(&config(", over = \"{id}.{body}\"")));
+    for bad in [config(""), config("").replace("[[", "signed = false\n[[")] {
+        let problems = crate::parse(&bad).expect_err("it is refused").to_string();
+        assert!(problems.contains("error: the signature does not cover the `Idempotency-Key`"), "{problems}");
+        assert!(problems.contains("hint: over = \"{id}.{body}\""), "{problems}");
+    }
+    fine(&config(", over = \"{id}.{body}\""));
     check(
         "[source.s]\npreset = \"idempotency-key\"\n[[source.s.route]]\n",
         r#"

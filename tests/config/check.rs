@@ -38,6 +38,7 @@ source ghcr
              the body  (preset)
              a change of package + tag to version_id + sha, ordered by updated_at  (preset)
   keeps      events for 30d (default), bodies for 7d (default)
+  captured   a delivery sent again under another id is a repeat for 30d after its event ended
   answers    when the event is stored
   limits     body 25MB
   route jamiec_ts

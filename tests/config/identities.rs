@@ -1,6 +1,7 @@
 //! Fields, expressions and identities: the exact words.
 
 use super::{check, route, source};
+use hookonce::decide::source::Identity;
 
 #[test]
 fn an_undeclared_field_is_told_with_the_one_that_was_meant() {
@@ -308,6 +309,143 @@ error: `change.order` uses `updated_at`, which is not signed
 hint: take a value from the body
 
 1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
+fn an_id_that_the_signature_does_not_cover_is_not_signed_whatever_the_config_says() {
+    check(
+        r#"[source.s]
+verify = { scheme = "hmac", header = "x-sig", secret = { env = "A" } }
+delivery = "header.x-id"
+signed = true
+[[source.s.route]]
+"#,
+        r#"
+error: `signed` is true, and the signature does not cover the delivery id
+ --> hookonce.toml:4:10
+  |
+4 | signed = true
+  |          ^^^^ whoever repeats a delivery could change header.x-id
+  |
+hint: over = "{id}.{body}", if the sender signs both; else leave `signed` out
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    for covered in [
+        "verify = \"bearer\"\nsecret = { env = \"A\" }\ndelivery = \"header.x-id\"",
+        "verify = \"none\"\ndelivery = \"header.x-id\"",
+        "verify = \"github\"\nsecret = { env = \"A\" }\ndelivery = \"body.id\"",
+    ] {
+        super::fine(&format!("[source.s]\n{covered}\nsigned = true\n[[source.s.route]]\n"));
+    }
+}
+
+#[test]
+fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_of_their_keys() {
+    let config = |verify: &str, header: &str| {
+        format!(
+            "[source.s]\npreset = \"idempotency-key\"\n{verify}\n[[source.s.route]]\n\
+             forward = {{ url = \"http://127.0.0.1:1/\", headers = [\"{header}\"] }}\n"
+        )
+    };
+    for header in ["cookie", "x-api-key", "X-Auth-Token"] {
+        let problems = super::parse(&config("verify = \"none\"", header)).expect_err("it is refused").to_string();
+        let told = format!("callers that `{}` tells apart would share their keys", header.to_lowercase());
+        assert!(problems.contains(&told), "{problems}");
+        super::fine(&config("verify = \"bearer\"\nsecret = { env = \"A\" }", header));
+    }
+    super::fine(&config("verify = \"none\"", "authorization"));
+    super::fine(&config("verify = \"none\"", "accept-language"));
+}
+
+/// The identities of a source, and which of them nobody wrote.
+fn implied(lines: &str) -> (Vec<Identity>, Option<Identity>) {
+    let text = format!("[source.s]\nsecret = {{ env = \"A\" }}\n{lines}\n[[source.s.route]]\n");
+    let once = super::fine(&text).sources[0].once.clone();
+    (once.per, once.implied)
+}
+
+#[test]
+fn what_was_signed_is_implied_where_the_id_is_not_signed_and_nothing_is_made_of_the_body() {
+    use Identity::{Body, Delivery, Named, Signed};
+    let hmac = |over: &str, rest: &str| {
+        format!("verify = {{ scheme = \"hmac\", header = \"x-sig\"{over} }}\ndelivery = \"header.x-id\"\n{rest}")
+    };
+    let timed = ", over = \"{timestamp}.{body}\", timestamp = \"header.x-time\"";
+    let in_body = ", over = \"{timestamp}.{body}\", timestamp = \"body.at\"";
+    let hash = "fields = { hash = \"body.hash\" }\nonce = { per = [\"delivery\", \"hash\"] }";
+    let time = "fields = { t = \"header.x-time\" }\nonce = { per = [\"delivery\", [\"t\"]] }";
+    let ix = hookonce::decide::field::FieldIx(0);
+    for (lines, per, added) in [
+        ("verify = \"github\"".to_owned(), vec![Delivery, Body], Some(Body)),
+        ("verify = \"github\"\nonce = { per = [\"delivery\", \"body\"] }".to_owned(), vec![Delivery, Body], None),
+        (hmac("", ""), vec![Delivery, Body], Some(Body)),
+        (hmac("", hash), vec![Delivery, Named(vec![ix])], None),
+        (hmac(timed, ""), vec![Delivery, Signed], Some(Signed)),
+        (hmac(timed, time), vec![Delivery, Named(vec![ix]), Signed], Some(Signed)),
+        (hmac(in_body, ""), vec![Delivery, Body], Some(Body)),
+        (hmac(", over = \"{id}.{body}\"", ""), vec![Delivery], None),
+        ("verify = \"bearer\"\ndelivery = \"header.x-id\"".to_owned(), vec![Delivery], None),
+        ("verify = { scheme = \"hmac\", header = \"x-sig\" }".to_owned(), vec![Body], None),
+        ("verify = \"github\"\nonce = { equal_bodies = \"new\" }".to_owned(), vec![Delivery], None),
+    ] {
+        assert_eq!(implied(&lines), (per, added), "{lines}");
+    }
+}
+
+#[test]
+fn equal_bodies_that_are_new_are_warned_about_and_so_is_what_has_no_effect() {
+    check(
+        r#"[source.s]
+verify = { scheme = "github", secret = { env = "A" } }
+once = { equal_bodies = "new" }
+[[source.s.route]]
+"#,
+        r#"
+warning: whoever captures a delivery can have it act again
+ --> hookonce.toml:3:25
+  |
+3 | once = { equal_bodies = "new" }
+  |                         ^^^^^ the same bytes under another id are a new event, since the signature does not cover the id
+  |
+hint: leave it out, unless the sender sends equal bodies that must act each time
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "github", secret = { env = "A" } }
+once = { per = ["delivery", "body"], equal_bodies = "new" }
+[[source.s.route]]
+"#,
+        r#"
+error: `equal_bodies` is "new", and `per` says that equal bodies are one event
+ --> hookonce.toml:3:53
+  |
+3 | once = { per = ["delivery", "body"], equal_bodies = "new" }
+  |                                                     ^^^^^ the body is an identity
+  |
+hint: leave one of them out
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+    check(
+        r#"[source.s]
+verify = { scheme = "standard-webhooks", secret = { env = "WHSEC" } }
+once = { equal_bodies = "duplicate" }
+[[source.s.route]]
+"#,
+        r#"
+warning: `equal_bodies` has no effect
+ --> hookonce.toml:3:25
+  |
+3 | once = { equal_bodies = "duplicate" }
+  |                         ^^^^^^^^^^^ the signature covers the delivery id, or there is none
+  |
+hint: per = ["delivery", "body"], if equal bodies are one event
 "#,
     );
 }

@@ -3,6 +3,7 @@
 mod actions;
 mod any;
 mod callers;
+mod captured;
 mod check;
 mod dangers;
 mod identities;
@@ -69,9 +70,9 @@ steps = ["docker compose pull", "docker compose up -d"]   # a string goes to the
 
 fn env(name: &str) -> Option<String> {
     match name {
-        "WEBHOOK_SECRET" | "A" => Some("s3cret-a".to_owned()),
-        "B" => Some("s3cret-b".to_owned()),
-        "HOOKONCE_ADMIN_TOKEN" => Some("t0ken".to_owned()),
+        "WEBHOOK_SECRET" | "A" => Some("s3cret-a-of-24-bytes-now".to_owned()),
+        "B" => Some("s3cret-b-of-24-bytes-now".to_owned()),
+        "HOOKONCE_ADMIN_TOKEN" => Some("t0ken-of-22-bytes-here".to_owned()),
         "URL" => Some("https://user:pass@example.com/hook".to_owned()),
         "TOKEN" => Some("Bearer s3cret-t".to_owned()),
         "WHSEC" => Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),

@@ -36,7 +36,8 @@ fn check(text: &str, expected: &str) {
 fn a_stream_is_known_by_its_message_beside_the_carried_id() {
     let config = read(&stream("", "", CARRIED)).unwrap();
     let source = &config.sources[0];
-    assert_eq!(source.once.per, [Identity::Delivery, Identity::Message]);
+    assert_eq!(source.once.per, [Identity::Delivery, Identity::Message, Identity::Body], "the id is not signed");
+    assert_eq!(source.once.implied, Some(Identity::Body));
     let plan = &config.streams["s"];
     assert_eq!((&*plan.name, &*plan.consumer, plan.ack), ("GITHUB", "hookonce", Ack::Claimed));
     let config = read(&stream("", "", "\"none\"")).unwrap();

@@ -327,3 +327,57 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
     std::fs::write(&file, format!("store = {{ env = \"NONE\" }}\n{text}")).unwrap();
     assert_eq!(load_with(&file, Secrets::Optional, &super::env).unwrap_err().list.len(), 1);
 }
+
+#[test]
+fn a_secret_that_could_be_guessed_or_that_all_can_read_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let write = |name: &str, text: &str, mode: u32| {
+        std::fs::write(path.join(name), text).expect("it writes");
+        std::fs::set_permissions(path.join(name), std::fs::Permissions::from_mode(mode)).expect("it may");
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it may");
+    std::fs::create_dir(path.join("callers")).expect("a folder");
+    for (name, text, mode) in [
+        ("short", "fifteen bytes..", 0o600),
+        ("good", "sixteen bytes...", 0o640),
+        ("open", "sixteen bytes and more", 0o644),
+        ("short-whsec", "whsec_MTIzNDU2Nzg5MDEyMzQ=", 0o600),
+        ("callers/acme", "sixteen bytes and more", 0o644),
+        ("callers/beta", "short", 0o600),
+    ] {
+        write(name, text, mode);
+    }
+    let warnings = |text: &str| -> Vec<String> {
+        let parsed = hookonce::config::parse(text, "f", path, &|_| None);
+        let config = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        config.warnings.iter().map(|warning| warning.title.clone()).collect()
+    };
+    let source = |secret: &str| format!("[source.s]\nverify = \"github\"\nsecret = {secret}\n[[source.s.route]]\n");
+    let file = |name: &str| source(&format!("{{ file = \"{name}\" }}"));
+    let open = |name: &str| format!("every user of this machine can read {}", path.join(name).display());
+    assert_eq!(warnings(&file("short")), ["`secret` is shorter than 16 bytes"]);
+    assert_eq!(warnings(&file("short-whsec")), ["`secret` is shorter than 16 bytes"]);
+    assert_eq!(warnings(&file("good")), Vec::<String>::new());
+    assert_eq!(warnings(&file("open")), [open("open")]);
+    let good = file("good");
+    let token =
+        format!("[admin]\ntoken = {{ file = \"short\" }}\ntokens = [{{ token = {{ file = \"open\" }} }}]\n{good}");
+    assert_eq!(warnings(&token), ["`token` is shorter than 16 bytes".to_owned(), open("open")]);
+    let callers = source("{ dir = \"callers\" }")
+        .replace("secret", "key_id = \"who\"\nfields = { who = \"header.x-who\" }\nsecret");
+    assert_eq!(
+        warnings(&callers),
+        [
+            "every user of this machine can read the secret of caller `acme`",
+            "the secret of caller `beta` is shorter than 16 bytes"
+        ]
+    );
+    std::fs::set_permissions(path.join("callers"), std::fs::Permissions::from_mode(0o700)).expect("it may");
+    assert_eq!(warnings(&callers), ["the secret of caller `beta` is shorter than 16 bytes"], "nobody gets in");
+    let forward = "forward = { url = \"http://127.0.0.1:1/\", sign = { secret = { file = \"open\" } } }\n";
+    let told = hookonce::config::parse(&format!("{good}{forward}"), "f", path, &|_| None);
+    let told = told.map_or_else(|problems| problems.to_string(), |config| format!("{:?}", config.warnings));
+    assert!(told.contains(&open("open")), "{told}");
+}

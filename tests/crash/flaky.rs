@@ -294,6 +294,7 @@ fn source(route: Arc<Route>) -> Source {
         require: None,
         when: None,
         once: Once {
+            implied: None,
             per: Vec::new(),
             change: None,
             imported: None,

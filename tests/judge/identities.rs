@@ -3,12 +3,13 @@
 use crate::sources::{DAY, Request, field, github, id_in_header, now, source};
 use hookonce::decide::claim::{IdentityKey, New, Same};
 use hookonce::decide::event::{How, State};
-use hookonce::decide::field::{Field, FieldIx};
+use hookonce::decide::field::{Field, FieldIx, Place, Value};
+use hookonce::decide::filter::Filter;
 use hookonce::decide::id::Key;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::key::{Part, PartKind, key, value};
 use hookonce::decide::refusal::Refusal;
-use hookonce::decide::source::{Change, Group, Identity, Makes, Route, Source};
+use hookonce::decide::source::{Change, DeliveryId, Group, Identity, Makes, Route, Source};
 use hookonce::decide::time::Duration;
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -49,19 +50,14 @@ fn an_order_is_an_integer_or_a_time_and_not_more_than_a_day_ahead() {
     assert_eq!(order(r#""2026-02-07T17:25:00+01:00""#), Ok(now().0));
     assert_eq!(order(&format!(r#""{}""#, now() + DAY)), Ok((now() + DAY).0));
     let ahead = format!(r#""{}""#, now() + DAY + Duration::from_micros(1));
-    for bad in [
-        ahead.as_str(),
-        r#""9999-01-01T00:00:00Z""#,
-        r#""yesterday""#,
-        "1.5",
-        "1e3",
-        "true",
-        r#""""#,
-        "99999999999999999999",
-    ] {
+    for bad in
+        [ahead.as_str(), r#""9999-01-01T00:00:00Z""#, r#""yesterday""#, "1.5", "1e3", "true", "99999999999999999999"]
+    {
         assert_eq!(order(bad), Err(Refusal::BadOrder("at".into())), "{bad}");
     }
-    assert_eq!(order("null"), Err(Refusal::MissingField("at".into())));
+    for missing in ["null", r#""""#, r#"" ""#] {
+        assert_eq!(order(missing), Err(Refusal::MissingField("at".into())), "{missing}");
+    }
 }
 
 #[test]
@@ -113,6 +109,43 @@ fn an_identity_made_only_of_defaults_is_a_missing_field() {
     let one = keys(&source, r#"{"repo":"a"}"#);
     assert_ne!(one, keys(&source, r#"{"repo":"b"}"#));
     assert_eq!(one, keys(&source, r#"{"repo":"a","run":"none"}"#), "a default is what it says");
+}
+
+/// U+00A0, U+2003 and U+3000 are white space too.
+const BLANKS: [&str; 5] = ["", " ", "\\t\\n", "\u{a0}\u{2003}", "\u{3000}"];
+
+#[test]
+fn a_blank_text_in_an_identity_a_change_an_order_or_an_id_is_a_missing_field() {
+    for blank in BLANKS {
+        let missing = |source: &Source, body: &str| match Request::json(body).refusal(source) {
+            Refusal::MissingField(name) => name.to_string(),
+            other => panic!("{blank:?}: {other:?}"),
+        };
+        assert_eq!(missing(&named(&["hash"]), &format!(r#"{{"hash":"{blank}"}}"#)), "hash");
+        assert_eq!(missing(&named(&["repo", "run"]), &format!(r#"{{"repo":"a","run":"{blank}"}}"#)), "run");
+        assert_eq!(missing(&ordered(), &format!(r#"{{"subject":"{blank}","to":"v","at":1}}"#)), "subject");
+        assert_eq!(missing(&ordered(), &format!(r#"{{"subject":"s","to":"{blank}","at":1}}"#)), "to");
+        assert_eq!(missing(&ordered(), &format!(r#"{{"subject":"s","to":"v","at":"{blank}"}}"#)), "at");
+        let mut in_body = by_id(true);
+        in_body.delivery = Some(DeliveryId { at: Place::parse("body.id").expect("a place"), signed: true });
+        assert_eq!(missing(&in_body, &format!(r#"{{"id":"{blank}"}}"#)), "delivery");
+    }
+    assert_eq!(Request::json("{}").with("x-id", "  ").refusal(&by_id(true)), Refusal::MissingField("delivery".into()));
+}
+
+#[test]
+fn the_default_stands_in_for_a_blank_text_and_a_filter_still_sees_the_text() {
+    let run = Field { default: Some("none".into()), ..field("run", "body.run") };
+    let mut source = source(vec![field("repo", "body.repo"), run]);
+    source.once.per = vec![Identity::Named(vec![FieldIx(0), FieldIx(1)])];
+    source.when = Some(Filter::parse("run != \"none\"", &source.fields).expect("an expression"));
+    let blank = Request::json(r#"{"repo":"a","run":" "}"#).event(&source);
+    assert_eq!(blank.event.fields.get("run"), Some(&Value::Text(" ".into())));
+    source.when = None;
+    assert_eq!(blank.keys, Request::json(r#"{"repo":"a"}"#).event(&source).keys);
+    source.once.per = vec![Identity::Named(vec![FieldIx(1)])];
+    let refusal = Request::json(r#"{"repo":"a","run":" "}"#).refusal(&source);
+    assert_eq!(refusal, Refusal::MissingField("run".into()), "what everybody shares identifies nobody");
 }
 
 #[test]

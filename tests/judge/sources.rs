@@ -34,6 +34,7 @@ pub(crate) fn field(name: &str, at: &str) -> Field {
 /// A source with these fields, verified by nothing and once per body, to begin with.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
     let once = Once {
+        implied: None,
         per: vec![Identity::Body],
         change: None,
         imported: None,
@@ -93,6 +94,7 @@ pub(crate) fn github_package() -> Source {
         delivery: github().delivery_id(),
         when: when(r#"tag == "latest""#),
         once: Once {
+            implied: None,
             per: vec![Identity::Delivery, Identity::Body],
             change: Some(Change { of: vec![package, tag], to: vec![version_id, sha], order: Some(updated_at) }),
             imported: Some(vec![tag, version_id, sha]),

@@ -150,6 +150,30 @@ async fn a_forged_delivery_suppresses_nothing() {
     assert_eq!(worker.sql("select why from quarantine"), ["bad_signature", "bad_signature"]);
 }
 
+/// As docs/nats.md writes them: neither the edge nor the worker says what makes two deliveries the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_signed_body_under_five_ids_is_one_message_at_the_edge_and_one_line_at_a_worker() {
+    let nats = Nats::start();
+    nats.stream("GITHUB", LONG).await;
+    nats.consumer("GITHUB", Duration::from_secs(30)).await;
+    let edge = House::new(&edge(&nats.url(), "", ""));
+    let worker = House::new(&worker(&nats.url(), "", LINES));
+    let sent = |id: &str| push(id, 1);
+    for id in ["a", "b", "c", "d", "e"] {
+        edge.deliver(super::IN, &sent(id)).await;
+        // Whoever can publish sends it past the edge.
+        nats.put("github.push", &message(&sent(id)), &sent(id).body).await;
+    }
+    nats.put("github.push", &message(&push("last", 2)), &push("last", 2).body).await;
+    until("both lines", || worker.lines("lines").len() >= 2).await;
+    until("every message to be taken", || worker.log().matches("duplicate").count() >= 5).await;
+    let mut lines = worker.lines("lines");
+    lines.sort();
+    assert_eq!(lines, ["1", "2"]);
+    assert_eq!(edge.sql("select count(*) from events"), ["1"]);
+    assert_eq!(worker.sql("select count(*) from events"), ["2"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_envelope_of_ours_is_verified_again_and_one_of_others_needs_none() {
     let nats = Nats::start();

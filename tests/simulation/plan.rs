@@ -175,6 +175,7 @@ impl Plan {
             order: (self.changes == Changes::Ordered).then_some(order),
         });
         let once = Once {
+            implied: None,
             per: per.collect(),
             change,
             imported: None,

@@ -279,8 +279,8 @@ impl World {
         event.id.0[12..].copy_from_slice(&self.ids.to_be_bytes());
         let id = event.id;
         let kept = Kept { keys: Keep::Forever, body: Duration::ZERO };
-        let keys = vec![IdentityKey { same: Same::Body, key: key.key }];
-        let new = New { event, keys, imported: Vec::new(), payload: Payload::default(), kept };
+        let keys = vec![IdentityKey::new(Same::Body, key.key)];
+        let new = New { event, keys, former: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),

@@ -113,10 +113,17 @@ impl All {
     fn making(&mut self) -> Making {
         let dice = &mut self.dice;
         let mut made = making().source(["a", "b"][dice.index(2)]);
-        if dice.index(4) > 0 {
-            made = made.delivery(["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"][dice.index(8)]);
-        }
+        let id = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"][dice.index(8)];
+        let body = dice.one(&["b1", "b2", "b3", "b4", "b5", "b6"]);
+        let how = dice.index(8);
+        made = match how {
+            0 | 1 => made.unsigned(id, body),
+            2 => made.unsigned_alone(id, body),
+            3..7 => made.delivery(id),
+            _ => made,
+        };
         made = match dice.index(3) {
+            _ if how < 3 => made,
             0 => made.body(dice.one(&["b1", "b2", "b3", "b4", "b5", "b6"])),
             1 => made.carrying("carried"),
             _ => made,

@@ -24,7 +24,9 @@ const MOVED: usize = 20;
 async fn filled(path: &Path) -> Sqlite {
     let store = Sqlite::open(path, Access::Node).unwrap();
     for n in 1..MOVED {
-        store.claim(vec![making().delivery(&format!("d{n}")).made(store.now())]).await.unwrap();
+        let (id, body) = (format!("d{n}"), format!("b{n}"));
+        let made = if n % 2 == 0 { making().unsigned(&id, body) } else { making().delivery(&id) };
+        store.claim(vec![made.made(store.now())]).await.unwrap();
     }
     let odd = making().delivery(ODD).made(store.now());
     let sighting = Sighting { at: store.now(), delivery_id: Some(ODD.into()), same: Same::Delivery };
@@ -72,6 +74,10 @@ async fn a_node_that_runs_on_the_target_writes_nothing_until_it_is_moved(url: &s
 
     let claims = node.claim(vec![new, making().delivery(ODD).made(node.now())]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
+    for (id, told) in [("d2", Same::Delivery), ("x", Same::Body)] {
+        let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now())]).await.unwrap();
+        assert!(matches!(&claims[..], [Claim::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
+    }
     let again = copy(&from, "a.db", &*to, |_| {}).await.unwrap_err();
     assert!(matches!(again, CannotCopy::NotEmpty) && again.to_string().contains("stop the nodes"), "{again}");
 }

@@ -5,7 +5,7 @@ use crate::folder;
 use crate::house::{House, until};
 use crate::server::StoreServer;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the services behind the node answer.
@@ -17,6 +17,8 @@ pub(crate) struct UpgradedNode {
     pub(crate) server: StoreServer,
     backend: Backend,
     hangs_up: Backend,
+    /// The binary that was started last: it understands the schema.
+    binary: PathBuf,
 }
 
 impl UpgradedNode {
@@ -29,7 +31,8 @@ impl UpgradedNode {
         }
         let backend = Backend::answers(201, ANSWER).await;
         let hangs_up = Backend::new(vec![Does::Dies(200, ANSWER.into())]).await;
-        Self { house, server, backend, hangs_up }
+        let binary = env!("CARGO_BIN_EXE_hookonce").into();
+        Self { house, server, backend, hangs_up, binary }
     }
 
     /// This binary in the node's folder, with the environment of the fixtures.
@@ -51,12 +54,17 @@ impl UpgradedNode {
 
     pub(crate) fn start_by(&mut self, binary: &Path) {
         let command = self.command(binary, &["serve"]);
+        binary.clone_into(&mut self.binary);
         self.house.try_start_by(command).unwrap_or_else(|said| panic!("the node did not start: {said}"));
     }
 
     /// What today's binary says to this, which succeeds.
     pub(crate) fn run(&self, args: &[&str]) -> String {
-        let done = self.command(Path::new(env!("CARGO_BIN_EXE_hookonce")), args).output().unwrap();
+        self.run_by(Path::new(env!("CARGO_BIN_EXE_hookonce")), args)
+    }
+
+    fn run_by(&self, binary: &Path, args: &[&str]) -> String {
+        let done = self.command(binary, args).output().unwrap();
         assert!(done.status.success(), "{args:?}: {done:?}");
         String::from_utf8(done.stdout).unwrap()
     }
@@ -83,7 +91,7 @@ impl UpgradedNode {
     /// The state of every event, with its cause, by its id.
     pub(crate) fn states(&self) -> BTreeMap<String, String> {
         let store = self.server.url();
-        let listed = self.run(&["list", "--json", "--limit", "1000", "--store", &store]);
+        let listed = self.run_by(&self.binary, &["list", "--json", "--limit", "1000", "--store", &store]);
         let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
         let state = |event: &serde_json::Value| {
             let word = |at: &str| event[at].as_str().unwrap_or("").to_owned();

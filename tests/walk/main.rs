@@ -3,6 +3,7 @@
 
 mod admin;
 mod answers;
+mod captured;
 mod changes;
 mod commands;
 mod crash;

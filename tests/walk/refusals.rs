@@ -111,6 +111,30 @@ async fn what_cannot_be_used_is_refused_with_its_reason() {
     check(&house, &answer, 422, "missing_field", Some("delivery"));
 }
 
+/// `{"hash":""}` of one sender and `{"hash":""}` of the next were one event, and all but the first were lost.
+#[tokio::test]
+async fn a_blank_text_is_no_identity_that_all_share() {
+    let keys = "delivery = \"body.id\"\n\
+                once = { per = [\"delivery\", \"hash\"], change = { of = [\"hash\"], to = [\"n\"], order = \"at\" } }";
+    let fields = "fields = { n = \"body.n\", hash = \"body.hash\", at = \"body.at\" }";
+    let house = House::new(&numbers(keys, RUN).replace("fields = { n = \"body.n\" }", fields));
+    let body = |id: &str, hash: &str, n: &str, at: &str| {
+        let text = format!("{{\"id\":\"{id}\",\"hash\":\"{hash}\",\"n\":\"{n}\",\"at\":\"{at}\"}}");
+        Sent::github("push", "a", &text)
+    };
+    for blank in ["", "  ", "\u{2003}\u{a0}"] {
+        for (sent, field) in [
+            (body(blank, "h", "1", "5"), "delivery"),
+            (body("i", blank, "1", "5"), "hash"),
+            (body("i", "h", blank, "5"), "n"),
+            (body("i", "h", "1", blank), "at"),
+        ] {
+            check(&house, &house.deliver(IN, &sent).await, 422, "missing_field", Some(field));
+        }
+    }
+    assert_eq!(house.deliver(IN, &body("i", "h", "1", "5")).await.status, 202);
+}
+
 /// What comes back for these bytes.
 async fn raw(house: &House, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(house.url("").trim_start_matches("http://")).await.unwrap();

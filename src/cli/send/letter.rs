@@ -202,7 +202,7 @@ fn fresh_fields(source: &Source) -> Vec<FieldIx> {
     let changed = source.once.change.iter().flat_map(|change| change.to.iter().copied());
     let named = source.once.per.iter().filter_map(|identity| match identity {
         Identity::Named(fields) => fields.last().copied(),
-        Identity::Delivery | Identity::Message | Identity::Body => None,
+        Identity::Delivery | Identity::Message | Identity::Body | Identity::Signed => None,
     });
     changed.chain(named).collect()
 }

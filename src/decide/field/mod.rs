@@ -12,6 +12,7 @@ use super::kind::{KindUse, Kinds};
 use super::limits;
 use super::refusal::Refusal;
 use super::verify::Verified;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use kept::Fields;
@@ -30,6 +31,18 @@ pub enum Value {
     Number(Arc<str>),
     /// True or false.
     Bool(bool),
+}
+
+impl Value {
+    /// Is it a text of nothing but white space? Such a text tells nobody apart: whoever leaves a field empty shares it.
+    pub fn is_blank(&self) -> bool {
+        matches!(self, Self::Text(text) if is_blank(text))
+    }
+}
+
+/// Is this text empty, or nothing but Unicode white space?
+pub fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
 }
 
 /// A field as declared.
@@ -91,11 +104,12 @@ impl Field {
             }
             Some(Scalar::Text(text)) => self.cut(&text).map(|text| self.bounded(text)).transpose()?.map(Value::Text),
         };
-        Ok(match (value, &self.default) {
-            (Some(value), _) => Slot::Present(value),
-            (None, Some(default)) => Slot::Defaulted(Value::Text(default.clone())),
-            (None, None) => Slot::Missing,
-        })
+        Ok(value.map_or_else(|| self.missing(), Slot::Present))
+    }
+
+    /// Nothing was there.
+    fn missing(&self) -> Slot {
+        self.default.as_ref().map_or(Slot::Missing, |default| Slot::Defaulted(Value::Text(default.clone())))
     }
 
     /// The part of a text that counts.
@@ -186,6 +200,18 @@ impl Found {
     /// Its value: what was there, or its default.
     pub fn value(&self, ix: FieldIx) -> Option<&Value> {
         self.slot(ix).value()
+    }
+
+    /// The same as identities, changes and orders read it: a blank text is a missing field, for which its default
+    /// stands in. To everybody else it is the text that it is.
+    pub fn telling(&self, set: &FieldSet) -> Cow<'_, Self> {
+        let blank = |slot: &Slot| matches!(slot, Slot::Present(value) if value.is_blank());
+        if !self.slots.iter().any(blank) {
+            return Cow::Borrowed(self);
+        }
+        let both = self.slots.iter().zip(&set.fields);
+        let slots = both.map(|(slot, field)| if blank(slot) { field.missing() } else { slot.clone() }).collect();
+        Cow::Owned(Self { slots, kind: self.kind.clone(), ..*self })
     }
 
     /// Does the body have the shape that its kind says? Where none is said, any will do.

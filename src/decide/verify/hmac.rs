@@ -197,6 +197,18 @@ impl Hmac {
             .collect()
     }
 
+    /// Is a time signed that stands outside of the body?
+    pub(super) fn signs_time(&self) -> bool {
+        let outside = self.timestamp.as_ref().is_some_and(|place| !matches!(place, Place::Body(_)));
+        outside && self.over.contains(&Piece::Timestamp)
+    }
+
+    /// That time, as it was signed.
+    pub(super) fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+        let place = self.timestamp.as_ref().filter(|_| self.signs_time())?;
+        text_at(place, delivery).ok()
+    }
+
     /// The headers a sender would set.
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let mut headers = Vec::new();

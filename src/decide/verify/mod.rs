@@ -13,7 +13,7 @@ mod secrets;
 mod standard;
 
 use super::delivery::{Delivery, Header};
-use super::field::Place;
+use super::field::{Place, is_blank};
 use super::id::Digest;
 use super::json::Scalar;
 use super::limits;
@@ -99,14 +99,14 @@ impl<'d> Verified<'d> {
         &self.by
     }
 
-    /// The sender's delivery id, if it stands where the source says; an empty one is none.
+    /// The sender's delivery id, if it stands where the source says; an empty or blank one is none.
     pub fn delivery_id(&self, id: &DeliveryId) -> Result<Option<Arc<str>>, Refusal> {
         if let (Some(signed), true) = (self.id, standard::is_id_place(&id.at)) {
-            return Ok(Some(signed.into()));
+            return Ok(Some(signed).filter(|id| !is_blank(id)).map(Into::into));
         }
         let json = if let Place::Body(_) = id.at { self.json()? } else { &[] };
         Ok(match id.at.read(self.delivery, json)? {
-            Some(Scalar::Text(text)) if !text.is_empty() => Some(text.into()),
+            Some(Scalar::Text(text)) if !is_blank(&text) => Some(text.into()),
             Some(Scalar::Number(raw)) => Some(raw.into()),
             _ => None,
         })
@@ -291,6 +291,34 @@ impl Scheme {
             }
             (Self::Callers(callers), _) => callers.who.at == *place || callers.of_nobody.covers(place),
             (_, Place::Header(_) | Place::Query(_) | Place::Path) => false,
+        }
+    }
+
+    /// The time that the sender signed with the body, where it stands outside of it.
+    pub fn signed_time<'d>(&self, delivery: &'d Delivery<'_>) -> Option<Cow<'d, str>> {
+        match self.of_all() {
+            Self::Hmac(hmac) => hmac.signed_time(delivery),
+            Self::StandardWebhooks { .. } => standard::timestamp(delivery).map(Cow::Borrowed),
+            Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => None,
+        }
+    }
+
+    /// How old a delivery may be, where a time is signed; `None`: of any age.
+    pub fn tolerance(&self) -> Option<Duration> {
+        let tolerance = match self.of_all() {
+            Self::StandardWebhooks { tolerance, .. } => *tolerance,
+            Self::Hmac(hmac) if hmac.timestamp.is_some() => hmac.tolerance,
+            Self::Hmac(_) | Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => return None,
+        };
+        (tolerance != Duration::MAX).then_some(tolerance)
+    }
+
+    /// Is a time signed with the body, that stands outside of it?
+    pub fn signs_time(&self) -> bool {
+        match self.of_all() {
+            Self::Hmac(hmac) => hmac.signs_time(),
+            Self::StandardWebhooks { .. } => true,
+            Self::Github(_) | Self::Bearer(_) | Self::Callers(_) | Self::None => false,
         }
     }
 

@@ -73,6 +73,11 @@ pub(super) fn id<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
     delivery.text(names(delivery)?.id)
 }
 
+/// The time in this delivery, under whichever name.
+pub(super) fn timestamp<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
+    delivery.text(names(delivery)?.timestamp)
+}
+
 /// Which secret id, time and body were signed with, and the id.
 pub(super) fn verify<'d>(
     secrets: &Secrets,

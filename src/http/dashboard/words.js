@@ -40,6 +40,7 @@ export function sameWords(same) {
   if (!same) return "";
   if (same === "delivery") return "the same delivery id";
   if (same === "body") return "the same bytes";
+  if (same === "time+body") return "the same bytes, signed at the same time";
   if (same === "change") return "the same change of its subject";
   if (same === "message") return "the same message of its stream";
   if (same === "other") return "an identity of an older config";
@@ -48,7 +49,7 @@ export function sameWords(same) {
 }
 
 /** The same in a word or two. */
-export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
+export const sameShort = (same) => ({ delivery: "delivery id", body: "bytes", "time+body": "time and bytes", other: "an older identity" })[same] ?? String(same).replaceAll("+", ", ");
 
 /** People see the last eight digits. */
 export const shortId = (id) => String(id ?? "").slice(-8);

@@ -24,6 +24,44 @@ pub(super) async fn a_second_claim_is_a_duplicate_by_each_identity(fresh: Fresh)
     fresh.claimed(making().delivery("d4").body("b4").named("n4")).await;
 }
 
+pub(super) async fn a_body_that_stands_for_an_unsigned_id_tells_the_same_delivery_from_another(fresh: Fresh) {
+    let first = fresh.claimed(making().unsigned("d1", "b1")).await.id;
+    assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(making().unsigned("d2", "b1")).await, (first, Same::Body));
+    let story = fresh.store.story(first).await.expect("it reads").expect("it is there");
+    assert_eq!(story.identities, [Same::Delivery, Same::Body]);
+    fresh.claimed(making().unsigned("d1", "b2")).await;
+    fresh.attempt(first, rejected()).await;
+    assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(making().unsigned("d2", "b1")).await, (first, Same::Body));
+}
+
+pub(super) async fn an_alias_knows_the_id_that_brought_it(fresh: Fresh) {
+    let change = |id: &str, body: &'static str, to: &str| making().unsigned(id, body).change("app", to, None);
+    let first = fresh.claimed(change("d1", "b1", "A")).await.id;
+    assert_eq!(fresh.duplicate(change("d2", "b2", "A")).await, (first, Same::Change));
+    fresh.claimed(change("d3", "b3", "B")).await;
+    assert_eq!(fresh.duplicate(change("d2", "b2", "A")).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(change("d1", "b1", "A")).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(change("x", "b2", "A")).await, (first, Same::Body));
+}
+
+pub(super) async fn what_was_claimed_by_an_id_alone_is_found_by_it_after_an_upgrade_and_the_other_way_round(
+    fresh: Fresh,
+) {
+    let old = fresh.claimed(making().unsigned_alone("d1", "b1")).await.id;
+    assert_eq!(fresh.duplicate(making().unsigned("d1", "b1")).await, (old, Same::Delivery));
+    assert_eq!(
+        fresh.duplicate(making().unsigned("d1", "b1")).await,
+        (old, Same::Delivery),
+        "again, and nothing is written"
+    );
+    fresh.claimed(making().unsigned("d1", "other")).await;
+    let new = fresh.claimed(making().unsigned("d2", "b2")).await.id;
+    assert_eq!(fresh.duplicate(making().unsigned_alone("d2", "b2")).await, (new, Same::Delivery));
+    fresh.claimed(making().unsigned_alone("d3", "b2")).await;
+}
+
 pub(super) async fn a_loser_leaves_none_of_its_keys_behind(fresh: Fresh) {
     fresh.claimed(making().delivery("d1").body("b1")).await;
     fresh.duplicate(making().delivery("d2").body("b1").named("n2")).await;

@@ -4,7 +4,7 @@ use super::KEPT;
 use crate::decide::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
 use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
 use crate::decide::field::Fields;
-use crate::decide::id::{Digest, EventId, Key, Revision, Turn};
+use crate::decide::id::{Digest, EventId, IdDigest, Key, Revision, Turn};
 use crate::decide::key::{self, Part};
 use crate::decide::source::Kept;
 use crate::decide::time::Timestamp;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Making {
     event: Event,
     keys: Vec<IdentityKey>,
+    former: Vec<IdentityKey>,
     imported: Vec<ImportedKey>,
     payload: Payload,
     kept: Kept,
@@ -50,7 +51,14 @@ pub fn making() -> Making {
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };
-    Making { event, keys: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept: KEPT }
+    Making {
+        event,
+        keys: Vec::new(),
+        former: Vec::new(),
+        imported: Vec::new(),
+        payload: Payload::default(),
+        kept: KEPT,
+    }
 }
 
 /// A key of this kind and text.
@@ -68,7 +76,7 @@ impl Making {
     #[must_use]
     pub fn delivery(mut self, id: &str) -> Self {
         self.event.delivery_id = Some(id.into());
-        self.keys.push(IdentityKey { same: Same::Delivery, key: key_of("delivery", id) });
+        self.keys.push(IdentityKey::new(Same::Delivery, key_of("delivery", id)));
         self
     }
 
@@ -77,8 +85,36 @@ impl Making {
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
         let key = Key(self.event.body_digest.0);
-        self.keys.push(IdentityKey { same: Same::Body, key });
+        self.keys.push(IdentityKey::new(Same::Body, key));
         self
+    }
+
+    /// Under this delivery id, which is not signed, with this body, which is an identity: one key stands for both.
+    #[must_use]
+    pub fn unsigned(mut self, id: &str, body: impl Into<Bytes>) -> Self {
+        self = self.carrying(body);
+        self.event.delivery_id = Some(id.into());
+        let id_digest = Some(IdDigest::of(id));
+        let body = IdentityKey::new(Same::Body, Key(self.event.body_digest.0));
+        self.former.push(self.bound(id));
+        self.keys.push(IdentityKey { id_digest, ..body });
+        self
+    }
+
+    /// The same as the first release claimed it where `body` was no identity: by the id with its body alone.
+    #[must_use]
+    pub fn unsigned_alone(mut self, id: &str, body: impl Into<Bytes>) -> Self {
+        self = self.carrying(body);
+        self.event.delivery_id = Some(id.into());
+        let body = IdentityKey::new(Same::Body, Key(self.event.body_digest.0));
+        self.former.push(IdentityKey { id_digest: Some(IdDigest::of(id)), ..body });
+        self.keys.push(self.bound(id));
+        self
+    }
+
+    fn bound(&self, id: &str) -> IdentityKey {
+        let parts = [Part::text("id", id), Part::bytes("body", &self.event.body_digest.0)];
+        IdentityKey::new(Same::Delivery, key::key("source", "delivery", &parts))
     }
 
     /// With this body, which is no identity.
@@ -107,7 +143,7 @@ impl Making {
     /// With a combination of named fields as one of its identities.
     #[must_use]
     pub fn named(mut self, value: &str) -> Self {
-        self.keys.push(IdentityKey { same: Same::Fields("hash".into()), key: key_of("hash", value) });
+        self.keys.push(IdentityKey::new(Same::Fields("hash".into()), key_of("hash", value)));
         self
     }
 
@@ -195,6 +231,7 @@ impl Making {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
         self.event.digest = self.event.seal();
-        New { event: self.event, keys: self.keys, imported: self.imported, payload: self.payload, kept: self.kept }
+        let Self { event, keys, former, imported, payload, kept } = self;
+        New { event, keys, former, imported, payload, kept }
     }
 }

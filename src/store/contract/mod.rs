@@ -49,6 +49,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
     claims {
         a_first_claim_is_new_and_is_there_when_it_returns
         a_second_claim_is_a_duplicate_by_each_identity
+        a_body_that_stands_for_an_unsigned_id_tells_the_same_delivery_from_another
+        an_alias_knows_the_id_that_brought_it
+        what_was_claimed_by_an_id_alone_is_found_by_it_after_an_upgrade_and_the_other_way_round
         a_loser_leaves_none_of_its_keys_behind
         the_first_in_the_order_of_per_that_is_not_dead_is_the_answer
         the_same_claim_again_is_new_again_even_after_the_event_moved_on

@@ -9,6 +9,7 @@ use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
 use crate::decide::time::Duration;
+use crate::decide::time::Timestamp;
 use crate::store::{Advance, Listing, Look, Needs, Note, Recalled, Sighting, Stored};
 
 pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
@@ -341,7 +342,10 @@ pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: Fresh) {
 }
 
 pub(super) async fn recipes_are_remembered_until_others_are(fresh: Fresh) {
-    let recipe = |scope: &str, once: &str| Recipe { scope: scope.into(), once: once.into() };
+    let recipe = |scope: &str, once: &str| {
+        let since = (once == "delivery").then_some(Timestamp(1_700_000_000_000_001));
+        Recipe { scope: scope.into(), once: once.into(), since }
+    };
     assert_eq!(fresh.store.recipes().await.expect("it reads"), []);
     for recipes in [vec![recipe("a", "body"), recipe("b", "delivery")], vec![recipe("a", "delivery")]] {
         fresh.store.remember(recipes.clone()).await.expect("it writes");

@@ -188,7 +188,8 @@ pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<V
 
 const STORY: &[&str] = &[
     concat!("select ", columns!(), ", version from events where id = $1"),
-    "select identity from keys where event = $1 and not alias",
+    "select identity from keys where event = $1 and not alias union all \
+     select 'delivery' from keys where event = $1 and not alias and id_digest is not null",
     "select at, delivery_id, identity from sightings where event = $1 order by n",
     "select count from duplicates where event = $1",
     "select 1 from payloads where event = $1",
@@ -222,6 +223,7 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
         told.identities.push(Same::parse(row.try_get(0)?));
     }
     told.identities.sort();
+    told.identities.dedup();
     for row in sightings {
         let delivery_id = row.try_get::<_, Option<&str>>(1)?.map(Into::into);
         told.sightings.push(Sighting {
@@ -360,19 +362,29 @@ async fn old(
 
 /// What each scope's identities were made of.
 pub(super) async fn recipes(link: &mut Link) -> Result<Vec<Recipe>> {
-    let rows = link.ask(&[ask!("select scope, once from scopes order by scope collate \"C\"")]).await?.remove(0);
-    rows.iter().map(|row| Ok(Recipe { scope: row.try_get(0)?, once: row.try_get(1)? })).collect()
+    let rows = link.ask(&[ask!("select scope, once, since from scopes order by scope collate \"C\"")]).await?.remove(0);
+    let one = |row: &tokio_postgres::Row| {
+        let since = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+        Ok(Recipe { scope: row.try_get(0)?, once: row.try_get(1)?, since })
+    };
+    rows.iter().map(one).collect()
 }
 
 /// Remembers these instead, as one.
 pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> {
-    let all: BTreeMap<&str, &str> = recipes.iter().map(|recipe| (&*recipe.scope, &*recipe.once)).collect();
-    let (scopes, once): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let all: BTreeMap<&str, &Recipe> = recipes.iter().map(|recipe| (&*recipe.scope, recipe)).collect();
+    let (scopes, once): (Vec<_>, Vec<_>) = all.iter().map(|(scope, recipe)| (*scope, &*recipe.once)).unzip();
+    let since: Vec<_> = all.values().map(|recipe| recipe.since.map(|at| at.0)).collect();
     let asks = [
         ask!("begin"),
         ask!("lock table scopes in share row exclusive mode"),
         ask!("delete from scopes"),
-        ask!("insert into scopes (scope, once) select * from unnest($1::text[], $2::text[])", scopes, once),
+        ask!(
+            "insert into scopes (scope, once, since) select * from unnest($1::text[], $2::text[], $3::bigint[])",
+            scopes,
+            once,
+            since
+        ),
         ask!("commit"),
     ];
     link.ask(&asks).await.map(drop)

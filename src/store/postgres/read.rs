@@ -4,7 +4,7 @@
 use super::pool::{Ask, Failed, Link, ask};
 use super::rows::{self, Id, Name, Raw};
 use crate::decide::claim::Same;
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::StoreError;
 use crate::store::cells::columns;
@@ -28,7 +28,7 @@ macro_rules! with_event {
 }
 
 const KEYS: &str = concat!(
-    "select k.key, k.event, k.identity, k.alias, e.* from keys k",
+    "select k.key, k.event, k.identity, k.alias, k.id_digest, e.* from keys k",
     with_event!("k.event"),
     " where k.key = any($1)"
 );
@@ -126,8 +126,9 @@ fn hear(tells: Tells, row: &Row, clock: &Clock, reading: &mut Reading) -> Result
         }
         Tells::Keys => {
             let Id(event) = row.try_get(1)?;
-            let held = Held { event, same: Same::parse(row.try_get(2)?), alias: row.try_get(3)? };
-            (Some((Cell::Key(key()?), Found::Key(held))), 4)
+            let id_digest = row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(IdDigest);
+            let held = Held { event, same: Same::parse(row.try_get(2)?), alias: row.try_get(3)?, id_digest };
+            (Some((Cell::Key(key()?), Found::Key(held))), 5)
         }
         Tells::Imported => (Some((Cell::Imported(key()?), Found::Imported)), usize::MAX),
         Tells::Registers => {

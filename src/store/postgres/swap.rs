@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn hold(n: u8, event: u8) -> Op {
-        Op::Hold(key(n), Held { event: id(event), same: Same::Body, alias: false })
+        Op::Hold(key(n), Held { event: id(event), same: Same::Body, alias: false, id_digest: None })
     }
 
     fn swap(seen: &[(Cell, Seen)], ops: Vec<Op>) -> Swap {

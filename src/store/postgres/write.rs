@@ -32,8 +32,8 @@ pub(super) const ROLLBACK: &str = "rollback";
 macro_rules! put_keys {
     ($then:literal) => {
         concat!(
-            "insert into keys (key, event, identity, alias) \
-             select * from unnest($1::bytea[], $2::uuid[], $3::text[], $4::boolean[]) ",
+            "insert into keys (key, event, identity, alias, id_digest) \
+             select * from unnest($1::bytea[], $2::uuid[], $3::text[], $4::boolean[], $5::bytea[]) ",
             $then
         )
     };
@@ -271,6 +271,7 @@ fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) 
         column(&rows, |(_, held)| Id(held.event)),
         column(&rows, |(_, held)| held.same.word()),
         column(&rows, |(_, held)| held.alias),
+        column(&rows, |(_, held)| held.id_digest.map(|digest| digest.0.to_vec())),
     ];
     Ask { sql, params }
 }

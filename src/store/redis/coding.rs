@@ -3,7 +3,8 @@
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Receipt, Retrier};
-use crate::decide::id::{Digest, EventId};
+use crate::decide::id::{Digest, EventId, IdDigest};
+use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, StateCells, Value};
 use crate::store::ledger::{Held, Register, Row};
@@ -203,17 +204,45 @@ pub(super) fn read_row(id: EventId, bytes: &[u8]) -> (cells::Found, Version) {
     (cells::read(&Cells(all)), Version(version))
 }
 
+/// An alias holds the key.
+const ALIAS: u8 = 1;
+/// The digest of a delivery id follows.
+const ID_DIGEST: u8 = 2;
+
 /// A key's holder.
 pub(super) fn held(held: &Held) -> Vec<u8> {
-    [&held.event.0[..], &[u8::from(held.alias)], held.same.word().as_bytes()].concat()
+    let digest = held.id_digest.map(|digest| digest.0);
+    let flags = if held.alias { ALIAS } else { 0 } | if digest.is_some() { ID_DIGEST } else { 0 };
+    let digest = digest.as_ref().map_or(&[][..], |digest| digest);
+    [&held.event.0[..], &[flags], digest, held.same.word().as_bytes()].concat()
 }
 
 /// Who holds a key.
 pub(super) fn read_held(bytes: &[u8]) -> Option<Held> {
     let (event, rest) = bytes.split_first_chunk::<16>()?;
-    let (alias, word) = rest.split_first()?;
+    let (flags, rest) = rest.split_first()?;
+    let (id_digest, word) = match rest.split_first_chunk::<8>() {
+        Some((digest, word)) if flags & ID_DIGEST != 0 => (Some(IdDigest(*digest)), word),
+        _ => (None, rest),
+    };
     let same = Same::parse(std::str::from_utf8(word).unwrap_or_default()); // for people only
-    Some(Held { event: EventId(*event), same, alias: *alias == 1 })
+    Some(Held { event: EventId(*event), same, alias: flags & ALIAS != 0, id_digest })
+}
+
+/// What a scope's identities are made of, and since when.
+pub(super) fn recipe(recipe: &Recipe) -> Vec<u8> {
+    let since = recipe.since.map(|at| format!("\n{}", at.0)).unwrap_or_default();
+    format!("{}{since}", recipe.once).into_bytes()
+}
+
+/// The recipe of this scope in these bytes.
+pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> Recipe {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (scope, all) = (text(scope), text(bytes));
+    match all.split_once('\n').map(|(once, since)| (once, since.parse())) {
+        Some((once, Ok(since))) => Recipe { scope, once: once.to_owned(), since: Some(Timestamp(since)) },
+        _ => Recipe { scope, once: all, since: None },
+    }
 }
 
 /// A register.

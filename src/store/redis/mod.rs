@@ -419,10 +419,8 @@ impl Shelf for Redis {
             let mut questions = Pipeline::new();
             questions.cmd("HGETALL").arg(self.core.names.scopes());
             let (answers, _) = self.core.ask(questions).await?;
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let pairs = answers.first().map(read::pairs).unwrap_or_default();
-            let mut recipes: Vec<_> =
-                pairs.into_iter().map(|(scope, once)| Recipe { scope: text(scope), once: text(once) }).collect();
+            let mut recipes: Vec<_> = pairs.into_iter().map(|(scope, once)| coding::read_recipe(scope, once)).collect();
             recipes.sort();
             Ok(recipes)
         })

@@ -191,12 +191,13 @@ impl Core {
         let (mut identities, mut behind): (Vec<Same>, _) = (Vec::new(), None);
         for (_, found) in self.read_cells(cells).await?.cells {
             match found {
-                Found::Key(held) if held.event == id && !held.alias => identities.push(held.same),
+                Found::Key(held) if held.event == id => identities.extend(held.identities()),
                 Found::Slot(slot, _) => behind = Some(slot.holder),
                 _ => {}
             }
         }
         identities.sort();
+        identities.dedup();
         Ok(Some(Story {
             event,
             identities,

@@ -252,8 +252,8 @@ impl<'n> Words<'n> {
         let mut part = Part::default();
         let scopes = self.names.scopes();
         part.call(command!("DEL", &scopes));
-        for Recipe { scope, once } in recipes {
-            part.call(command!("HSET", &scopes, scope.as_str(), once.as_str()));
+        for recipe in recipes {
+            part.call(command!("HSET", &scopes, recipe.scope.as_str(), coding::recipe(recipe)));
         }
         self.add(part);
     }

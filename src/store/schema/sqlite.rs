@@ -55,6 +55,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("sqlite/0008_retrier.up.sql"),
         down: include_str!("sqlite/0008_retrier.down.sql"),
     },
+    Migration {
+        version: 9,
+        name: "id_digest",
+        up: include_str!("sqlite/0009_id_digest.up.sql"),
+        down: include_str!("sqlite/0009_id_digest.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

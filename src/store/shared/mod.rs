@@ -323,7 +323,7 @@ fn cells_of(event: &Event) -> Vec<Cell> {
 }
 
 fn cells_to_claim(new: &New) -> Vec<Cell> {
-    let keys = new.keys.iter().map(|identity| Cell::Key(identity.key));
+    let keys = new.keys.iter().chain(&new.former).map(|identity| Cell::Key(identity.key));
     let imported = new.imported.iter().map(|imported| Cell::Imported(imported.key));
     cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
 }

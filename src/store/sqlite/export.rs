@@ -2,6 +2,7 @@
 
 use super::Sqlite;
 use super::read;
+use super::rows::id_digest;
 use crate::decide::claim::Same;
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
@@ -103,10 +104,10 @@ fn name(after: Option<Key>) -> Vec<u8> {
 
 fn whole(db: &Connection, row: Row) -> Result<Whole> {
     let id = row.event.id;
-    let keys = "select key, identity, alias from keys where event = ?1 order by key";
+    let keys = "select key, identity, alias, id_digest from keys where event = ?1 order by key";
     let keys = all(db, keys, [id.0], |row| {
         let same = Same::parse(&row.get::<_, String>(1)?);
-        Ok((Key(row.get(0)?), Held { event: id, same, alias: row.get(2)? }))
+        Ok((Key(row.get(0)?), Held { event: id, same, alias: row.get(2)?, id_digest: id_digest(row, 3) }))
     })?;
     let payload = match read::payload(db, id)? {
         Stored::Whole(payload) => Some(payload),

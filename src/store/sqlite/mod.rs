@@ -359,8 +359,10 @@ impl Store for Sqlite {
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
         self.ask(recipes.len(), 0, move |rows| {
             rows.db.prepare_cached("delete from scopes")?.execute([])?;
-            let mut insert = rows.db.prepare_cached("insert or replace into scopes (scope, once) values (?1, ?2)")?;
-            recipes.iter().try_for_each(|recipe| insert.execute([&recipe.scope, &recipe.once]).map(drop))
+            let insert = "insert or replace into scopes (scope, once, since) values (?1, ?2, ?3)";
+            let mut insert = rows.db.prepare_cached(insert)?;
+            let mut put = |Recipe { scope, once, since }: &Recipe| insert.execute((scope, once, since.map(|at| at.0)));
+            recipes.iter().try_for_each(|recipe| put(recipe).map(drop))
         })
     }
 

@@ -227,8 +227,11 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
 }
 
 pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
-    let mut rows = db.prepare_cached("select scope, once from scopes order by scope")?;
-    rows.query_map([], |row| Ok(Recipe { scope: row.get(0)?, once: row.get(1)? }))?.collect()
+    let mut rows = db.prepare_cached("select scope, once, since from scopes order by scope")?;
+    rows.query_map([], |row| {
+        Ok(Recipe { scope: row.get(0)?, once: row.get(1)?, since: row.get::<_, Option<i64>>(2)?.map(Timestamp) })
+    })?
+    .collect()
 }
 
 /// By delivery id, and by the end of an id; only the latter looks at all of them.
@@ -263,10 +266,11 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
 pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<Story>> {
     let snapshot = db.unchecked_transaction()?;
     let Some(event) = get(&snapshot, id)? else { return Ok(None) };
-    let mut identities = several(&snapshot, "select identity from keys where event = ?1 and not alias", id, |row| {
-        Ok(Same::parse(row.get_ref(0)?.as_str()?))
-    })?;
+    let identities = "select identity from keys where event = ?1 and not alias union all \
+                      select 'delivery' from keys where event = ?1 and not alias and id_digest is not null";
+    let mut identities = several(&snapshot, identities, id, |row| Ok(Same::parse(row.get_ref(0)?.as_str()?)))?;
     identities.sort();
+    identities.dedup();
     let sightings = "select at, delivery_id, identity from sightings where event = ?1 order by n";
     let sightings = several(&snapshot, sightings, id, |row| {
         let same = Same::parse(row.get_ref(2)?.as_str()?);

@@ -51,7 +51,7 @@ mod tests {
     fn key(n: u64) -> IdentityKey {
         let mut key = [7; 32];
         key[..8].copy_from_slice(&n.to_be_bytes());
-        IdentityKey { same: Same::Body, key: Key(key) }
+        IdentityKey::new(Same::Body, Key(key))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::notes::Seen;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::Sighting;
@@ -136,6 +136,12 @@ pub(super) const PARKED: &str = concat!(
     " from events where grp = ?1 and state = 'waiting' and wake_at is null order by turn, id limit 1"
 );
 
+/// The digest of a delivery id in this column; one that has rotted is none, and tells no event from another.
+pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<IdDigest> {
+    let bytes = row.get_ref(column).ok()?.as_blob().ok()?;
+    bytes.try_into().ok().map(IdDigest)
+}
+
 fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -251,16 +257,17 @@ impl Ledger for Rows<'_> {
     }
 
     fn held(&mut self, key: &Key) -> Result<Option<Held>> {
-        self.find("select event, identity, alias from keys where key = ?1", [key.0], |row| {
+        self.find("select event, identity, alias, id_digest from keys where key = ?1", [key.0], |row| {
             let same = Same::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
-            Ok(Held { event: EventId(row.get(0)?), same, alias: row.get(2)? })
+            Ok(Held { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
         })
     }
 
     fn hold(&mut self, key: &Key, held: &Held) -> Result<()> {
         self.execute(
-            "insert into keys (key, event, identity, alias) values (?1, ?2, ?3, ?4) on conflict do nothing",
-            params![key.0, held.event.0, held.same.word(), held.alias],
+            "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5) \
+             on conflict do nothing",
+            params![key.0, held.event.0, held.same.word(), held.alias, held.id_digest.map(|digest| digest.0)],
         )?;
         Ok(())
     }

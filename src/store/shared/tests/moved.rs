@@ -33,7 +33,7 @@ async fn filled(path: &std::path::Path) -> Sqlite {
         store.note(vec![Note { event: event.id, sighting }; 20]).await.expect("it notes");
     }
     store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
-    store.remember(vec![Recipe { scope: "s".into(), once: "o".into() }]).await.expect("it remembers");
+    store.remember(vec![Recipe { scope: "s".into(), once: "o".into(), since: None }]).await.expect("it remembers");
     drop(store);
     Sqlite::open_by(path, Access::Tool, Some(Clock::manual(START))).expect("it opens again")
 }
