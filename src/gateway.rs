@@ -223,7 +223,7 @@ impl Gateway {
                     telemetry::say(Level::Info, "stale", &details);
                     return Came::new(Some(of), answer::stale(of), heard::Verdict::Stale);
                 }
-                Ok(Claim::Duplicate { event, same, instead, now }) => {
+                Ok(Claim::Duplicate { event, same, stands, now }) => {
                     if first_look {
                         self.see(&event, &same, &new, now).await;
                     }
@@ -233,20 +233,22 @@ impl Gateway {
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
-                    match claim::repeat(&event, &same, instead, own.route.redelivery, now) {
+                    match claim::repeat(&event, &new, &same, stands, own.route.redelivery, now) {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
                             return self.answer_repeat(source, &event, &same, now, receipt.take()).await;
                         }
-                        Repeat::Rearms => match self.rearm(own, &event, &new, now).await {
-                            Ok(Some(event)) => {
-                                drop(new);
-                                return self.answer_new(source, &event).await;
+                        does @ (Repeat::Rearms | Repeat::PublishesAgain) => {
+                            match self.go_on(own, does, &event, &new, now).await {
+                                Ok(Some(event)) => {
+                                    drop(new);
+                                    return self.answer_new(source, &event).await;
+                                }
+                                Ok(None) => {}
+                                Err(error) => return failed(source, &error),
                             }
-                            Ok(None) => {}
-                            Err(error) => return failed(source, &error),
-                        },
+                        }
                     }
                 }
                 Ok(Claim::Imported { same }) => {
@@ -269,8 +271,8 @@ impl Gateway {
             Respond::WhenDone { .. } => Needs::Receipt,
         };
         match self.store.recall(new, needs).await {
-            Ok(Some(Recalled { event, same, instead, receipt, now })) => {
-                (Some(Claim::Duplicate { event, same, instead, now }), receipt)
+            Ok(Some(Recalled { event, same, stands, receipt, now })) => {
+                (Some(Claim::Duplicate { event, same, stands, now }), receipt)
             }
             Ok(None) | Err(_) => (None, None), // the claim will tell
         }
@@ -292,11 +294,31 @@ impl Gateway {
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
-    /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
-    async fn rearm(&self, lane: &Lane, event: &Event, new: &New, now: Timestamp) -> Result<Option<Event>, StoreError> {
-        let Ok(change) = event.rearm(new, &lane.route, now) else { return Ok(None) };
+    /// Gives a dead event another attempt, or has one published again, with the body that has just arrived. `None`: it
+    /// changed meanwhile.
+    async fn go_on(
+        &self,
+        lane: &Lane,
+        does: Repeat,
+        event: &Event,
+        new: &New,
+        now: Timestamp,
+    ) -> Result<Option<Event>, StoreError> {
+        let change = match does {
+            Repeat::PublishesAgain => event.publish_again(new, &lane.route, now),
+            Repeat::Rearms | Repeat::Hears => event.rearm(new, &lane.route, now),
+        };
+        let Ok(change) = change else { return Ok(None) };
         match self.dispatcher.write(change).await? {
-            Advance::Written { event, .. } if event.state.ended().is_none() => Ok(Some(*event)),
+            Advance::Written { event, .. } if event.state.ended().is_none() => {
+                if does == Repeat::PublishesAgain {
+                    let (id, message) = (event.id.short(), event.idempotency_key());
+                    let details = [("event", &*id), ("delivery", id_of(new)), ("message", &message)];
+                    telemetry::say(Level::Info, "publishing again", &details);
+                    self.meter().published_again(&event.source);
+                }
+                Ok(Some(*event))
+            }
             Advance::Written { .. } | Advance::Lost => Ok(None),
         }
     }

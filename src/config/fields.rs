@@ -58,7 +58,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The columns that `events` has of its own.
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 29] = [
     "id",
     "revision",
     "source",
@@ -87,6 +87,7 @@ const COLUMNS: [&str; 28] = [
     "body",
     "body_digest",
     "digest",
+    "published_again",
 ];
 
 impl Resolver<'_> {

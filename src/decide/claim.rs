@@ -165,8 +165,8 @@ pub enum Claim {
         event: Box<Event>,
         /// Which identity matched.
         same: Same,
-        /// The event that matched was superseded, and `event` is the one that stands in its place.
-        instead: bool,
+        /// Whether that event is the one that matched, and whether it is still its subject's current one.
+        stands: Stands,
         /// The store's clock.
         now: Timestamp,
     },
@@ -184,9 +184,22 @@ pub enum Claim {
     Again,
 }
 
+/// How the event that a duplicate hears of is related to the one that matched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// It is the one that matched.
+    Itself,
+    /// It is the one that matched. It is over, and another event is its subject's current one.
+    Replaced,
+    /// It is another one, in place of the one that matched, which was superseded.
+    Instead,
+}
+
 /// What a duplicate does to the event it repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
+    /// Has it published once more ([`Step::PublishAgain`](super::event::Step::PublishAgain)).
+    PublishesAgain,
     /// Gives it another attempt.
     Rearms,
     /// Nothing: it only hears how things stand.
@@ -199,13 +212,28 @@ pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
-/// storm of siblings does not become a loop of retries.
-pub fn repeat(event: &Event, same: &Same, instead: bool, redelivery: Redelivery, now: Timestamp) -> Repeat {
-    let (State::Dead { cause, at }, Redelivery::Retry { same_after, other_after }, false) =
-        (&event.state, redelivery, instead)
-    else {
-        return Repeat::Hears;
+/// storm of siblings does not become a loop of retries. What was published is published again for a repeat of the same
+/// delivery alone, and no sooner than that.
+pub fn repeat(
+    event: &Event,
+    arriving: &New,
+    same: &Same,
+    stands: Stands,
+    redelivery: Redelivery,
+    now: Timestamp,
+) -> Repeat {
+    let (Some(since), false) = (event.quiet_since(), stands == Stands::Instead) else { return Repeat::Hears };
+    let (same_after, other_after) = match redelivery {
+        Redelivery::Ignore => return Repeat::Hears,
+        Redelivery::Retry { same_after, other_after } => (same_after, other_after),
+        Redelivery::Again { published_after, .. } if event.was_published() => {
+            let repeats = *same == Same::Delivery && stands == Stands::Itself && event.is_redelivered_by(arriving);
+            let due = event.may_publish_again() && now >= since + published_after;
+            return if repeats && due { Repeat::PublishesAgain } else { Repeat::Hears };
+        }
+        Redelivery::Again { same_after, other_after, .. } => (same_after, other_after),
     };
+    let State::Dead { cause, .. } = &event.state else { return Repeat::Hears };
     let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
-    if cause.rearmable() && now >= *at + wait { Repeat::Rearms } else { Repeat::Hears }
+    if cause.rearmable() && now >= since + wait { Repeat::Rearms } else { Repeat::Hears }
 }

@@ -5,7 +5,8 @@
 //!               ▼                                                              │
 //!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff
 //!     │       │ ▲ ▲                                                     │   │      └─┘
-//!     │       │ │ └── Rearm, Resume (a repeat), Replay (a person) ──┐   │   │
+//!     │       │ │ └── Rearm, Resume, PublishAgain (a repeat), ──────┐   │   │
+//!     │       │ │     Replay (a person)                             │   │   │
 //!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
 //!     │       │                                                     │   │   │
 //!     │       └─ Supersede, Cancel, Damage ─▶ done or dead ─────────┘   │   │
@@ -16,6 +17,7 @@
 //! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
 //! its subject's current one is asked by the store, in the write itself (see `change.rs`).
 
+use super::again::PublishedAgain;
 use super::field::Fields;
 use super::id::{Digest, EventId, Key, Node, Revision, Turn};
 use super::limits;
@@ -62,6 +64,8 @@ pub struct Event {
     pub turn: Turn,
     /// The change it stands for.
     pub change: Option<ChangeOf>,
+    /// The messages of this life that were published after the first one, if there are any.
+    pub published_again: Option<PublishedAgain>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of all that never changes by itself; see [`Event::seal`].
@@ -292,6 +296,9 @@ pub enum Step {
     /// Where whoever asks is the retrier, the next to ask takes it over, whatever it died of: the same life, and so the
     /// same idempotency key. A gateway never does this: else `hold` would mean nothing.
     Resume,
+    /// A repeat of an event that was already published has it published once more, under a message id of its own: the
+    /// worker, which knows what became of it, decides. No new life and no new turn.
+    PublishAgain,
     /// A person gives it another life.
     Replay,
     /// A person ends it.
@@ -433,7 +440,7 @@ impl Event {
                 next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
             }
             (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
-                next.state = State::Done { how: How::Superseded { by }, at: now };
+                next.state = self.done_without(How::Superseded { by }, now);
             }
             (step @ (Step::Rearm | Step::Resume), State::Dead { cause, .. })
                 if step == Step::Resume || cause.rearmable() =>
@@ -441,8 +448,14 @@ impl Event {
                 next.passed = Passed::No;
                 next.state = State::Waiting { due: Some(now) };
             }
+            (Step::PublishAgain, State::Done { at, .. } | State::Dead { at, .. }) if self.may_publish_again() => {
+                next.published_again = Some(self.next_message(*at));
+                (next.doubts, next.passed) = (0, Passed::No);
+                next.state = State::Waiting { due: Some(now) };
+            }
             (Step::Replay, State::Done { .. } | State::Dead { .. }) => {
                 next.life += 1;
+                next.published_again = None;
                 (next.attempt, next.doubts, next.blocks, next.passed) = (0, 0, Blocks::default(), Passed::No);
                 next.state = State::Waiting { due: Some(now) };
             }
@@ -456,7 +469,7 @@ impl Event {
                 next.state = State::Dead { cause: Cause::Damaged, at: now };
             }
             (Step::Record, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
-                next.state = State::Done { how: How::Recorded, at: now };
+                next.state = self.done_without(How::Recorded, now);
             }
             (Step::SetAside { lasts }, State::Waiting { due: Some(_) }) => {
                 next.passed = Passed::Aside;
@@ -468,6 +481,7 @@ impl Event {
             }
             _ => return Err(Impossible),
         }
+        next.keep_first_end(now);
         Ok(next)
     }
 
@@ -476,7 +490,8 @@ impl Event {
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
         let dead = |cause| State::Dead { cause, at: now };
         let again = |count| State::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
-        let failures = self.attempt.saturating_sub(self.doubts);
+        let before = self.published_again.map_or(0, |again| again.attempts_before);
+        let failures = self.attempt.saturating_sub(before + self.doubts);
         self.state = match outcome {
             Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
             Outcome::Rejected { .. } => dead(Cause::Rejected),
@@ -553,18 +568,27 @@ impl Event {
     /// nothing ends at once; any other finds out by itself.
     pub fn replaced(&self, by: EventId, now: Timestamp) -> Option<Self> {
         let waits = matches!(self.state, State::Waiting { .. });
-        (waits && !self.owed_first_attempt()).then(|| Self {
-            revision: self.revision.next(),
-            state: State::Done { how: How::Superseded { by }, at: now },
-            ..self.clone()
+        (waits && !self.owed_first_attempt()).then(|| {
+            let mut ended = Self {
+                revision: self.revision.next(),
+                state: self.done_without(How::Superseded { by }, now),
+                ..self.clone()
+            };
+            ended.keep_first_end(now);
+            ended
         })
     }
 
-    /// What sinks get as idempotency key: after a replay another one, so that they do not swallow it.
+    /// What sinks get as idempotency key: `<id>`, after a replay `<id>.<life>`, so that they do not swallow it. The nth
+    /// time that it is published again adds `.r<n>`.
     pub fn idempotency_key(&self) -> String {
-        match self.life {
-            0 | 1 => self.id.to_string(),
-            life => format!("{}.{life}", self.id),
+        let mut key = self.id.to_string();
+        if self.life > 1 {
+            key = format!("{key}.{}", self.life);
+        }
+        match self.published_again {
+            Some(PublishedAgain { times, .. }) => format!("{key}.r{times}"),
+            None => key,
         }
     }
 

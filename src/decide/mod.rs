@@ -10,6 +10,7 @@
 //!
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
 
+pub mod again;
 pub mod answer;
 pub mod breaker;
 pub mod change;

@@ -34,7 +34,24 @@ pub fn standing(story: &Story, now: Timestamp) -> String {
         }
         State::Dead { cause, .. } => dead(story, *cause),
     };
-    format!("{}: {why}", event.state.word())
+    format!("{}: {why}{}", event.state.word(), published_again(event, now))
+}
+
+/// The message that was published again, or is about to be, if there is one.
+fn published_again(event: &Event, now: Timestamp) -> String {
+    let Some(again) = event.published_again else { return String::new() };
+    let message = event.idempotency_key();
+    match event.state {
+        State::Waiting { .. } | State::Running { .. } => format!("; it is to be published again, as message {message}"),
+        State::Done { .. } => {
+            let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
+            format!("; published again {times}, last {} ago as message {message}", rough(now, again.last_at))
+        }
+        State::Dead { .. } => {
+            let ago = rough(now, again.last_at);
+            format!("; it had been published before, and this was message {message}, {ago} ago")
+        }
+    }
 }
 
 /// Is the route of this event configured?

@@ -8,6 +8,7 @@ use hookonce::decide::retry::{Jitter, Retry};
 use hookonce::decide::source::{CountedAs, InDoubt, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
+mod again;
 mod arrows;
 #[path = "../house/seed.rs"]
 mod seed;
@@ -33,6 +34,7 @@ fn event() -> Event {
         passed: Passed::No,
         group: Some(Key([1; 32])),
         turn: Turn(1),
+        published_again: None,
         change: Some(ChangeOf { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),

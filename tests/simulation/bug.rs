@@ -26,10 +26,12 @@ pub(crate) enum Bug {
     OvertakenTakesDigest,
     DoubtRetriedWithoutRoute,
     TimeoutCountedAsDoubt,
+    PublishedAgainThoughReplaced,
+    KeptFromLastMessage,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -52,6 +54,8 @@ impl Bug {
         Self::OvertakenTakesDigest,
         Self::DoubtRetriedWithoutRoute,
         Self::TimeoutCountedAsDoubt,
+        Self::PublishedAgainThoughReplaced,
+        Self::KeptFromLastMessage,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -76,6 +80,8 @@ impl Bug {
             Self::RearmedByPredecessor => "a superseded event's repeat re-arms its successor",
             Self::BodyOutOfPer => "`change` does not imply `body`",
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
+            Self::PublishedAgainThoughReplaced => "what was replaced is published again",
+            Self::KeptFromLastMessage => "publishing again makes an event kept for longer",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
         }

@@ -7,7 +7,7 @@ use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::LEASE;
 use crate::tap::{Write, Wrote};
 use crate::world::World;
-use hookonce::decide::claim::{self, Claim, Repeat, Same};
+use hookonce::decide::claim::{self, Claim, New, Repeat, Same, Stands};
 use hookonce::decide::delivery::Delivery;
 use hookonce::decide::event::{Cause, Event, State};
 use hookonce::decide::id::{EventId, Revision};
@@ -52,7 +52,7 @@ impl World {
             new.event = new.event.begun(LEASE, name);
         }
         let route = self.route(&new.event).expect("it was judged to be there");
-        let receive = Receive { sent, new, route, first: None, permit, tries: 0, rearm: None };
+        let receive = Receive { sent, new, route, first: None, permit, tries: 0, goes_on: None };
         self.nodes[node].tasks.push(Task::Receive(Box::new(receive)));
         Ok(())
     }
@@ -74,8 +74,8 @@ impl World {
     }
 
     pub(crate) fn claim_one(&mut self, node: usize, mut receive: Box<Receive>) -> Result<Option<Task>, Broken> {
-        if let Some((event, now)) = receive.rearm.take() {
-            return self.rearm(receive, &event, now);
+        if let Some((event, does, now)) = receive.goes_on.take() {
+            return self.go_on(receive, does, &event, now);
         }
         let first = *receive.first.get_or_insert(self.now());
         let write = Write::Claim(Box::new(receive.new.clone()), receive.sent);
@@ -90,12 +90,12 @@ impl World {
                 let ours = ours && receive.permit;
                 Ok(ours.then(attempt).map(Task::Attempt))
             }
-            Ok(Wrote::Claim(Claim::Duplicate { event, same, instead, now })) => {
+            Ok(Wrote::Claim(Claim::Duplicate { event, same, stands, now })) => {
                 receive.permit = false;
-                match self.repeat(&event, &same, instead, now)? {
+                match self.repeat(&event, &receive.new, &same, stands, now)? {
                     Repeat::Hears => self.answer("I10", event.id).map(|()| None),
-                    Repeat::Rearms => {
-                        receive.rearm = Some((*event, now));
+                    does @ (Repeat::Rearms | Repeat::PublishesAgain) => {
+                        receive.goes_on = Some((*event, does, now));
                         Ok(Some(Task::Receive(receive)))
                     }
                 }
@@ -123,30 +123,49 @@ impl World {
         None
     }
 
-    fn repeat(&mut self, of: &Event, same: &Same, instead: bool, now: Timestamp) -> Result<Repeat, Broken> {
+    fn repeat(&mut self, of: &Event, new: &New, same: &Same, stands: Stands, now: Timestamp) -> Result<Repeat, Broken> {
+        let zero = Duration::ZERO;
         let mut redelivery = self.plan.redelivery;
-        let mut stands = of.clone();
-        let mut in_place = instead;
-        match (self.bug, &mut stands.state) {
-            (Some(Bug::RearmAfterIgnored), _) if redelivery != Redelivery::Ignore => {
-                redelivery = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+        let mut event = of.clone();
+        let mut place = stands;
+        match (self.bug, &mut event.state) {
+            (Some(Bug::RearmAfterIgnored), _) => {
+                redelivery = match redelivery {
+                    Redelivery::Ignore => Redelivery::Ignore,
+                    Redelivery::Retry { .. } => Redelivery::Retry { same_after: zero, other_after: zero },
+                    Redelivery::Again { .. } => {
+                        Redelivery::Again { same_after: zero, other_after: zero, published_after: zero }
+                    }
+                }
             }
-            (Some(Bug::RearmedByPredecessor), _) => in_place = false,
+            (Some(Bug::RearmedByPredecessor), _) if stands == Stands::Instead => place = Stands::Itself,
+            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == Stands::Replaced => place = Stands::Itself,
             (Some(Bug::DoubtRearmed), State::Dead { cause, .. }) => *cause = Cause::Failed,
             _ => {}
         }
-        let does = claim::repeat(&stands, same, in_place, redelivery, now);
-        self.oracle.repeats(of, instead, does, now)?;
+        let does = claim::repeat(&event, new, same, place, redelivery, now);
+        let same_bytes = (&of.delivery_id, of.body_digest) == (&new.event.delivery_id, new.event.body_digest);
+        self.oracle.repeats(of, same_bytes, stands == Stands::Instead, does, now)?;
         Ok(does)
     }
 
-    fn rearm(&mut self, receive: Box<Receive>, event: &Event, now: Timestamp) -> Result<Option<Task>, Broken> {
-        let Ok(mut change) = event.rearm(&receive.new, &receive.route, now) else { return Ok(self.again(receive)) };
+    fn go_on(
+        &mut self,
+        receive: Box<Receive>,
+        does: Repeat,
+        event: &Event,
+        now: Timestamp,
+    ) -> Result<Option<Task>, Broken> {
+        let (change, kind) = match does {
+            Repeat::PublishesAgain => (event.publish_again(&receive.new, &receive.route, now), Kind::PublishAgain),
+            Repeat::Rearms | Repeat::Hears => (event.rearm(&receive.new, &receive.route, now), Kind::Rearm),
+        };
+        let Ok(mut change) = change else { return Ok(self.again(receive)) };
         if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.overtaken) {
             overtaken.fields = change.event.fields.clone();
             (overtaken.body_digest, overtaken.digest) = (change.event.body_digest, change.event.digest);
         }
-        match self.write(Write::Advance(Box::new(change), Kind::Rearm))? {
+        match self.write(Write::Advance(Box::new(change), kind))? {
             Ok(Wrote::Advance(Advance::Written { event, .. })) if event.state.ended().is_none() => {
                 self.answer("I1", event.id).map(|()| None)
             }

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::tap::{Write, Wrote};
 use crate::world::World;
-use hookonce::decide::claim::New;
+use hookonce::decide::claim::{New, Repeat};
 use hookonce::decide::event::{Event, Passed, State, Step};
 use hookonce::decide::id::{EventId, Node as Name};
 use hookonce::decide::limits;
@@ -41,8 +41,8 @@ pub(crate) struct Receive {
     pub(crate) first: Option<Timestamp>,
     pub(crate) permit: bool,
     pub(crate) tries: u32,
-    /// Dead, and to be re-armed: as it stood then.
-    pub(crate) rearm: Option<(Event, Timestamp)>,
+    /// Over, and to be re-armed or published again: as it stood then.
+    pub(crate) goes_on: Option<(Event, Repeat, Timestamp)>,
 }
 
 impl Node {

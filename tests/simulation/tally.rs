@@ -32,6 +32,7 @@ tally!(
     duplicates,
     stale,
     rearms,
+    published_again,
     replays,
     died,
     superseded,

@@ -174,6 +174,10 @@ pub(super) fn row(row: &Row, version: Version) -> Vec<u8> {
     out.maybe(event.change.and_then(|change| change.order), Out::number);
     out.bytes(&event.body_digest.0);
     out.bytes(&event.digest.0);
+    // As before there was such a cell, where it is empty.
+    if let Some(again) = cells::published_again_cell(event) {
+        out.text(&again);
+    }
     out.0
 }
 
@@ -182,6 +186,10 @@ struct Cells<'b>(Vec<Value<'b>>);
 impl cells::Stored for Cells<'_> {
     fn cell(&self, place: usize) -> Value<'_> {
         self.0.get(place).copied().unwrap_or(Value::Other)
+    }
+
+    fn is_past(&self, place: usize) -> bool {
+        place >= self.0.len()
     }
 }
 

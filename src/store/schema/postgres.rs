@@ -50,6 +50,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("postgres/0007_by_source.up.sql"),
         down: include_str!("postgres/0007_by_source.down.sql"),
     },
+    Migration {
+        version: 8,
+        name: "published_again",
+        up: include_str!("postgres/0008_published_again.up.sql"),
+        down: include_str!("postgres/0008_published_again.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
