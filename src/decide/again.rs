@@ -8,6 +8,7 @@
 use super::change::Change;
 use super::claim::New;
 use super::event::{Cause, Event, How, Impossible, State, Step};
+use super::limits;
 use super::source::Route;
 use super::time::Timestamp;
 
@@ -54,6 +55,9 @@ impl Event {
     /// Has it been published in this life, and may a repeat have it published once more? An event whose further message
     /// failed, or may not have arrived, was published all the same: the next repeat has another one published.
     pub(super) fn may_publish_again(&self) -> bool {
+        if self.published_again.is_some_and(|again| again.times >= limits::PUBLISHED_AGAIN_MAX) {
+            return false;
+        }
         match &self.state {
             State::Done { how, .. } => *how == How::Acted,
             State::Dead { cause, .. } => {

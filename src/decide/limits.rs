@@ -124,6 +124,8 @@ pub const REDELIVERY_AFTER: Duration = Duration::from_secs(5);
 pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
 /// Claims repeated because the event changed under a re-arm; after that the sender is asked to come again.
 pub const REARM_TRIES: usize = 3;
+/// Messages of one life that are published again; after that a redelivery is a duplicate.
+pub const PUBLISHED_AGAIN_MAX: u32 = 100;
 /// How often a node looks for work that nobody told it about.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.

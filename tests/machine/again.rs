@@ -4,6 +4,7 @@ use crate::{LEASE, NOW, event, failed, rejected, route, settle, start, tried, un
 use hookonce::decide::change::PlaceInLine;
 use hookonce::decide::event::{Cause, Event, How, Impossible, Outcome, Passed, State, Step};
 use hookonce::decide::id::EventId;
+use hookonce::decide::limits;
 use hookonce::decide::source::{InDoubt, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
@@ -86,6 +87,18 @@ fn only_what_was_published_is_published_again() {
         assert_eq!(over(state, &done).after(Step::PublishAgain, &route, LATER), Err(Impossible), "{how:?}");
     }
     assert_eq!(once_more.after(Step::PublishAgain, &route, LATER), Err(Impossible), "it is under way");
+}
+
+#[test]
+fn an_event_is_published_again_at_most_a_hundred_times_in_a_life() {
+    let route = route(1, InDoubt::Retry);
+    let mut stands = tried(event(), [Outcome::Delivered(None)], &route);
+    for _ in 0..limits::PUBLISHED_AGAIN_MAX {
+        stands = tried_later(&again(&stands, &route), Outcome::Delivered(None), &route);
+    }
+    assert_eq!(stands.after(Step::PublishAgain, &route, LATER), Err(Impossible));
+    let next = tried(stands.after(Step::Replay, &route, NOW).expect("it is over"), [Outcome::Delivered(None)], &route);
+    assert_eq!(again(&next, &route).published_again.map(|again| again.times), Some(1));
 }
 
 #[test]
