@@ -93,4 +93,17 @@ impl Event {
         let ended = self.state.ended()?;
         Some(self.published_again.map_or(ended, |again| again.last_at))
     }
+
+    /// What sinks get as idempotency key: `<id>`, after a replay `<id>.<life>`, so that they do not swallow it. The nth
+    /// time that it is published again adds `.r<n>`.
+    pub fn idempotency_key(&self) -> String {
+        let mut key = self.id.to_string();
+        if self.life > 1 {
+            key = format!("{key}.{}", self.life);
+        }
+        match self.published_again {
+            Some(PublishedAgain { times, .. }) => format!("{key}.r{times}"),
+            None => key,
+        }
+    }
 }

@@ -28,6 +28,7 @@ mod json;
 pub mod judge;
 pub mod key;
 pub mod limits;
+mod line;
 mod mark;
 pub mod message;
 pub mod nearest;
