@@ -225,13 +225,14 @@ pub fn repeat(
     let (Some(since), false) = (event.quiet_since(), stands == Stands::Instead) else { return Repeat::Hears };
     let (same_after, other_after) = match redelivery {
         Redelivery::Ignore => return Repeat::Hears,
-        Redelivery::Retry { same_after, other_after } => (same_after, other_after),
         Redelivery::Again { published_after, .. } if event.was_published() => {
             let repeats = *same == Same::Delivery && stands == Stands::Itself && event.is_redelivered_by(arriving);
             let due = event.may_publish_again() && now >= since + published_after;
             return if repeats && due { Repeat::PublishesAgain } else { Repeat::Hears };
         }
-        Redelivery::Again { same_after, other_after, .. } => (same_after, other_after),
+        Redelivery::Retry { same_after, other_after } | Redelivery::Again { same_after, other_after, .. } => {
+            (same_after, other_after)
+        }
     };
     let State::Dead { cause, .. } = &event.state else { return Repeat::Hears };
     let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
