@@ -258,7 +258,7 @@ impl Gateway {
                     telemetry::say(Level::Info, "stale", &details);
                     return Came::new(Some(of), answer::stale(of), heard::Verdict::Stale);
                 }
-                Ok(Claim::Duplicate { event, same, instead, now }) => {
+                Ok(Claim::Duplicate { event, same, stands, now }) => {
                     if first_look {
                         self.see(source, &event, &same, &new, now).await;
                     }
@@ -268,22 +268,24 @@ impl Gateway {
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
-                    let does = claim::repeat(&event, &same, instead, &own.route, own.source.respond, now);
+                    let does = claim::repeat(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
                         Repeat::Hears => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
-                            let repeat = (&same, instead, now);
+                            let repeat = (&same, stands, now);
                             return self.answer_repeat(source, &event, repeat, receipt.take()).await;
                         }
-                        Repeat::Rearms | Repeat::Resumes => match self.revive(own, &event, &new, does, now).await {
-                            Ok(Some(event)) => {
-                                drop(new);
-                                return self.answer_new(source, &event).await;
+                        Repeat::Rearms | Repeat::Resumes | Repeat::PublishesAgain => {
+                            match self.go_on(own, does, &event, &new, now).await {
+                                Ok(Some(event)) => {
+                                    drop(new);
+                                    return self.answer_new(source, &event).await;
+                                }
+                                Ok(None) => {}
+                                Err(error) => return failed(source, &error),
                             }
-                            Ok(None) => {}
-                            Err(error) => return failed(source, &error),
-                        },
+                        }
                     }
                 }
                 Ok(Claim::Imported { same }) => {
@@ -306,8 +308,8 @@ impl Gateway {
             Respond::WhenDone { .. } => Needs::Receipt,
         };
         match self.store.recall(new, needs).await {
-            Ok(Some(Recalled { event, same, instead, receipt, now })) => {
-                (Some(Claim::Duplicate { event, same, instead, now }), receipt)
+            Ok(Some(Recalled { event, same, stands, receipt, now })) => {
+                (Some(Claim::Duplicate { event, same, stands, now }), receipt)
             }
             Ok(None) | Err(_) => (None, None), // the claim will tell
         }
@@ -329,22 +331,32 @@ impl Gateway {
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
-    /// Gives a dead event another attempt, with the body that has just arrived. `None`: it changed meanwhile.
-    async fn revive(
+    /// Gives a dead event another attempt, or has one published again, with the body that has just arrived. `None`: it
+    /// changed meanwhile.
+    async fn go_on(
         &self,
         lane: &Lane,
+        does: Repeat,
         event: &Event,
         new: &New,
-        does: Repeat,
         now: Timestamp,
     ) -> Result<Option<Event>, StoreError> {
         let (change, why) = match does {
+            Repeat::PublishesAgain => (event.publish_again(new, &lane.route, now), ""),
             Repeat::Resumes => (event.resume(new, &lane.route, now), "in doubt, and its sender tries again"),
             Repeat::Rearms | Repeat::Hears => (event.rearm(new, &lane.route, now), ""),
         };
         let Ok(change) = change else { return Ok(None) };
         match self.dispatcher.write_because(change, why.to_owned()).await? {
-            Advance::Written { event, .. } if event.state.ended().is_none() => Ok(Some(*event)),
+            Advance::Written { event, .. } if event.state.ended().is_none() => {
+                if does == Repeat::PublishesAgain {
+                    let (id, message) = (event.id.short(), event.idempotency_key());
+                    let details = [("event", &*id), ("delivery", id_of(new)), ("message", &message)];
+                    telemetry::say(Level::Info, "publishing again", &details);
+                    self.meter().published_again(&event.source);
+                }
+                Ok(Some(*event))
+            }
             Advance::Written { .. } | Advance::Lost => Ok(None),
         }
     }
@@ -421,7 +433,7 @@ impl Gateway {
         &self,
         source: &Source,
         event: &Event,
-        (same, instead, now): (&Same, bool, Timestamp),
+        (same, stands, now): (&Same, claim::Stands, Timestamp),
         kept: Option<Receipt>,
     ) -> Came {
         let reply = match source.respond {
@@ -436,7 +448,9 @@ impl Gateway {
                     None => self.wait(event, within).await,
                 };
                 match waited {
-                    Ok((event, _)) if instead && event.is_dead() => answer::superseded(&event, same),
+                    Ok((event, _)) if stands == claim::Stands::Instead && event.is_dead() => {
+                        answer::superseded(&event, same)
+                    }
                     Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
                     Err(error) => return failed(source, &error),
                 }

@@ -175,12 +175,23 @@ pub(super) fn value(value: &Value) -> String {
 pub(super) fn state(event: &Value) -> (String, &'static str) {
     let word = text(event, "state");
     let how = [text(event, "how"), text(event, "cause")].concat();
-    match (word, &*how) {
+    let (said, colour) = match (word, &*how) {
         ("done", "acted") => (word.to_owned(), "32"),
         ("done", _) => (format!("{word}: {how}"), "2"),
         ("dead", _) => (format!("{word}: {how}"), "31"),
         ("running", _) => (word.to_owned(), "36"),
         _ => (word.to_owned(), "33"),
+    };
+    let again = &event["published_again"];
+    let said = if again.is_object() { format!("{said}, published again {}", times(again)) } else { said };
+    (said, colour)
+}
+
+/// How often it was published again.
+pub(super) fn times(again: &Value) -> String {
+    match again["times"].as_u64() {
+        Some(1) => "once".into(),
+        times => format!("{} times", times.unwrap_or_default()),
     }
 }
 

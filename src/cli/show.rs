@@ -1,7 +1,7 @@
 //! `hookonce show`: all that is known of one event, and why it stands where it stands.
 
 use super::desk::{Purpose, Where, text};
-use super::list::{state, value};
+use super::list::{state, times, value};
 use super::paper::{Form, Paper, one_line, tame};
 use super::trouble::Trouble;
 use crate::config::Env;
@@ -71,6 +71,12 @@ impl<W: Write> Sheet<'_, W> {
         self.tell("received", &self.paper.moment(&story["received_at"]))?;
         if story["ended_at"].is_string() {
             self.tell("ended", &self.paper.moment(&story["ended_at"]))?;
+        }
+        let again = &story["published_again"];
+        if again.is_object() {
+            let (last, message) = (self.paper.moment(&again["last_at"]), text(again, "message"));
+            let over = if story["ended_at"].is_string() { format!(", last {last}") } else { String::new() };
+            self.tell("published", &format!("again {}{over}, message {message}", times(again)))?;
         }
         self.fields(story)?;
         self.tell("once per", &identities(story))?;

@@ -65,7 +65,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The columns that `events` has of its own.
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 30] = [
     "id",
     "revision",
     "source",
@@ -95,6 +95,7 @@ const COLUMNS: [&str; 29] = [
     "body_digest",
     "digest",
     "retrier",
+    "published_again",
 ];
 
 impl Resolver<'_> {

@@ -11,8 +11,9 @@ use crate::action::plan::nats::Keeper;
 use crate::decide::event::Retrier;
 use crate::decide::limits;
 use crate::decide::retry::{self, Retry};
-use crate::decide::source::{Change, CountedAs, Group, InDoubt, Makes, Once, Redelivery, Respond, Route};
+use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Makes, Once, Redelivery, Respond, Route};
 use crate::decide::time::Duration;
+use crate::decide::verify::Scheme;
 use std::thread::available_parallelism;
 
 /// Attempts of what nobody else tries again.
@@ -66,7 +67,7 @@ impl Resolver<'_> {
                 Some(ActionPlan::Publish(publish)) if publish.keeper == Keeper::Stream => CountedAs::Doubts,
                 _ => CountedAs::Attempts,
             },
-            redelivery: self.redelivery(section, respond, once),
+            redelivery: self.redelivery(section, names, respond, once, plan.as_ref()),
             lease: self.lease(section),
             at_once: section.count("at_once").map_or(default_at_once, |n| usize::try_from(n).unwrap_or(usize::MAX)),
             makes,
@@ -145,10 +146,18 @@ impl Resolver<'_> {
         Retry { attempts: inner.and_then(|s| s.count("attempts")).unwrap_or(attempts), first, longest }
     }
 
-    fn redelivery(&mut self, section: &Section<'_>, respond: Respond, once: &Once) -> Redelivery {
+    fn redelivery(
+        &mut self,
+        section: &Section<'_>,
+        names: &Names<'_>,
+        respond: Respond,
+        once: &Once,
+        plan: Option<&ActionPlan>,
+    ) -> Redelivery {
         if once.keep_failures && respond != Respond::Accepted {
             return self.hears_failures(section);
         }
+        let again = self.is_published_again(section, names, once, plan);
         let written = section.duration("rearm_after");
         if section.text("redelivery") == Some("ignore") {
             if section.has("rearm_after") {
@@ -162,7 +171,54 @@ impl Resolver<'_> {
             Respond::Accepted => (limits::REDELIVERY_AFTER, REARM_AFTER),
             Respond::WhenDone { .. } => (Duration::ZERO, Duration::ZERO),
         };
-        Redelivery::Retry { same_after, other_after: written.unwrap_or(other_after) }
+        let other_after = written.unwrap_or(other_after);
+        if again {
+            let published_after = written.unwrap_or(REARM_AFTER);
+            return Redelivery::Again { same_after, other_after, published_after };
+        }
+        Redelivery::Retry { same_after, other_after }
+    }
+
+    /// Does a repeat of what was published publish it once more? Where nobody says so: if only a person makes this
+    /// sender deliver again, and a stream keeps the messages, whose worker knows what became of them.
+    fn is_published_again(
+        &mut self,
+        section: &Section<'_>,
+        names: &Names<'_>,
+        once: &Once,
+        plan: Option<&ActionPlan>,
+    ) -> bool {
+        let not = match () {
+            () if !section.has("publish") => Some((
+                "only a message that is published can be published again",
+                "write \"retry\": what is dead is tried again; or \"ignore\"",
+            )),
+            () if names.stream.is_some() => Some((
+                "a stream delivers its messages again by itself, and nobody pressed a button",
+                "leave it out here; write it where the deliveries arrive over HTTP",
+            )),
+            () if names.scheme.is_some() && names.delivery.is_none() => Some((
+                "this sender has no delivery id, so a repeat of the same delivery cannot be told",
+                "say where the id is: delivery = \"header.x-id\"",
+            )),
+            () if !once.per.contains(&Identity::Delivery) => Some((
+                "`once.per` does not name the delivery id, so a repeat of the same delivery cannot be told",
+                "add \"delivery\" to `once.per`",
+            )),
+            () => None,
+        };
+        if section.text("redelivery") == Some("again") {
+            if let Some((why, hint)) = not {
+                self.found
+                    .error("`redelivery = \"again\"` cannot work here")
+                    .at(section.place("redelivery"), why)
+                    .hint(hint);
+            }
+            return not.is_none();
+        }
+        let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == Keeper::Stream);
+        let only_by_hand = names.scheme.is_some_and(|scheme| matches!(scheme.of_all(), Scheme::Github(_)));
+        !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }
 
     /// A failure that is kept as an answer is what a repeat hears.

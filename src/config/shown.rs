@@ -157,6 +157,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
     let (redelivery, rearm_after) = match route.redelivery {
         Redelivery::Ignore => ("ignore", None),
         Redelivery::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
+        Redelivery::Again { published_after, .. } => ("again", Some(duration_text(published_after))),
     };
     json!({
         "name": &*route.name,

@@ -5,6 +5,7 @@ use crate::action::plan::EnvEntry;
 use crate::decide::event::Retrier;
 use crate::decide::field::FieldIx;
 use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Redelivery, Route, Source};
+use crate::decide::time::Duration;
 use std::io::{self, Write};
 
 /// One line: a name, and a text beside it.
@@ -93,16 +94,25 @@ pub fn in_doubt_text(route: &Route) -> String {
     }
 }
 
-/// What a repeat of a dead event does.
+/// What a repeat of an event that is over does.
 pub fn redelivery_text(redelivery: Redelivery) -> String {
     match redelivery {
         Redelivery::Ignore => "ignore".to_owned(),
-        Redelivery::Retry { same_after, other_after } => format!(
-            "retry a dead event: the same delivery after {}, another after {}",
-            duration_text(same_after),
-            duration_text(other_after)
+        Redelivery::Retry { same_after, other_after } => retry_text(same_after, other_after),
+        Redelivery::Again { same_after, other_after, published_after } => format!(
+            "publish again what was published: the same delivery after {}; {}",
+            duration_text(published_after),
+            retry_text(same_after, other_after)
         ),
     }
+}
+
+fn retry_text(same_after: Duration, other_after: Duration) -> String {
+    format!(
+        "retry a dead event: the same delivery after {}, another after {}",
+        duration_text(same_after),
+        duration_text(other_after)
+    )
 }
 
 /// Which events must not overlap.

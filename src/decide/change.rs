@@ -24,7 +24,7 @@ pub struct Change {
     pub attempt: Option<Tried>,
     /// What becomes of the kept answer.
     pub receipt: Answered,
-    /// The body of the delivery that re-armed it.
+    /// The body of the delivery that re-armed it, or had it published again.
     pub payload: Option<Payload>,
     /// What becomes of headers that were only kept to be passed on, if this write ends the event.
     pub passed: PassedOn,
@@ -48,6 +48,8 @@ pub enum PlaceInLine {
     LinesUp,
     /// The same, and it becomes its subject's current event: a person's replay.
     Leads,
+    /// Nothing, but it must still be its subject's current event: else nothing is written.
+    MustBeCurrent,
 }
 
 /// What a write does to the answer that is kept.
@@ -87,6 +89,7 @@ impl Event {
         let place = match step {
             Step::Rearm | Step::Resume => PlaceInLine::LinesUp,
             Step::Replay => PlaceInLine::Leads,
+            Step::PublishAgain => PlaceInLine::MustBeCurrent,
             _ => PlaceInLine::Keeps,
         };
         let asks = match &step {
@@ -145,21 +148,31 @@ impl Event {
 
     fn brought_back(&self, step: Step, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
         let mut change = self.change(step, route, now)?;
+        if self.goes_the_way_of(arriving) {
+            change.take(arriving);
+        }
+        Ok(change)
+    }
+
+    /// Does this take the same way, and change the same thing to the same?
+    pub(super) fn goes_the_way_of(&self, arriving: &New) -> bool {
         let what = |event: &Self| {
             let change = event.change.map(|change| (change.subject, change.value));
             (event.source.clone(), event.route.clone(), event.part, event.group, change)
         };
-        if what(self) == what(&arriving.event) {
-            change.event.fields = arriving.event.fields.clone();
-            change.event.body_digest = arriving.event.body_digest;
-            change.event.digest = change.event.seal();
-            change.payload = Some(arriving.payload.clone());
-        }
-        Ok(change)
+        what(self) == what(&arriving.event)
     }
 }
 
 impl Change {
+    /// The event goes on with the body that has just arrived.
+    pub(super) fn take(&mut self, arriving: &New) {
+        self.event.fields = arriving.event.fields.clone();
+        self.event.body_digest = arriving.event.body_digest;
+        self.event.digest = self.event.seal();
+        self.payload = Some(arriving.payload.clone());
+    }
+
     /// What is written at the store's time, given the subject's current event (`None`: no register).
     pub fn resolve(&self, current: Option<EventId>, at: Timestamp) -> Event {
         let mut event = match (&self.overtaken, current) {
@@ -173,6 +186,7 @@ impl Change {
             _ => self.event.clone(),
         };
         event.state = event.state.shifted(self.now, at);
+        event.keep_first_end(at);
         event
     }
 }

@@ -182,8 +182,8 @@ pub enum Claim {
         event: Box<Event>,
         /// Which identity matched.
         same: Same,
-        /// The event that matched was superseded, and `event` is the one that stands in its place.
-        instead: bool,
+        /// Whether that event is the one that matched, and whether it is still its subject's current one.
+        stands: Stands,
         /// The store's clock.
         now: Timestamp,
     },
@@ -201,9 +201,22 @@ pub enum Claim {
     Again,
 }
 
+/// How the event that a duplicate hears of is related to the one that matched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// It is the one that matched.
+    Itself,
+    /// It is the one that matched. It is over, and another event is its subject's current one.
+    Replaced,
+    /// It is another one, in place of the one that matched, which was superseded.
+    Instead,
+}
+
 /// What a duplicate does to the event it repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
+    /// Has it published once more ([`Step::PublishAgain`](super::event::Step::PublishAgain)).
+    PublishesAgain,
     /// Gives it another attempt.
     Rearms,
     /// Gives it another attempt although it may have acted: the sender waits for the end, and is the retrier.
@@ -219,17 +232,34 @@ pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
 /// storm of siblings does not become a loop of retries. What is in doubt is tried again only where the sender waits for
-/// the end and the route says `in_doubt = "retry"`.
-pub fn repeat(event: &Event, same: &Same, instead: bool, route: &Route, respond: Respond, now: Timestamp) -> Repeat {
-    let (State::Dead { cause, at }, Redelivery::Retry { same_after, other_after }, false) =
-        (&event.state, route.redelivery, instead)
-    else {
-        return Repeat::Hears;
+/// the end and the route says `in_doubt = "retry"`. What was published is published again for a repeat of the same
+/// delivery alone, and no sooner than that.
+pub fn repeat(
+    event: &Event,
+    arriving: &New,
+    same: &Same,
+    stands: Stands,
+    route: &Route,
+    respond: Respond,
+    now: Timestamp,
+) -> Repeat {
+    let (Some(since), false) = (event.quiet_since(), stands == Stands::Instead) else { return Repeat::Hears };
+    let (same_after, other_after) = match route.redelivery {
+        Redelivery::Ignore => return Repeat::Hears,
+        Redelivery::Again { published_after, .. } if event.was_published() => {
+            let repeats = *same == Same::Delivery && stands == Stands::Itself && event.is_redelivered_by(arriving);
+            let due = event.may_publish_again() && now >= since + published_after;
+            return if repeats && due { Repeat::PublishesAgain } else { Repeat::Hears };
+        }
+        Redelivery::Retry { same_after, other_after } | Redelivery::Again { same_after, other_after, .. } => {
+            (same_after, other_after)
+        }
     };
+    let State::Dead { cause, .. } = &event.state else { return Repeat::Hears };
     let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
     let sender_retries = respond != Respond::Accepted && route.in_doubt == InDoubt::Retry;
     match cause {
-        _ if now < *at + wait => Repeat::Hears,
+        _ if now < since + wait => Repeat::Hears,
         Cause::Failed | Cause::Rejected => Repeat::Rearms,
         Cause::InDoubt if sender_retries => Repeat::Resumes,
         Cause::InDoubt | Cause::Damaged | Cause::Cancelled => Repeat::Hears,

@@ -5,7 +5,8 @@
 //!               ▼                                                              │
 //!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff, Accept
 //!     │       │ ▲ ▲                                                     │   │      └─┘
-//!     │       │ │ └── Rearm, Resume (a repeat), Replay (a person) ──┐   │   │
+//!     │       │ │ └── Rearm, Resume, PublishAgain (a repeat), ──────┐   │   │
+//!     │       │ │     Replay (a person)                             │   │   │
 //!     │       │ └──── SetAside, Rejoin (its route is gone, is back) │   │   │
 //!     │       │                                                     │   │   │
 //!     │       └─ Supersede, Cancel, Damage ─▶ done or dead ─────────┘   │   │
@@ -16,6 +17,7 @@
 //! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
 //! its subject's current one is asked by the store, in the write itself (see `change.rs`).
 
+use super::again::PublishedAgain;
 use super::field::Fields;
 use super::id::{Digest, EventId, Key, Node, Revision, Turn};
 use super::limits;
@@ -64,6 +66,8 @@ pub struct Event {
     pub turn: Turn,
     /// The change it stands for.
     pub change: Option<ChangeOf>,
+    /// The messages of this life that were published after the first one, if there are any.
+    pub published_again: Option<PublishedAgain>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of all that never changes by itself; see [`Event::seal`].
@@ -313,6 +317,9 @@ pub enum Step {
     Resume,
     /// A sender that waits for the end is told 202 instead: from now on a node tries it again.
     Accept,
+    /// A repeat of an event that was already published has it published once more, under a message id of its own: the
+    /// worker, which knows what became of it, decides. No new life and no new turn.
+    PublishAgain,
     /// A person gives it another life.
     Replay,
     /// A person ends it.
@@ -454,7 +461,7 @@ impl Event {
                 next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
             }
             (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
-                next.state = State::Done { how: How::Superseded { by }, at: now };
+                next.state = self.done_without(How::Superseded { by }, now);
             }
             (step @ (Step::Rearm | Step::Resume), State::Dead { cause, .. })
                 if step == Step::Resume || cause.rearmable() =>
@@ -465,8 +472,14 @@ impl Event {
             (Step::Accept, State::Waiting { .. } | State::Running { .. }) if self.retrier == Retrier::Sender => {
                 next.retrier = Retrier::Node;
             }
+            (Step::PublishAgain, State::Done { at, .. } | State::Dead { at, .. }) if self.may_publish_again() => {
+                next.published_again = Some(self.next_message(*at));
+                (next.doubts, next.passed) = (0, Passed::No);
+                next.state = State::Waiting { due: Some(now) };
+            }
             (Step::Replay, State::Done { .. } | State::Dead { .. }) => {
                 next.life += 1;
+                next.published_again = None;
                 (next.attempt, next.doubts, next.blocks, next.passed) = (0, 0, Blocks::default(), Passed::No);
                 next.state = State::Waiting { due: Some(now) };
             }
@@ -480,7 +493,7 @@ impl Event {
                 next.state = State::Dead { cause: Cause::Damaged, at: now };
             }
             (Step::Record, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
-                next.state = State::Done { how: How::Recorded, at: now };
+                next.state = self.done_without(How::Recorded, now);
             }
             (Step::SetAside { lasts }, State::Waiting { due: Some(_) }) => {
                 next.passed = Passed::Aside;
@@ -492,6 +505,7 @@ impl Event {
             }
             _ => return Err(Impossible),
         }
+        next.keep_first_end(now);
         Ok(next)
     }
 
@@ -500,7 +514,8 @@ impl Event {
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
         let dead = |cause| State::Dead { cause, at: now };
         let again = |count| State::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
-        let failures = self.attempt.saturating_sub(self.doubts);
+        let before = self.published_again.map_or(0, |again| again.attempts_before);
+        let failures = self.attempt.saturating_sub(before + self.doubts);
         let (attempts, doubts_max) = (route.attempts(self.retrier), route.doubts_max(self.retrier));
         self.state = match outcome {
             Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
@@ -561,46 +576,6 @@ impl Event {
     /// Its node, while it runs.
     pub fn runs_by(&self, node: &Node) -> bool {
         matches!(&self.state, State::Running { by, .. } if by == node)
-    }
-
-    /// The same event with its group's slot taken by another: it waits until the slot is handed to it.
-    #[must_use]
-    pub fn parked(mut self) -> Self {
-        if let State::Running { .. } = self.state {
-            self.attempt -= 1;
-        }
-        self.state = State::Waiting { due: None };
-        self
-    }
-
-    /// Does it need its group's slot, to run or to wait for its turn?
-    pub fn wants_slot(&self) -> bool {
-        self.state.ended().is_none() && self.passed != Passed::Aside
-    }
-
-    /// An event's first attempt always runs, in its turn. After that, or once passed, it must still be its
-    /// subject's current one.
-    pub fn owed_first_attempt(&self) -> bool {
-        self.attempt == 0 && self.passed == Passed::No
-    }
-
-    /// The event with its superseded life ended by the claim or replay of `by`: only one that waits and is owed
-    /// nothing ends at once; any other finds out by itself.
-    pub fn replaced(&self, by: EventId, now: Timestamp) -> Option<Self> {
-        let waits = matches!(self.state, State::Waiting { .. });
-        (waits && !self.owed_first_attempt()).then(|| Self {
-            revision: self.revision.next(),
-            state: State::Done { how: How::Superseded { by }, at: now },
-            ..self.clone()
-        })
-    }
-
-    /// What sinks get as idempotency key: after a replay another one, so that they do not swallow it.
-    pub fn idempotency_key(&self) -> String {
-        match self.life {
-            0 | 1 => self.id.to_string(),
-            life => format!("{}.{life}", self.id),
-        }
     }
 
     /// Whether its counts fit each other. No step leads to an event whose counts do not: a bit of it was flipped.

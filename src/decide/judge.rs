@@ -196,6 +196,7 @@ impl Made<'_> {
             group: self.group(part)?,
             turn: Turn::default(),
             change: self.change(part)?,
+            published_again: None,
             body_digest,
             digest: body_digest,
         };

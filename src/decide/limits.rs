@@ -150,6 +150,8 @@ pub const ROUTE_GONE_LOOK: Duration = Duration::from_secs(10);
 pub const REARM_TRIES: usize = 3;
 /// How often it is tried to write down that a sender is told 202, while others write the same event.
 pub const ACCEPT_TRIES: usize = 5;
+/// Messages of one life that are published again; after that a redelivery is a duplicate.
+pub const PUBLISHED_AGAIN_MAX: u32 = 100;
 /// How often a node looks for work that nobody told it about.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.

@@ -10,6 +10,7 @@
 //!
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
 
+pub mod again;
 pub mod answer;
 pub mod breaker;
 pub mod budget;
@@ -29,6 +30,7 @@ pub mod judge;
 pub mod key;
 pub mod kind;
 pub mod limits;
+mod line;
 mod mark;
 pub mod message;
 pub mod nearest;

@@ -252,7 +252,7 @@ pub struct Route {
     pub in_doubt: InDoubt,
     /// What an attempt that our own timeout ended is counted as.
     pub timeouts: CountedAs,
-    /// What a repeat of a dead event does.
+    /// What a repeat of an event that is over does.
     pub redelivery: Redelivery,
     /// How long one node alone may act.
     pub lease: Duration,
@@ -332,7 +332,7 @@ impl Route {
     }
 }
 
-/// What a repeat of a dead event does.
+/// What a repeat of an event that is over does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Redelivery {
     /// It gives the event another attempt, if it has been dead for long enough.
@@ -341,6 +341,16 @@ pub enum Redelivery {
         same_after: Duration,
         /// For any other delivery of the event.
         other_after: Duration,
+    },
+    /// The same, and a repeat of the delivery of an event that was published has it published once more: the worker
+    /// behind the stream knows what became of it, and decides. Only on a route that publishes.
+    Again {
+        /// For a delivery under an id that a dead event already has.
+        same_after: Duration,
+        /// For any other delivery of a dead event.
+        other_after: Duration,
+        /// For the delivery of an event that was published: since it ended, or was last published.
+        published_after: Duration,
     },
     /// Nothing.
     Ignore,

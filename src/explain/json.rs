@@ -3,7 +3,7 @@
 use super::stands::{Came, Would, answer};
 use super::told::{Asked, Signature, Told};
 use super::{Answer, stands};
-use crate::decide::claim::{New, Repeat, Same};
+use crate::decide::claim::{New, Repeat, Same, Stands};
 use crate::decide::field::{Field, Slot, Value as Found};
 use crate::decide::judge::Verdict;
 use serde_json::{Value, json};
@@ -111,15 +111,16 @@ fn came(came: &Came) -> Value {
         Came::Imported(same) => json!({ "be": "duplicate", "of": "imported", "same": same.word() }),
         Came::Stale(of) => json!({ "be": "stale", "of": of }),
         Came::Undecided => json!({ "be": "undecided" }),
-        Came::Duplicate(event, same, instead, repeat) => json!({
+        Came::Duplicate(event, same, stands, repeat) => json!({
             "be": match repeat {
+                Repeat::PublishesAgain => "published_again",
                 Repeat::Rearms => "rearmed",
                 Repeat::Resumes => "resumed",
                 Repeat::Hears => "duplicate",
             },
             "of": event.id,
             "same": same.word(),
-            "instead": instead,
+            "instead": *stands == Stands::Instead,
             "state": event.state.word(),
             "stands": stands::words(event),
         }),

@@ -2,7 +2,8 @@
 
 use super::Answer;
 use super::told::Told;
-use crate::decide::claim::{self, Claim, New, Repeat, Same};
+use crate::decide::again::PublishedAgain;
+use crate::decide::claim::{self, Claim, New, Repeat, Same, Stands};
 use crate::decide::event::{Event, How, State};
 use crate::decide::id::EventId;
 use crate::decide::judge::Verdict;
@@ -48,7 +49,7 @@ pub enum Came {
     /// It is new, and there is nothing to do.
     Recorded,
     /// It is a repeat of this event, by this identity; in place of one that was superseded, or not.
-    Duplicate(Box<Event>, Same, bool, Repeat),
+    Duplicate(Box<Event>, Same, Stands, Repeat),
     /// It was done before this store was there.
     Imported(Same),
     /// This event changed its subject later.
@@ -71,12 +72,13 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
     match known {
         Known::Nothing(why, _) => Ok(Would::Be(events.iter().map(|_| new()).collect(), Err(why.clone()))),
         Known::Store(store, path) => {
-            let came = |claim| match claim {
+            let came = |(claim, arriving): (Claim, &New)| match claim {
                 Claim::New { event, .. } if event.state == (State::Waiting { due: None }) => Came::Parked,
                 Claim::New { .. } => new(),
-                Claim::Duplicate { event, same, instead, now } => {
-                    let repeat = claim::repeat(&event, &same, instead, route, told.source.respond, now);
-                    Came::Duplicate(event, same, instead, repeat)
+                Claim::Duplicate { event, same, stands, now } => {
+                    let respond = told.source.respond;
+                    let repeat = claim::repeat(&event, arriving, &same, stands, route, respond, now);
+                    Came::Duplicate(event, same, stands, repeat)
                 }
                 Claim::Imported { same } => Came::Imported(same),
                 Claim::Stale { of } => Came::Stale(of),
@@ -90,7 +92,7 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
             if claims.iter().zip(events).any(reused) {
                 return Ok(Would::BeRefused(422, "its Idempotency-Key was used with another body".into()));
             }
-            Ok(Would::Be(claims.into_iter().map(came).collect(), Ok(path.clone())))
+            Ok(Would::Be(claims.into_iter().zip(events).map(came).collect(), Ok(path.clone())))
         }
     }
 }
@@ -99,7 +101,9 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
 pub fn answer(would: &Would) -> Answer {
     let Would::Be(all, _) = would else { return Answer::ActsNot };
     let one = |came: &Came| match came {
-        Came::New | Came::Parked | Came::Duplicate(_, _, _, Repeat::Rearms | Repeat::Resumes) => Answer::Acts,
+        Came::New
+        | Came::Parked
+        | Came::Duplicate(_, _, _, Repeat::Rearms | Repeat::Resumes | Repeat::PublishesAgain) => Answer::Acts,
         Came::Recorded | Came::Duplicate(..) | Came::Imported(_) | Came::Stale(_) => Answer::ActsNot,
         Came::Undecided => Answer::Unknown,
     };
@@ -108,12 +112,22 @@ pub fn answer(would: &Would) -> Answer {
 
 /// How an event stands, in words.
 pub fn words(event: &Event) -> String {
-    match &event.state {
+    let stands = match &event.state {
         State::Waiting { due: Some(due) } => format!("waiting, due {due}"),
         State::Waiting { due: None } => "waiting for its group's slot".into(),
         State::Running { until, by } => format!("running on node {by}, with a lease until {until}"),
         State::Done { how: How::Superseded { by }, at } => format!("done (superseded by {by}) since {at}"),
         State::Done { how, at } => format!("done ({}) since {at}", how.word()),
         State::Dead { cause, at } => format!("dead ({}) since {at}", cause.word()),
+    };
+    match event.published_again {
+        Some(again) => format!("{stands}, {}", published_again(&again)),
+        None => stands,
     }
+}
+
+/// How often an event was published again, in words.
+fn published_again(again: &PublishedAgain) -> String {
+    let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
+    format!("published again {times}")
 }

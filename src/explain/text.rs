@@ -3,10 +3,11 @@
 use super::stands::{Came, Would, words};
 use super::told::{Asked, Signature, Told};
 use crate::config::words::{change_text, group_text, line, lines, redelivery_text};
-use crate::decide::claim::{New, Repeat};
+use crate::decide::claim::{New, Repeat, Stands};
 use crate::decide::field::{Slot, Value};
 use crate::decide::filter::Term;
 use crate::decide::judge::Verdict;
+use crate::decide::source::Redelivery;
 use std::io::{self, Write};
 
 /// Characters of a value that are shown.
@@ -157,15 +158,21 @@ fn came_texts(told: &Told, came: &Came) -> Vec<String> {
         }
         Came::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
         Came::Undecided => vec!["have to be claimed again: the store could not decide".into()],
-        Came::Duplicate(event, same, instead, repeat) => {
+        Came::Duplicate(event, same, stands, repeat) => {
             let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
-            if *instead {
+            if *stands == Stands::Instead {
                 all.push("  which stands in place of the one that matched: that one was superseded".into());
             }
             all.push(format!("  which is {}", words(event)));
             all.push(match (repeat, told.route()) {
+                (Repeat::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
                 (Repeat::Rearms, _) => "  and give it another attempt".into(),
                 (Repeat::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
+                (Repeat::Hears, Some(route))
+                    if event.state.word() == "done" && matches!(route.redelivery, Redelivery::Again { .. }) =>
+                {
+                    format!("  and not have it published again ({})", redelivery_text(route.redelivery))
+                }
                 (Repeat::Hears, Some(route)) if event.state.word() == "dead" => {
                     format!("  and not revive it ({})", redelivery_text(route.redelivery))
                 }

@@ -372,6 +372,7 @@ impl Resolved {
             group: None,
             turn: Turn::default(),
             change: None,
+            published_again: None,
             body_digest,
             digest: body_digest,
         };

@@ -3,6 +3,7 @@
 //! What is read may have rotted: a cell that is not what was written never panics and never passes for something
 //! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
 
+use crate::decide::again::PublishedAgain;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, Retrier, State};
 use crate::decide::field::Fields;
@@ -10,6 +11,7 @@ use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use crate::decide::key::{self, Part};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Row;
+use serde_json::{Value as Json, json};
 use std::sync::Arc;
 
 /// One cell of a stored row.
@@ -31,6 +33,11 @@ pub(in crate::store) enum Value<'r> {
 pub(in crate::store) trait Stored {
     /// The cell at this place.
     fn cell(&self, place: usize) -> Value<'_>;
+
+    /// Is there no such place, because the row was written before there was?
+    fn is_past(&self, _place: usize) -> bool {
+        false
+    }
 }
 
 /// The cells of an event, in the order in which [`read`] takes them.
@@ -38,7 +45,7 @@ macro_rules! columns {
     () => {
         "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
          ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
-         body_digest, digest, retrier"
+         body_digest, digest, retrier, published_again"
     };
 }
 pub(in crate::store) use columns;
@@ -113,6 +120,31 @@ pub(in crate::store) fn passed_cell(passed: Passed) -> i64 {
     }
 }
 
+/// The messages that were published after the first one, as a cell.
+pub(in crate::store) fn published_again_cell(event: &Event) -> Option<String> {
+    let PublishedAgain { times, last_at, first_ended_at, attempts_before } = event.published_again?;
+    let (last_at, first_ended_at) = (last_at.0, first_ended_at.0);
+    let cell = json!({
+        "times": times,
+        "last_at": last_at,
+        "first_ended_at": first_ended_at,
+        "attempts_before": attempts_before,
+    });
+    Some(cell.to_string())
+}
+
+fn published_again(cell: &str) -> Option<PublishedAgain> {
+    let cell: Json = serde_json::from_str(cell).ok()?;
+    let count = |name: &str| u32::try_from(cell[name].as_u64()?).ok();
+    let time = |name: &str| cell[name].as_i64().map(Timestamp);
+    Some(PublishedAgain {
+        times: count("times").filter(|times| *times > 0)?,
+        last_at: time("last_at")?,
+        first_ended_at: time("first_ended_at")?,
+        attempts_before: count("attempts_before")?,
+    })
+}
+
 /// Reads the cells named by [`columns`].
 pub(in crate::store) fn read(row: &impl Stored) -> Found {
     let mut cells = Cells { row, next: 0, whole: true };
@@ -149,6 +181,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         1 => Some(Retrier::Node),
         _ => None,
     };
+    let again = cells.last(Cells::text).map(published_again);
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(ChangeOf { subject, value, order }),
         _ => None,
@@ -160,6 +193,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         && passed.is_some()
         && retrier.is_some()
         && state.is_some()
+        && again != Some(None)
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
     let damaged = State::Dead { cause: Cause::Damaged, at: ended_at.unwrap_or(received_at) };
     let mut event = Event {
@@ -181,6 +215,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         group,
         turn,
         change,
+        published_again: again.flatten(),
         body_digest,
         digest,
     };
@@ -242,6 +277,11 @@ impl<'r, S: Stored> Cells<'r, S> {
             return None;
         }
         Some(read(self))
+    }
+
+    /// A cell that older rows do not have.
+    fn last<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.row.is_past(self.next) { None } else { self.maybe(read) }
     }
 
     fn text(&mut self) -> &'r str {

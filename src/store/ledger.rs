@@ -10,7 +10,7 @@
 use super::sought::{same_by, sought};
 use super::{Advance, Forgotten, Imported, Keeps, Recalled, Removal};
 use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
-use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same};
+use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same, Stands};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
 use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::source::Keep;
@@ -133,8 +133,9 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
         return Ok(Claim::New { event: Box::new(row.event), now });
     }
     if let Some((row, same)) = matching(ledger, &new, now)? {
-        let (event, instead) = standing_for(ledger, row)?;
-        return Ok(Claim::Duplicate { event, same, instead, now });
+        let same = same_delivery(ledger, &new, &row, same)?;
+        let (event, stands) = standing_for(ledger, row)?;
+        return Ok(Claim::Duplicate { event, same, stands, now });
     }
     if let Some(same) = known_before(ledger, &new)? {
         return Ok(Claim::Imported { same });
@@ -193,11 +194,27 @@ pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Op
         if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, now)? {
             return Ok(None);
         }
-        let same = same_by(identity, &held, &row, new);
-        let (event, instead) = standing_for(ledger, row)?;
-        return Ok(Some(Recalled { event, same, instead, receipt: None, now }));
+        let same = same_delivery(ledger, new, &row, same_by(identity, &held, &row, new))?;
+        let (event, stands) = standing_for(ledger, row)?;
+        return Ok(Some(Recalled { event, same, stands, receipt: None, now }));
     }
     Ok(None)
+}
+
+/// The identity by which a delivery repeats an event that is done: its id, where the event has that too, wherever `per`
+/// names it. A repeat of the same delivery may have it published again.
+fn same_delivery<L: Ledger>(ledger: &mut L, new: &New, row: &Row, same: Same) -> Result<Same, L::Error> {
+    if same == Same::Delivery || !matches!(row.event.state, State::Done { .. }) {
+        return Ok(same);
+    }
+    for (identity, how) in sought(new) {
+        let own = |held: &Held| held.event == row.event.id && how.counts(identity, held);
+        let Some(held) = ledger.held(&identity.key)?.filter(own) else { continue };
+        if same_by(identity, &held, row, new) == Same::Delivery {
+            return Ok(Same::Delivery);
+        }
+    }
+    Ok(same)
 }
 
 /// Was this done before there was this store?
@@ -230,19 +247,21 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<Imported, L::Er
     Ok(imported)
 }
 
-/// The event that a delivery whose key is held hears of: where the holder was superseded, its subject's current one,
-/// and whether it is another.
-fn standing_for<L: Ledger>(ledger: &mut L, row: Row) -> Result<(Box<Event>, bool), L::Error> {
-    let superseded = matches!(row.event.state, State::Done { how: How::Superseded { .. }, .. });
-    if superseded
-        && let Some(change) = row.event.change
-        && let Some(register) = ledger.register(&change.subject)?
-        && let Some(current) = ledger.row(register.event)?
-    {
-        let instead = current.event.id != row.event.id;
-        return Ok((Box::new(current.event), instead));
+/// The event that a delivery whose key is held hears of: where the holder was superseded, its subject's current one;
+/// and how the two are related.
+fn standing_for<L: Ledger>(ledger: &mut L, row: Row) -> Result<(Box<Event>, Stands), L::Error> {
+    let itself = |event: Event| (Box::new(event), Stands::Itself);
+    let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
+    let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event != row.event.id) else {
+        return Ok(itself(row.event));
+    };
+    if !matches!(row.event.state, State::Done { how: How::Superseded { .. }, .. }) {
+        return Ok((Box::new(row.event), Stands::Replaced));
     }
-    Ok((Box::new(row.event), false))
+    match ledger.row(register.event)? {
+        Some(current) => Ok((Box::new(current.event), Stands::Instead)),
+        None => Ok(itself(row.event)),
+    }
 }
 
 /// The subject is already what this delivery changes it to. Its delivery and body keys become aliases, so that its
@@ -265,7 +284,7 @@ fn repeated<L: Ledger>(
         row.event.change = row.event.change.map(|was| ChangeOf { order: change.order, ..was });
         ledger.update(&row)?;
     }
-    Ok(Claim::Duplicate { event: Box::new(row.event), same: Same::Change, instead: false, now })
+    Ok(Claim::Duplicate { event: Box::new(row.event), same: Same::Change, stands: Stands::Itself, now })
 }
 
 fn is_stale(register: &Register, order: Option<i64>) -> bool {
@@ -311,12 +330,17 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
         return Ok(Advance::Lost);
     }
     let current = current_of(ledger, &row.event)?;
+    if change.place == PlaceInLine::MustBeCurrent && current.is_some_and(|current| current != row.event.id) {
+        return Ok(Advance::Lost);
+    }
     let mut event = change.resolve(current, now);
     if let (Some(next), Some(was)) = (&mut event.change, row.event.change) {
         next.order = was.order; // a repeat may have moved it forward meanwhile
     }
-    if event.state.ended().is_none() && change.place != PlaceInLine::Keeps {
-        event.turn = ledger.next_turn();
+    if event.state.ended().is_none() {
+        if matches!(change.place, PlaceInLine::LinesUp | PlaceInLine::Leads) {
+            event.turn = ledger.next_turn();
+        }
         if change.place == PlaceInLine::Leads {
             lead(ledger, &event, now)?;
         }
@@ -357,7 +381,11 @@ fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> 
     let keep_from = match (ended, old.event.state.ended()) {
         (None, _) => None,
         (Some(_), Some(_)) if old.keep_from.is_some() => old.keep_from,
-        (Some(_), _) => (current_of(ledger, &event)? != Some(event.id)).then_some(now),
+        // Published again, it is kept from its first end; replaced meanwhile, from then.
+        (Some(ended), _) => match current_of(ledger, &event)? {
+            Some(current) => (current != event.id).then_some(now),
+            None => Some(ended),
+        },
     };
     ledger.update(&Row { event: event.clone(), keep_from })?;
     if !event.wants_slot() {

@@ -36,7 +36,7 @@ pub use open::open;
 pub use place::{Place, Placing};
 
 use crate::decide::change::{Change, Tried};
-use crate::decide::claim::{Claim, New, Payload, Same};
+use crate::decide::claim::{Claim, New, Payload, Same, Stands};
 use crate::decide::event::{Event, Outcome, Receipt, State};
 use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
@@ -315,8 +315,8 @@ pub struct Recalled {
     pub event: Box<Event>,
     /// Which identity matched.
     pub same: Same,
-    /// The event that matched was superseded, and `event` is the one that stands in its place.
-    pub instead: bool,
+    /// Whether that event is the one that matched, and whether it is still its subject's current one.
+    pub stands: Stands,
     /// Its kept answer, where it is needed and there is one.
     pub receipt: Option<Receipt>,
     /// The store's clock.

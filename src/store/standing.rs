@@ -34,7 +34,7 @@ pub fn standing(story: &Story, now: Timestamp) -> String {
         }
         State::Dead { cause, .. } => dead(story, *cause),
     };
-    format!("{}: {why}{}", event.state.word(), tried_again(story))
+    format!("{}: {why}{}{}", event.state.word(), tried_again(story), published_again(event, now))
 }
 
 /// How many attempts of this life may have acted, and were followed by another one.
@@ -45,6 +45,23 @@ fn tried_again(story: &Story) -> String {
         0 => String::new(),
         1 => "; 1 attempt in doubt was tried again".into(),
         count => format!("; {count} attempts in doubt were tried again"),
+    }
+}
+
+/// The message that was published again, or is about to be, if there is one.
+fn published_again(event: &Event, now: Timestamp) -> String {
+    let Some(again) = event.published_again else { return String::new() };
+    let message = event.idempotency_key();
+    match event.state {
+        State::Waiting { .. } | State::Running { .. } => format!("; it is to be published again, as message {message}"),
+        State::Done { .. } => {
+            let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
+            format!("; published again {times}, last {} ago as message {message}", rough(now, again.last_at))
+        }
+        State::Dead { .. } => {
+            let ago = rough(now, again.last_at);
+            format!("; it had been published before, and this was message {message}, {ago} ago")
+        }
     }
 }
 

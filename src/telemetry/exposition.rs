@@ -81,6 +81,10 @@ fn deliveries(page: &mut Page, meter: &Meter) {
             page.line(&[("source", &source.name), ("same", same)], source.count(Count::Same(at)));
         }
     }
+    page.metric("published_again_total", "counter", "Events published again because their delivery came again.");
+    for source in &meter.sources {
+        page.line(&[("source", &source.name)], load(&source.published_again));
+    }
     page.metric("delivery_id_conflict_total", "counter", "Delivery ids that came with another body.");
     for source in &meter.sources {
         page.line(&[("source", &source.name)], load(&source.conflicts));

@@ -65,6 +65,8 @@ pub struct SourceMeter {
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) last_at: AtomicI64,
     pub(super) conflicts: AtomicU64,
+    /// Events that a redelivery had published again.
+    pub(super) published_again: AtomicU64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     pub(super) routes: Vec<(Arc<str>, [AtomicU64; 4])>,
     remembered: Remembered,
@@ -95,6 +97,7 @@ impl SourceMeter {
             same,
             last_at: AtomicI64::new(i64::MIN),
             conflicts: AtomicU64::new(0),
+            published_again: AtomicU64::new(0),
             secrets: Default::default(),
             routes: routes.into_iter().map(|name| (name, Default::default())).collect(),
             remembered: Remembered::default(),
@@ -299,6 +302,11 @@ impl Meter {
         let meter = self.source(source);
         let at = meter.same.iter().position(|word| word == same.word()).unwrap_or(meter.same.len() - 1);
         meter.add(Count::Same(at));
+    }
+
+    /// Counts an event that a redelivery has published again.
+    pub fn published_again(&self, source: &str) {
+        self.source(source).published_again.fetch_add(1, Ordering::Relaxed);
     }
 
     fn tell(&self, heard: impl FnOnce() -> Heard) {

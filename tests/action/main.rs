@@ -116,6 +116,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         life: 1,
         attempt: 1,
         doubts: 0,
+        published_again: None,
         blocks: Blocks::default(),
         passed: Passed::No,
         retrier: Retrier::Sender,

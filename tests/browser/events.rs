@@ -248,3 +248,26 @@ async fn the_keyboard_alone_is_enough() {
     page.lacks("dialog").await;
     page.close(&house.admin_url("/")).await;
 }
+
+#[tokio::test]
+async fn a_page_says_that_its_event_was_published_again() {
+    let mut house = House::new(&config("true"));
+    let event = house.deliver(DEPLOY, &deploy("d-1", "shop", "latest", 1)).await.event();
+    house.quiet().await;
+    house.stop();
+    // As an edge writes it when GitHub's Redeliver has a message published again.
+    let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
+    db.execute_batch(
+        "update events set published_again = json_object('times', 2, 'last_at', ended_at, \
+         'first_ended_at', ended_at, 'attempts_before', 1)",
+    )
+    .unwrap();
+    drop(db);
+    house.start();
+    let page = visit(&house, &format!("/events/{event}")).await;
+    page.shows("#timeline", "Published again: 2 times").await;
+    page.shows("#timeline", &format!("{event}.r2")).await;
+    page.shows("dl.facts", "published again").await;
+    page.shows("#why", "published again 2 times").await;
+    page.close(&house.admin_url("/")).await;
+}

@@ -3,7 +3,8 @@
 use super::route;
 use hookonce::action::plan::ActionPlan;
 use hookonce::config::{Ack, Config, parse};
-use hookonce::decide::source::Identity;
+use hookonce::decide::source::{Identity, Redelivery};
+use hookonce::decide::time::Duration;
 use std::path::Path;
 
 fn read(text: &str) -> Result<Config, String> {
@@ -132,4 +133,69 @@ publish = { nats = "nats://h:4222", subject = "github" }
     let config = read(&text.replace("{ env = \"S\" } }", &callers)).unwrap();
     let passes = &config.sources[0].routes[0].passes;
     assert!(passes.contains(&"x-client-id".to_owned()), "who sent it is verified again too: {passes:?}");
+}
+
+/// A route that publishes, from a source verified like this, with these keys of the source and of the route.
+fn publishing(verify: &str, source: &str, publish: &str, route: &str) -> String {
+    format!(
+        "[source.s]\nverify = {verify}\n{source}\n[[source.s.route]]\n\
+         publish = {{ nats = \"nats://h:4222\", subject = \"a\"{publish} }}\n{route}\n"
+    )
+}
+
+const GITHUB: &str = r#"{ scheme = "github", secret = { env = "S" } }"#;
+
+/// How long after it was published what this route publishes is published again; `None`: it is not.
+fn published_after(text: &str) -> Option<Duration> {
+    let config = read(text).unwrap_or_else(|said| panic!("{text}\n{said}"));
+    match config.sources[0].routes[0].redelivery {
+        Redelivery::Again { published_after, .. } => Some(published_after),
+        Redelivery::Retry { .. } | Redelivery::Ignore => None,
+    }
+}
+
+#[test]
+fn only_what_a_person_makes_a_sender_deliver_again_is_published_again_by_default() {
+    let minute = Some(Duration::from_mins(1));
+    assert_eq!(published_after(&publishing(GITHUB, "", "", "")), minute);
+    assert_eq!(published_after(&publishing(GITHUB, "", "", "rearm_after = \"5m\"")), Some(Duration::from_mins(5)));
+    assert_eq!(published_after(&publishing(GITHUB, "respond = \"done\"", "", "")), minute, "not at once");
+    let folder = tempfile::tempdir().unwrap();
+    let callers = format!("{{ scheme = \"github\", secret = {{ dir = \"{}\" }} }}", folder.path().display());
+    let who = "key_id = \"caller\"\nfields = { caller = \"header.x-client-id\" }";
+    assert_eq!(published_after(&publishing(&callers, who, "", "")), minute, "each caller is a GitHub");
+    let bearer = r#"{ scheme = "bearer", secret = { env = "S" } }"#;
+    let id = "delivery = \"header.x-id\"";
+    for (verify, source, publish, route) in [
+        (GITHUB, "", ", core = true", ""),
+        (GITHUB, "", "", "redelivery = \"retry\""),
+        (GITHUB, "", "", "redelivery = \"ignore\""),
+        (GITHUB, "once = { per = [\"body\"] }", "", ""),
+        (bearer, id, "", ""),
+        ("\"none\"", "", "", ""),
+    ] {
+        assert_eq!(
+            published_after(&publishing(verify, source, publish, route)),
+            None,
+            "{verify} {source}{publish}{route}"
+        );
+    }
+    let again = "redelivery = \"again\"";
+    assert_eq!(published_after(&publishing(bearer, id, "", again)), minute);
+    assert_eq!(published_after(&publishing(GITHUB, "", ", core = true", again)), minute);
+}
+
+#[test]
+fn again_is_an_error_where_it_cannot_work() {
+    let again = "redelivery = \"again\"";
+    let cannot = "`redelivery = \"again\"` cannot work here";
+    for action in ["run = { steps = [\"true\"] }", "forward = { url = \"http://h/\" }", ""] {
+        let text = format!("[source.s]\nverify = {GITHUB}\n[[source.s.route]]\n{action}\n{again}\n");
+        check(&text, cannot);
+        check(&text, "only a message that is published can be published again");
+    }
+    let publish = format!("publish = {{ nats = \"nats://h:4222\", subject = \"a\" }}\n{again}\n");
+    check(&format!("{}{publish}", stream("", "", CARRIED)), "a stream delivers its messages again by itself");
+    check(&publishing("\"none\"", "", "", again), "this sender has no delivery id");
+    check(&publishing(GITHUB, "once = { per = [\"body\"] }", "", again), "`once.per` does not name the delivery id");
 }

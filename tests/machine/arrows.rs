@@ -1,7 +1,8 @@
 //! Any sequence of steps, against a table of arrows that was written down by itself.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
-use hookonce::decide::event::{Blocks, Cause, Event, Impossible, Outcome, Retrier, State, Step};
+use hookonce::decide::again::PublishedAgain;
+use hookonce::decide::event::{Blocks, Cause, Event, How, Impossible, Outcome, Retrier, State, Step};
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
@@ -10,7 +11,7 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 16] = [
+const ARROWS: [(&str, &[&str], &[&str]); 17] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
@@ -20,6 +21,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 16] = [
     ("rearm", &["dead"], &["waiting"]),
     ("resume", &["dead"], &["waiting"]),
     ("accept", &["waiting", "running"], &["waiting", "running"]),
+    ("publish again", &["done", "dead"], &["waiting"]),
     ("replay", &["done", "dead"], &["waiting"]),
     ("cancel", &["waiting", "running"], &["dead"]),
     ("call off", &["running"], &["running"]),
@@ -40,6 +42,7 @@ fn word(step: &Step) -> &'static str {
         Step::Rearm => "rearm",
         Step::Resume => "resume",
         Step::Accept => "accept",
+        Step::PublishAgain => "publish again",
         Step::Replay => "replay",
         Step::Cancel => "cancel",
         Step::CallOff => "call off",
@@ -75,6 +78,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => Just(Step::Rearm),
         1 => Just(Step::Resume),
         1 => Just(Step::Accept),
+        2 => Just(Step::PublishAgain),
         1 => Just(Step::Replay),
         1 => Just(Step::Cancel),
         1 => Just(Step::CallOff),
@@ -107,7 +111,11 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     assert_eq!((is.change, is.turn, is.delivery_id.clone()), (was.change, was.turn, was.delivery_id.clone()));
     assert_eq!(is.life, was.life + u32::from(*name == "replay"));
     if was.state.ended().is_some() {
-        assert!(matches!(*name, "rearm" | "resume" | "replay" | "supersede"), "{name} from {:?}", was.state);
+        assert!(
+            matches!(*name, "rearm" | "resume" | "publish again" | "replay" | "supersede"),
+            "{name} from {:?}",
+            was.state
+        );
     }
     let doubted = match step {
         Step::Expire { .. } => !was.is_called_off(),
@@ -119,6 +127,7 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
         "start" => (was.attempt + 1, was.doubts),
         "hand back" => (was.attempt - 1, was.doubts),
         "replay" => (0, 0),
+        "publish again" => (was.attempt, 0),
         _ => (was.attempt, was.doubts + u32::from(doubted)),
     };
     assert_eq!((is.attempt, is.doubts), counted, "{name}");
@@ -134,16 +143,47 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
     let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
     let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
     let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
+    let before = is.published_again.map_or(0, |again| again.attempts_before);
     if let (Step::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
-        let last = route.in_doubt == InDoubt::Hold || is.attempt - is.doubts >= attempts;
+        let last = route.in_doubt == InDoubt::Hold || is.attempt - before - is.doubts >= attempts;
         assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
     }
     if doubted {
         assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
     if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
-        assert_eq!(dead == Some(Cause::Failed), is.attempt - is.doubts >= attempts);
+        assert_eq!(dead == Some(Cause::Failed), is.attempt - before - is.doubts >= attempts);
     }
+    check_first_end(was, name, is);
+}
+
+/// What was published again ended when it first did; only a replay begins anew.
+fn check_first_end(was: &Event, name: &str, is: &Event) {
+    match (was.published_again, is.published_again) {
+        (None, None) => {}
+        (Some(_), None) => assert_eq!(name, "replay"),
+        (None, Some(first)) => {
+            assert_eq!((name, first.times, Some(first.first_ended_at)), ("publish again", 1, was.state.ended()));
+        }
+        (Some(before), Some(after)) => {
+            assert_eq!(after.times, before.times + u32::from(name == "publish again"));
+            assert_eq!(after.first_ended_at, before.first_ended_at, "{name}");
+        }
+    }
+    if let (Some(again), Some(ended)) = (is.published_again, is.state.ended()) {
+        assert_eq!(ended, again.first_ended_at, "{name}");
+        assert!(!matches!(is.state, State::Done { how: How::Superseded { .. } | How::Recorded, .. }), "{name}");
+    }
+}
+
+/// The same event on a clock that shows `theirs` when ours shows `ours`.
+fn shifted(event: &Event, ours: Timestamp, theirs: Timestamp) -> Event {
+    let again = event.published_again.map(|again| PublishedAgain {
+        last_at: again.last_at.shifted(ours, theirs),
+        first_ended_at: again.first_ended_at.shifted(ours, theirs),
+        ..again
+    });
+    Event { state: event.state.clone().shifted(ours, theirs), published_again: again, ..event.clone() }
 }
 
 proptest! {
@@ -189,7 +229,7 @@ proptest! {
             (now, then) = (now + by, then + by);
             match (first.after(step.clone(), &route, now), second.after(step, &route, then)) {
                 (Ok(a), Ok(b)) => {
-                    prop_assert_eq!(Event { state: a.state.clone().shifted(now, then), ..a.clone() }, b.clone());
+                    prop_assert_eq!(shifted(&a, now, then), b.clone());
                     (first, second) = (a, b);
                 }
                 (a, b) => prop_assert!(a.is_err() && b.is_err()),

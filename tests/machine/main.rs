@@ -1,16 +1,17 @@
 //! The states of an event: what each rule promises, case by case; and in `arrows`, any sequence of steps.
 
 use hookonce::decide::change::{Answered, PlaceInLine};
-use hookonce::decide::claim::{self, Repeat, Same};
+use hookonce::decide::claim::{self, New, Payload, Repeat, Same, Stands};
 use hookonce::decide::event::{
     Blocks, Cause, ChangeOf, Event, How, Impossible, Outcome, Passed, Receipt, Retrier, State, Step,
 };
 use hookonce::decide::field::{Fields, Value};
 use hookonce::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
 use hookonce::decide::retry::{Jitter, Retry};
-use hookonce::decide::source::{CountedAs, InDoubt, Redelivery, Respond, Route};
+use hookonce::decide::source::{CountedAs, InDoubt, Kept, Redelivery, Respond, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
+mod again;
 mod arrows;
 #[path = "../house/seed.rs"]
 mod seed;
@@ -37,6 +38,7 @@ fn event() -> Event {
         retrier: Retrier::Sender,
         group: Some(Key([1; 32])),
         turn: Turn(1),
+        published_again: None,
         change: Some(ChangeOf { subject: Key([2; 32]), value: Digest([3; 32]), order: Some(4) }),
         body_digest: Digest([5; 32]),
         digest: Digest([0; 32]),
@@ -276,6 +278,14 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
     let done = Respond::WhenDone { within: LEASE };
     let soon = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
     let late = Redelivery::Retry { same_after: LEASE, other_after: LEASE };
+    let arriving = New {
+        event: event(),
+        keys: Vec::new(),
+        former: Vec::new(),
+        imported: Vec::new(),
+        payload: Payload::default(),
+        kept: Kept::default(),
+    };
     for (respond, in_doubt, redelivery, instead, expected) in [
         (done, InDoubt::Retry, soon, false, Repeat::Resumes),
         (done, InDoubt::Hold, soon, false, Repeat::Hears),
@@ -287,7 +297,8 @@ fn a_repeat_of_what_is_in_doubt_resumes_it_only_where_its_sender_waits_and_the_r
         let route = Route { redelivery, ..route(1, in_doubt) };
         for cause in Cause::ALL {
             let dead = Event { state: State::Dead { cause, at: NOW }, ..event() };
-            let does = claim::repeat(&dead, &Same::Body, instead, &route, respond, NOW);
+            let stands = if instead { Stands::Instead } else { Stands::Itself };
+            let does = claim::repeat(&dead, &arriving, &Same::Body, stands, &route, respond, NOW);
             let expected = match cause {
                 Cause::InDoubt => expected,
                 Cause::Failed | Cause::Rejected if redelivery == soon && !instead => Repeat::Rearms,

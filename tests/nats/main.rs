@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 #![cfg(feature = "nats")]
 
+mod again;
 mod example;
 mod headers;
 #[path = "../house/mod.rs"]

@@ -29,10 +29,12 @@ pub(crate) enum Bug {
     DeadAnsweredWithSuccess,
     ResumedUnderAnotherKey,
     AcceptedAndNotWritten,
+    PublishedAgainThoughReplaced,
+    KeptFromLastMessage,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -58,6 +60,8 @@ impl Bug {
         Self::DeadAnsweredWithSuccess,
         Self::ResumedUnderAnotherKey,
         Self::AcceptedAndNotWritten,
+        Self::PublishedAgainThoughReplaced,
+        Self::KeptFromLastMessage,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -82,6 +86,8 @@ impl Bug {
             Self::RearmedByPredecessor => "a superseded event's repeat re-arms its successor",
             Self::BodyOutOfPer => "`change` does not imply `body`",
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
+            Self::PublishedAgainThoughReplaced => "what was replaced is published again",
+            Self::KeptFromLastMessage => "publishing again makes an event kept for longer",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
             Self::DeadAnsweredWithSuccess => "a sender that waits hears 200 of what is dead",

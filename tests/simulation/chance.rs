@@ -7,6 +7,7 @@ use crate::plan::seconds;
 use crate::tap::Write;
 use crate::world::World;
 use hookonce::decide::event::{Event, State};
+use hookonce::decide::source::Redelivery;
 use hookonce::decide::time::Timestamp;
 
 impl World {
@@ -96,6 +97,10 @@ impl World {
         let event = self.rng.pick(&rows);
         let kind = match event.state {
             State::Dead { .. } if self.rng.chance(70) => {
+                self.redeliver(&event);
+                return;
+            }
+            State::Done { .. } if matches!(self.plan.redelivery, Redelivery::Again { .. }) && self.rng.chance(80) => {
                 self.redeliver(&event);
                 return;
             }

@@ -95,3 +95,22 @@ fn a_forged_id_does_not_keep_the_real_delivery_out() {
     assert_eq!(acts(&mut world, &[captured, forged, real], false), 2);
     assert_eq!(world.oracle.tally.duplicates, 1);
 }
+
+#[test]
+fn a_storm_of_redeliveries_publishes_one_more_message() {
+    let again = Redelivery::Again {
+        same_after: limits::REDELIVERY_AFTER,
+        other_after: seconds(60),
+        published_after: seconds(60),
+    };
+    for changes in [Changes::No, Changes::Ordered] {
+        let mut world = world(Plan { redelivery: again, ..plan(changes, Grouped::BySubject) });
+        let sent = world.sender.make(1, 0, 0, Some(7), 1);
+        assert_eq!(acts(&mut world, &[sent; 5], true), 1, "too soon: each of them is a duplicate");
+        for messages in 2..=3 {
+            world.pass(seconds(61)).expect("no law is broken");
+            assert_eq!(acts(&mut world, &[sent; 20], true), messages, "{changes:?}");
+        }
+        assert_eq!((world.oracle.tally.events, world.oracle.tally.replays), (1, 0));
+    }
+}

@@ -8,7 +8,7 @@ use crate::plan::{LEASE, WITHIN};
 use crate::tap::{Write, Wrote};
 use crate::world::World;
 use hookonce::decide::answer;
-use hookonce::decide::claim::{self, Claim, Repeat, Same};
+use hookonce::decide::claim::{self, Claim, New, Repeat, Same, Stands};
 use hookonce::decide::delivery::Delivery;
 use hookonce::decide::event::{Cause, Event, Retrier, State, Step};
 use hookonce::decide::id::{EventId, Revision};
@@ -53,7 +53,7 @@ impl World {
             new.event = new.event.begun(LEASE, name);
         }
         let route = self.route(&new.event).expect("it was judged to be there");
-        let receive = Receive { sent, new, route, first: None, permit, tries: 0, rearm: None };
+        let receive = Receive { sent, new, route, first: None, permit, tries: 0, goes_on: None };
         self.nodes[node].tasks.push(Task::Receive(Box::new(receive)));
         Ok(())
     }
@@ -75,8 +75,8 @@ impl World {
     }
 
     pub(crate) fn claim_one(&mut self, node: usize, mut receive: Box<Receive>) -> Result<Option<Task>, Broken> {
-        if let Some((event, does, now)) = receive.rearm.take() {
-            return self.rearm(node, receive, &event, does, now);
+        if let Some((event, does, now)) = receive.goes_on.take() {
+            return self.go_on(node, receive, does, &event, now);
         }
         let first = *receive.first.get_or_insert(self.now());
         let write = Write::Claim(Box::new(receive.new.clone()), receive.sent);
@@ -92,18 +92,18 @@ impl World {
                 let ours = ours && receive.permit;
                 Ok(ours.then(attempt).map(Task::Attempt))
             }
-            Ok(Wrote::Claim(Claim::Duplicate { event, same, instead, now })) => {
+            Ok(Wrote::Claim(Claim::Duplicate { event, same, stands, now })) => {
                 receive.permit = false;
-                let does = self.repeat(&event, &same, instead, now)?;
+                let does = self.repeat(&event, &receive.new, &same, stands, now)?;
                 if does == Repeat::Hears {
                     self.answer("I10", event.id)?;
                     // Nothing is left to do for what was superseded: its sender hears 200, whatever stands in its place.
-                    if !instead {
+                    if stands != Stands::Instead {
                         self.hears_again(receive.sent, &event, &same)?;
                     }
                     return Ok(None);
                 }
-                receive.rearm = Some((*event, does, now));
+                receive.goes_on = Some((*event, does, now));
                 Ok(Some(Task::Receive(receive)))
             }
             Ok(Wrote::Claim(Claim::Stale { of })) => self.answer("I10", of).map(|()| None),
@@ -129,32 +129,42 @@ impl World {
         None
     }
 
-    fn repeat(&mut self, of: &Event, same: &Same, instead: bool, now: Timestamp) -> Result<Repeat, Broken> {
+    fn repeat(&mut self, of: &Event, new: &New, same: &Same, stands: Stands, now: Timestamp) -> Result<Repeat, Broken> {
+        let zero = Duration::ZERO;
         let mut route = self.plan.route(&of.route);
-        let mut stands = of.clone();
-        let mut in_place = instead;
-        match (self.bug, &mut stands.state) {
-            (Some(Bug::RearmAfterIgnored), _) if route.redelivery != Redelivery::Ignore => {
-                route.redelivery = Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO };
+        let mut event = of.clone();
+        let mut place = stands;
+        match (self.bug, &mut event.state) {
+            (Some(Bug::RearmAfterIgnored), _) => {
+                route.redelivery = match route.redelivery {
+                    Redelivery::Ignore => Redelivery::Ignore,
+                    Redelivery::Retry { .. } => Redelivery::Retry { same_after: zero, other_after: zero },
+                    Redelivery::Again { .. } => {
+                        Redelivery::Again { same_after: zero, other_after: zero, published_after: zero }
+                    }
+                }
             }
-            (Some(Bug::RearmedByPredecessor), _) => in_place = false,
+            (Some(Bug::RearmedByPredecessor), _) if stands == Stands::Instead => place = Stands::Itself,
+            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == Stands::Replaced => place = Stands::Itself,
             (Some(Bug::DoubtRearmed), State::Dead { cause, .. }) => *cause = Cause::Failed,
             _ => {}
         }
-        let does = claim::repeat(&stands, same, in_place, &route, self.source().respond, now);
-        self.oracle.repeats(of, instead, does, now)?;
+        let does = claim::repeat(&event, new, same, place, &route, self.source().respond, now);
+        let same_bytes = (&of.delivery_id, of.body_digest) == (&new.event.delivery_id, new.event.body_digest);
+        self.oracle.repeats(of, same_bytes, stands == Stands::Instead, does, now)?;
         Ok(does)
     }
 
-    fn rearm(
+    fn go_on(
         &mut self,
         node: usize,
         receive: Box<Receive>,
-        event: &Event,
         does: Repeat,
+        event: &Event,
         now: Timestamp,
     ) -> Result<Option<Task>, Broken> {
         let (change, kind) = match does {
+            Repeat::PublishesAgain => (event.publish_again(&receive.new, &receive.route, now), Kind::PublishAgain),
             Repeat::Resumes if self.bug == Some(Bug::ResumedUnderAnotherKey) => {
                 (event.change(Step::Replay, &receive.route, now), Kind::Resume)
             }

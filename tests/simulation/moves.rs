@@ -4,7 +4,7 @@ use crate::oracle::{Broken, Kind, Oracle, Wanted, broken, name};
 use crate::plan::Changes;
 use hookonce::decide::event::{Cause, Event, How, Passed, State};
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::InDoubt;
+use hookonce::decide::source::{InDoubt, Redelivery};
 use hookonce::decide::time::Timestamp;
 
 impl Oracle {
@@ -54,7 +54,7 @@ impl Oracle {
                 Kind::SettleHarmless | Kind::SettleTimedOut | Kind::Settle | Kind::Expire { .. } => {
                     matches!(was.state, State::Running { .. })
                 }
-                Kind::Rearm | Kind::Resume => was.state.ended().is_some(),
+                Kind::Rearm | Kind::Resume | Kind::PublishAgain => was.state.ended().is_some(),
                 Kind::Rejoin => was.passed == Passed::Aside,
                 _ => false,
             };
@@ -89,13 +89,27 @@ impl Oracle {
         known.passed_over |= kind == Kind::SetAside && is.passed == Passed::Aside;
         if is.life != was.life {
             (known.starts, known.spent, known.may_have_acted, known.passed_over) = (0, 0, false, false);
+            (known.acted, known.first_ended_at) = (false, None);
             self.tally.replays += 1;
         }
         match (was.state.ended(), is.state.ended()) {
             (Some(_), None) => {
-                (known.ended_at, known.passed_over) = (None, false);
+                let ended = std::mem::take(&mut known.ended_at);
+                known.passed_over = false;
                 match (kind, &was.state) {
                     (Kind::Replay, _) => {}
+                    (Kind::PublishAgain, _) => {
+                        known.first_ended_at = known.first_ended_at.or(ended);
+                        known.again_at = Some(now);
+                        (known.may_have_acted, known.spent) = (false, 0);
+                        self.tally.published_again += 1;
+                        let Redelivery::Again { published_after, .. } = self.plan.redelivery else {
+                            return broken("A4", "published again, and nobody wants it");
+                        };
+                        if known.quiet_at.is_none_or(|quiet| quiet + published_after > now) || !known.acted {
+                            return broken("A4", format!("{} was published again too soon", name(is.id)));
+                        }
+                    }
                     (Kind::Rearm, State::Dead { cause: Cause::Failed | Cause::Rejected, .. }) => self.tally.rearms += 1,
                     (Kind::Resume, State::Dead { cause: Cause::InDoubt, .. }) => {
                         self.tally.resumed += 1;
@@ -109,7 +123,13 @@ impl Oracle {
                     _ => return broken("I13", format!("{} had ended, and {kind:?} brought it back", name(is.id))),
                 }
             }
-            (None, Some(_)) => known.ended_at = Some(now),
+            (None, Some(_)) => {
+                known.acted |= matches!(is.state, State::Done { how: How::Acted, .. });
+                known.quiet_at = Some(now);
+                // Replaced while a message was published again, it is kept from when that was over.
+                let replaced = known.replaced_at.is_some_and(|at| Some(at) >= known.again_at);
+                known.ended_at = known.first_ended_at.filter(|_| !replaced).or(Some(now));
+            }
             _ => {}
         }
         if let (State::Running { until, .. }, Kind::Expire { .. }, true) =
@@ -131,8 +151,8 @@ impl Oracle {
                 return broken("A2", format!("{} was told 202 and given up after {spent} attempts", name(is.id)));
             }
         }
-        let superseded = matches!(is.state, State::Done { how: How::Superseded { .. }, .. });
-        if kind == Kind::SettleTimedOut && matches!(was.state, State::Running { .. }) && !superseded {
+        let overtaken = matches!(is.state, State::Done { .. });
+        if kind == Kind::SettleTimedOut && matches!(was.state, State::Running { .. }) && !overtaken {
             let last = self.plan.in_doubt == InDoubt::Hold || known.spent >= attempts;
             if matches!(is.state, State::Dead { cause: Cause::InDoubt, .. }) != last {
                 let (spent, state) = (known.spent, is.state.word());
@@ -150,6 +170,9 @@ impl Oracle {
             State::Dead { cause: Cause::Damaged, .. } => return broken("I12", "what is stored is not what came"),
             State::Done { how: How::Superseded { by }, .. } => {
                 self.tally.superseded += 1;
+                if known.acted {
+                    return broken("A4", format!("{} was published, and is superseded", name(is.id)));
+                }
                 let owed = known.starts == 0 && !known.passed_over;
                 let current = self.wanted.get(&known.subject).map(|wanted| wanted.event);
                 if owed {
@@ -172,7 +195,9 @@ impl Oracle {
         let (group, turn) = (known.event.group, known.turn);
         let Some(group) = group else { return Ok(()) };
         for other in self.events.values().filter(|other| other.event.group == Some(group) && other.event.id != id) {
-            let waits = other.event.state.ended().is_none() && !other.passed_over;
+            // What is published again keeps its turn, and waits behind whoever has the slot.
+            let again = other.first_ended_at.is_some();
+            let waits = other.event.state.ended().is_none() && !other.passed_over && !again;
             if matches!(other.event.state, State::Running { .. }) {
                 return broken("I14", format!("{} started while {} ran", name(id), name(other.event.id)));
             }

@@ -50,8 +50,8 @@ pub(crate) struct Receive {
     pub(crate) first: Option<Timestamp>,
     pub(crate) permit: bool,
     pub(crate) tries: u32,
-    /// Dead, and to be re-armed: as it stood then.
-    pub(crate) rearm: Option<(Event, Repeat, Timestamp)>,
+    /// Over, and to be re-armed or published again: as it stood then.
+    pub(crate) goes_on: Option<(Event, Repeat, Timestamp)>,
 }
 
 impl Node {

@@ -10,12 +10,14 @@
 //! events start in their turn · I15 what was overtaken does not wait for another attempt · P1 under `retry` a doubt is
 //! followed by another attempt · P2 what our own timeout ended counts against `attempts`, and the last one ends in doubt ·
 //! A1 a sender that waits for the end never hears 2xx of what is dead · A2 what a sender was told 202 of is tried as often
-//! as a node would · A3 a sender's own repeat of a doubt is the same life, under the same idempotency key. (I6, a roll-back acts again, is directed.)
+//! as a node would · A3 a sender's own repeat of a doubt is the same life, under the same idempotency key · A4 what was
+//! published is published again for its own delivery alone, at most once in `rearm_after`, and only while it is its
+//! subject's newest change; it is not kept for longer, and it stays done. (I6, a roll-back acts again, is directed.)
 
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
 use crate::tally::Tally;
-use hookonce::decide::claim::{Claim, Repeat};
+use hookonce::decide::claim::{Claim, Repeat, Stands};
 use hookonce::decide::event::{Cause, Event, How, State};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::source::{InDoubt, Keep, Redelivery};
@@ -50,6 +52,13 @@ pub(crate) struct Known {
     pub(super) order: Option<i64>,
     pub(super) turn: u64,
     pub(super) ended_at: Option<Timestamp>,
+    /// When it first ended, if it was published again since.
+    pub(super) first_ended_at: Option<Timestamp>,
+    /// When it last ended, and when it was last published again after that.
+    pub(super) quiet_at: Option<Timestamp>,
+    pub(super) again_at: Option<Timestamp>,
+    /// It has acted in this life.
+    pub(super) acted: bool,
     /// When it stopped being what its subject was last changed to.
     pub(super) replaced_at: Option<Timestamp>,
     /// Attempts begun in this life.
@@ -95,6 +104,7 @@ pub(crate) enum Kind {
     Rearm,
     Resume,
     Accept,
+    PublishAgain,
     Replay,
     Cancel,
     SetAside,
@@ -227,12 +237,12 @@ impl Oracle {
                 self.is_new(sent, event, now);
                 Ok(())
             }
-            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, instead: was_instead, .. }) => {
+            (Expect::Duplicate { of, instead }, Claim::Duplicate { event, stands, .. }) => {
                 self.tally.duplicates += 1;
                 if !self.events.contains_key(&event.id) {
                     return broken("I10", format!("a duplicate of {}, which does not exist", name(event.id)));
                 }
-                if (event.id, was_instead) != (*of, instead) {
+                if (event.id, *stands == Stands::Instead) != (*of, *instead) {
                     return broken("I10", format!("a duplicate of {}, not of {}", name(event.id), name(*of)));
                 }
                 self.is_repeat(sent, *of);
@@ -273,6 +283,10 @@ impl Oracle {
             order: sent.order,
             turn: self.turns,
             ended_at: None,
+            first_ended_at: None,
+            quiet_at: None,
+            again_at: None,
+            acted: false,
             replaced_at: None,
             starts: 0,
             spent: 0,
@@ -328,15 +342,42 @@ impl Oracle {
     }
 
     /// Checks what a repeat does to the event it repeats.
-    pub(crate) fn repeats(&self, of: &Event, instead: bool, does: Repeat, now: Timestamp) -> Result<(), Broken> {
+    pub(crate) fn repeats(
+        &self,
+        of: &Event,
+        same_bytes: bool,
+        instead: bool,
+        does: Repeat,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
+        if let Redelivery::Again { published_after, .. } = self.plan.redelivery
+            && self.events.get(&of.id).is_some_and(|known| known.acted)
+        {
+            let known = &self.events[&of.id];
+            let ended = match of.state {
+                State::Done { .. } => true,
+                State::Dead { cause, .. } => !matches!(cause, Cause::Cancelled | Cause::Damaged),
+                _ => false,
+            };
+            let newest = self.wanted.get(&known.subject).is_none_or(|wanted| wanted.event == of.id);
+            let due = known.quiet_at.is_some_and(|quiet| quiet + published_after <= now);
+            let own = self.had_id == Some(of.id) && same_bytes && !instead;
+            return match (does, ended && newest && due && own) {
+                (Repeat::PublishesAgain, true) | (Repeat::Hears, false) => Ok(()),
+                (Repeat::Hears, true) => broken("A4", "Redeliver published nothing"),
+                (does, _) => broken("A4", format!("a repeat {does:?} of {}", name(of.id))),
+            };
+        }
         let State::Dead { cause, at } = of.state else {
             return if does == Repeat::Hears { Ok(()) } else { broken("I8", "re-armed what is not dead") };
         };
         let same_id = self.had_id == Some(of.id);
         let after = match self.plan.redelivery {
             Redelivery::Ignore => None,
-            Redelivery::Retry { .. } if instead => None,
-            Redelivery::Retry { same_after, other_after } => Some(if same_id { same_after } else { other_after }),
+            Redelivery::Retry { .. } | Redelivery::Again { .. } if instead => None,
+            Redelivery::Retry { same_after, other_after } | Redelivery::Again { same_after, other_after, .. } => {
+                Some(if same_id { same_after } else { other_after })
+            }
         };
         let may = after.is_some_and(|after| at + after <= now);
         let sender_retries = self.plan.waits.is_some() && self.plan.in_doubt == InDoubt::Retry;
@@ -344,6 +385,7 @@ impl Oracle {
             (Cause::InDoubt, true, Repeat::Resumes) if sender_retries => Ok(()),
             (Cause::InDoubt, true, Repeat::Hears) if sender_retries => broken("I8", "the sender's repeat did nothing"),
             (Cause::Failed | Cause::Rejected, true, Repeat::Hears) => broken("I8", "Redeliver did nothing"),
+            (_, _, Repeat::PublishesAgain) => broken("A4", "published again what never was published"),
             (Cause::Failed | Cause::Rejected, true, Repeat::Rearms) | (_, _, Repeat::Hears) => Ok(()),
             (Cause::Failed | Cause::Rejected, false, _) if instead => broken("I12", "a repeat re-arms the successor"),
             (Cause::Failed | Cause::Rejected, false, _) => broken("I8", "re-armed too soon"),

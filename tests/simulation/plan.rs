@@ -98,9 +98,14 @@ impl Plan {
             (Changes::Unordered, false) => Keep::Forever,
             _ => Keep::For(seconds(rng.pick(&[60, 150, 600]))),
         };
-        let redelivery = match rng.below(8) {
+        let redelivery = match rng.below(10) {
             0 | 1 => Redelivery::Ignore,
             2 => Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            3 | 4 => Redelivery::Again {
+                same_after: limits::REDELIVERY_AFTER,
+                other_after: seconds(rng.pick(&[25, 60])),
+                published_after: seconds(rng.pick(&[8, 40])),
+            },
             _ => Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(rng.pick(&[25, 60])) },
         };
         Self {

@@ -34,6 +34,7 @@ tally!(
     rearms,
     resumed,
     accepted,
+    published_again,
     replays,
     died,
     superseded,

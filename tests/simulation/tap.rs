@@ -5,7 +5,7 @@ use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::seconds;
 use crate::world::{World, ready};
 use hookonce::decide::change::{Answered, Change, PassedOn};
-use hookonce::decide::claim::{Claim, New, Same};
+use hookonce::decide::claim::{Claim, New, Same, Stands};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
@@ -119,12 +119,12 @@ impl World {
         let recalled = ready(self.store.recall(&new, Needs::Standing)).expect("memory answers");
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         let claim = claims.pop().expect("one claim, one answer");
-        if let Some(Recalled { event, same, instead, now, .. }) = recalled {
-            assert_eq!(claim, Claim::Duplicate { event, same, instead, now }, "what is recalled is what is claimed");
+        if let Some(Recalled { event, same, stands, now, .. }) = recalled {
+            assert_eq!(claim, Claim::Duplicate { event, same, stands, now }, "what is recalled is what is claimed");
         }
         match claim {
-            Claim::Duplicate { event, same, instead, now } => {
-                Claim::Duplicate { event, same: Same::parse(same.word()), instead, now }
+            Claim::Duplicate { event, same, stands, now } => {
+                Claim::Duplicate { event, same: Same::parse(same.word()), stands, now }
             }
             claim => claim,
         }
@@ -139,6 +139,12 @@ impl World {
                 }
             }
             Some(Bug::NoRegisterCheck) => change.overtaken = None,
+            Some(Bug::KeptFromLastMessage) => {
+                let now = change.now;
+                if let (Some(again), Some(_)) = (&mut change.event.published_again, change.event.state.ended()) {
+                    again.first_ended_at = now;
+                }
+            }
             Some(Bug::SupersededKeepsSlot) => {
                 if let Some(event) = &mut change.overtaken {
                     event.group = None;
@@ -201,8 +207,8 @@ fn event_as_it_is(event: Event) -> Change {
 fn claim_words(claim: &Claim) -> String {
     match claim {
         Claim::New { event, .. } => format!("new, r{} {:?}", event.revision.0, event.state.word()),
-        Claim::Duplicate { event, same, instead, .. } => {
-            let stand_in = if *instead { " instead" } else { "" };
+        Claim::Duplicate { event, same, stands, .. } => {
+            let stand_in = if *stands == Stands::Instead { " instead" } else { "" };
             format!("duplicate of {} ({}){stand_in}, through {}", name(event.id), event.state.word(), same.word())
         }
         Claim::Imported { same } => format!("imported, through {}", same.word()),

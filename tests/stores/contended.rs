@@ -5,7 +5,7 @@ use crate::cutter::Cutter;
 use crate::postgres::open;
 use crate::postgres_server::Server;
 use crate::seed::{self, Random};
-use hookonce::decide::claim::{Claim, New, Same};
+use hookonce::decide::claim::{Claim, New, Same, Stands};
 use hookonce::decide::event::{Blocks, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
 use hookonce::decide::retry::Jitter;
@@ -45,7 +45,9 @@ impl Told {
                 assert_eq!(event.id, id);
                 self.new.insert(id);
             }
-            Claim::Duplicate { event, same, instead, .. } => self.duplicates.push((id, event.id, same, instead)),
+            Claim::Duplicate { event, same, stands, .. } => {
+                self.duplicates.push((id, event.id, same, stands == Stands::Instead));
+            }
             Claim::Stale { .. } => self.stale += 1,
             Claim::Again => self.again += 1,
             Claim::Imported { .. } => panic!("nothing was imported"),

@@ -4,7 +4,7 @@
 use super::due;
 use crate::seed::{self, Random};
 use hookonce::decide::change::Tried;
-use hookonce::decide::claim::{Claim, Counts, New, Same};
+use hookonce::decide::claim::{Claim, Counts, New, Same, Stands};
 use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
 use hookonce::decide::id::{EventId, Node, Turn};
 use hookonce::decide::retry::{Jitter, Retry};
@@ -169,7 +169,7 @@ impl All {
         for claim in ours {
             let (word, event) = match claim {
                 Claim::New { event, .. } => ("new", Some(event)),
-                Claim::Duplicate { instead: true, event, .. } => ("instead", Some(event)),
+                Claim::Duplicate { stands: Stands::Instead, event, .. } => ("instead", Some(event)),
                 Claim::Duplicate { event, .. } => ("duplicate", Some(event)),
                 Claim::Imported { .. } => ("imported", None),
                 Claim::Stale { .. } => ("stale", None),
@@ -200,7 +200,7 @@ impl All {
             9 => Step::Renew { lasts: Duration::from_secs(30), blocks },
             10 => Step::HandBack,
             11 => Step::Expire { jitter },
-            12 => dice.one(&[Step::Rearm, Step::Resume]),
+            12 => dice.one(&[Step::Rearm, Step::Resume, Step::PublishAgain]),
             13 => Step::Replay,
             14 => dice.one(&[Step::Cancel, Step::Damage]),
             _ => dice.one(&[Step::SetAside { lasts: DAY }, Step::Rejoin]),
@@ -224,7 +224,7 @@ impl All {
         };
         let step = self.step();
         let settles = matches!(step, Step::Settle { .. } | Step::Expire { .. });
-        let rearms = matches!(step, Step::Rearm);
+        let rearms = matches!(step, Step::Rearm | Step::PublishAgain);
         let Ok(mut change) = event.change(step, &route, self.clock.now()) else { return self.count("impossible") };
         if settles {
             change.attempt = Some(Tried {

@@ -4,7 +4,7 @@
 use crate::redis::open;
 use crate::redis_server::Server;
 use crate::seed::{self, Random};
-use hookonce::decide::claim::{Claim, New};
+use hookonce::decide::claim::{Claim, New, Stands};
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
 use hookonce::decide::retry::Jitter;
@@ -72,7 +72,8 @@ async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usi
                 seen.new.insert(event.id, keys);
                 live.push(*event);
             }
-            Claim::Duplicate { event, instead, .. } => {
+            Claim::Duplicate { event, stands, .. } => {
+                let instead = stands == Stands::Instead;
                 let changes = new.event.change.is_some();
                 seen.duplicates.push(Duplicate { of: event.id, keys, changes, instead });
             }

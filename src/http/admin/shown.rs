@@ -52,6 +52,10 @@ pub fn event(event: &Event) -> Value {
         }
         State::Dead { cause, at } => (shown["cause"], shown["ended_at"]) = (cause.word().into(), json!(at)),
     }
+    if let Some(again) = &event.published_again {
+        shown["published_again"] =
+            json!({ "times": again.times, "last_at": again.last_at, "message": event.idempotency_key() });
+    }
     shown
 }
 

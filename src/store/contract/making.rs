@@ -48,6 +48,7 @@ pub fn making() -> Making {
         group: None,
         turn: Turn(0),
         change: None,
+        published_again: None,
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };

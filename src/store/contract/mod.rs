@@ -25,7 +25,7 @@ mod registers;
 pub use making::{Making, imported, making};
 
 use super::{Advance, Imported, Look, Store};
-use crate::decide::claim::{Claim, New, Same};
+use crate::decide::claim::{Claim, New, Same, Stands};
 use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
 use crate::decide::id::{EventId, Key, Node};
 use crate::decide::retry::{Jitter, Retry};
@@ -76,6 +76,9 @@ pub const RULES: &[(&str, Rule)] = rules! {
         a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on
         duplicates_of_a_superseded_event_hear_of_the_current_one
         a_rearm_takes_the_arriving_body
+        what_is_published_again_takes_the_arriving_body_and_is_kept_from_its_first_end
+        what_is_no_longer_current_is_not_published_again
+        a_repeat_of_what_is_done_is_told_by_its_delivery_id_wherever_per_names_it
     }
     groups {
         the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns
@@ -197,7 +200,7 @@ impl Fresh {
 
     async fn duplicate(&self, one: Making) -> (EventId, Same) {
         match self.claim(one).await {
-            Claim::Duplicate { event, same, instead: false, .. } => (event.id, same),
+            Claim::Duplicate { event, same, stands: Stands::Itself | Stands::Replaced, .. } => (event.id, same),
             other => panic!("not a duplicate: {other:?}"),
         }
     }

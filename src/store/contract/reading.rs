@@ -173,8 +173,8 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
     let told = async |receipt: Option<&Receipt>| {
         let Some(found) = recalled().await else { return };
         let mut claims = fresh.store.claim(vec![made()]).await.expect("it claims");
-        let Recalled { event, same, instead, receipt: kept, now } = found;
-        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, instead, now }));
+        let Recalled { event, same, stands, receipt: kept, now } = found;
+        assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, stands, now }));
         assert_eq!(kept.as_ref(), receipt);
     };
     assert_eq!(recalled().await, None, "nothing is known");

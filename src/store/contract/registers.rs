@@ -1,7 +1,7 @@
 //! Registers: what a subject was last changed to, and what that does to the events before it.
 
 use super::{DAY, Fresh, MINUTE, SECOND, dead_of, delivered, failed, making, rejected, route, start, superseded_by};
-use crate::decide::claim::{Claim, Same};
+use crate::decide::claim::{Claim, Same, Stands};
 use crate::decide::event::{Cause, Event, State, Step};
 use crate::decide::retry::Jitter;
 use crate::store::{Advance, Stored};
@@ -127,7 +127,7 @@ pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fre
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
     match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
-        Claim::Duplicate { event, same: Same::Delivery, instead: true, .. } => assert_eq!(event.id, second),
+        Claim::Duplicate { event, same: Same::Delivery, stands: Stands::Instead, .. } => assert_eq!(event.id, second),
         other => panic!("{other:?}"),
     }
 }
@@ -149,4 +149,71 @@ pub(super) async fn a_rearm_takes_the_arriving_body(fresh: Fresh) {
     assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), Stored::Whole(arriving.payload().clone()));
     fresh.wait(SECOND);
     assert_eq!(fresh.start(event.id).await.attempt, 2, "the count of attempts goes on");
+}
+
+pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_from_its_first_end(fresh: Fresh) {
+    let sent = || making().delivery("d1").body("b1").group("g").passing("x-signature", "again");
+    let first = fresh.claimed(making().delivery("d1").body("b1").group("g")).await;
+    let ended = fresh.attempt(first.id, delivered()).await;
+    for n in 1..=2 {
+        fresh.wait(9 * DAY);
+        let arriving = sent().made(fresh.store.now());
+        let done = fresh.get(first.id).await;
+        let change = done.publish_again(&arriving, &route(), fresh.store.now()).expect("it was published");
+        let both = fresh.store.advance(vec![change.clone()]).await.expect("it writes").remove(0);
+        let Advance::Written { event, .. } = both else { panic!("lost") };
+        assert_eq!(fresh.store.advance(vec![change]).await.expect("it writes").remove(0), Advance::Lost, "a storm");
+        assert_eq!(fresh.get(first.id).await, *event);
+        assert_eq!((event.turn, event.life, event.digest), (first.turn, 1, event.seal()));
+        assert_eq!(event.idempotency_key(), format!("{}.r{n}", first.id));
+        let payload = fresh.store.payload(first.id).await.expect("it reads");
+        assert_eq!(payload, Stored::Whole(arriving.payload), "with the signature that arrived");
+        let again = fresh.attempt(first.id, delivered()).await;
+        assert_eq!(fresh.get(first.id).await, again);
+        assert_eq!(again.state, ended.state, "it ended when it first did");
+        let Stored::Whole(payload) = fresh.store.payload(first.id).await.expect("it reads") else { panic!("no body") };
+        assert_eq!(payload.passed().count(), 0, "the signature went");
+    }
+    fresh.wait(11 * DAY);
+    assert_eq!(fresh.duplicate(sent()).await.0, first.id, "29 days after its first end");
+    fresh.wait(DAY);
+    fresh.claimed(sent()).await;
+}
+
+pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Fresh) {
+    let sent = || making().delivery("d1").body("b1").change("app", "A", None);
+    let first = fresh.claimed(sent()).await;
+    let done = fresh.attempt(first.id, delivered()).await;
+    let publish = |event: &Event| {
+        let now = fresh.store.now();
+        event.publish_again(&sent().made(now), &route(), now).expect("it was published")
+    };
+    let meanwhile = publish(&done);
+    let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
+    assert_eq!(fresh.store.advance(vec![meanwhile]).await.expect("it reads").remove(0), Advance::Lost);
+    assert_eq!(fresh.get(first.id).await, done, "nothing was written");
+    match fresh.claim(sent()).await {
+        Claim::Duplicate { event, same: Same::Delivery, stands: Stands::Replaced, .. } => {
+            assert_eq!((event.id, event.state), (first.id, done.state.clone()));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Replaced while it waits to be published again, it is as done as it was, and hands its slot on.
+    fresh.attempt(second, delivered()).await;
+    let current = making().delivery("d2").change("app", "B", None).made(fresh.store.now());
+    let change =
+        fresh.get(second).await.publish_again(&current, &route(), fresh.store.now()).expect("it was published");
+    let before = fresh.get(second).await.state;
+    fresh.store.advance(vec![change]).await.expect("it writes");
+    fresh.claimed(making().delivery("d3").change("app", "C", None)).await;
+    assert_eq!(fresh.get(second).await.state, before);
+}
+
+pub(super) async fn a_repeat_of_what_is_done_is_told_by_its_delivery_id_wherever_per_names_it(fresh: Fresh) {
+    let sent = || making().body("b1").delivery("d1");
+    let first = fresh.claimed(sent()).await.id;
+    assert_eq!(fresh.duplicate(sent()).await, (first, Same::Body), "in the order of `per`");
+    fresh.attempt(first, delivered()).await;
+    assert_eq!(fresh.duplicate(sent()).await, (first, Same::Delivery));
+    assert_eq!(fresh.duplicate(making().body("b1").delivery("d2")).await, (first, Same::Body));
 }

@@ -175,9 +175,13 @@ pub(super) fn row(row: &Row, version: Version) -> Vec<u8> {
     out.maybe(event.change.and_then(|change| change.order), Out::number);
     out.bytes(&event.body_digest.0);
     out.bytes(&event.digest.0);
-    // Left out where it says nothing: so the first release wrote its rows.
-    if event.retrier != Retrier::Sender {
+    // Left out where they say nothing: so the first release wrote its rows.
+    let again = cells::published_again_cell(event);
+    if event.retrier != Retrier::Sender || again.is_some() {
         out.number(cells::retrier_cell(event.retrier));
+    }
+    if let Some(again) = again {
+        out.text(&again);
     }
     out.0
 }
@@ -189,6 +193,10 @@ impl cells::Stored for Cells<'_> {
         let left_out = place == cells::RETRIER_PLACE && self.0.len() == place;
         let other = if left_out { Value::Number(cells::retrier_cell(Retrier::Sender)) } else { Value::Other };
         self.0.get(place).copied().unwrap_or(other)
+    }
+
+    fn is_past(&self, place: usize) -> bool {
+        place >= self.0.len()
     }
 }
 

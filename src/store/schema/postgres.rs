@@ -62,6 +62,12 @@ pub const MIGRATIONS: &[Migration] = &[
         up: include_str!("postgres/0009_id_digest.up.sql"),
         down: include_str!("postgres/0009_id_digest.down.sql"),
     },
+    Migration {
+        version: 10,
+        name: "published_again",
+        up: include_str!("postgres/0010_published_again.up.sql"),
+        down: include_str!("postgres/0010_published_again.down.sql"),
+    },
 ];
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (

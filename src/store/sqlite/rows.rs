@@ -168,7 +168,7 @@ impl Ledger for Rows<'_> {
                 "insert into events (",
                 columns!(),
                 ", body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
-                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29)"
+                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)"
             ),
             params![
                 event.id.0,
@@ -199,6 +199,7 @@ impl Ledger for Rows<'_> {
                 event.body_digest.0,
                 event.digest.0,
                 cells::retrier_cell(event.retrier),
+                cells::published_again_cell(event),
                 payload.is_some(),
             ],
         )?;
@@ -215,7 +216,7 @@ impl Ledger for Rows<'_> {
         self.execute(
             "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
              ended_at = ?7, keep_from = ?8, node = ?9, life = ?10, attempt = ?11, doubts = ?12, blocks_done = ?13, \
-             passed = ?14, turn = ?15, ord = ?16, retrier = ?17 where id = ?1",
+             passed = ?14, turn = ?15, ord = ?16, retrier = ?17, published_again = ?18 where id = ?1",
             params![
                 event.id.0,
                 counter_cell(event.revision.0),
@@ -234,6 +235,7 @@ impl Ledger for Rows<'_> {
                 counter_cell(event.turn.0),
                 event.change.and_then(|change| change.order),
                 cells::retrier_cell(event.retrier),
+                cells::published_again_cell(event),
             ],
         )?;
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::rows::{BODY_SOURCES, FORGETTABLE, KEPT_SOURCES, OLD_BODIES, PARKED};
 use super::{Access, Sqlite, read};
-use crate::decide::claim::Same;
+use crate::decide::claim::{Same, Stands};
 use crate::store::contract::making;
 use crate::store::{Needs, Store, StoreError, Stored};
 use rusqlite::Connection;
@@ -129,7 +129,7 @@ async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
     let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
     let told = store.recall(&making().delivery("d1").made(store.now()), Needs::Standing).await.unwrap();
     let told = told.expect("it waits, and so does its repeat's answer not");
-    assert_eq!((told.event.id, told.same, told.instead), (first.event.id, Same::Delivery, false));
+    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, Same::Delivery, Stands::Itself));
     assert_eq!(store.recall(&first, Needs::Standing).await.unwrap(), None, "of itself nothing is a repeat");
     go_on.send(()).unwrap();
     assert!(busy.await.unwrap());

@@ -100,7 +100,7 @@ class View {
 
   /** A change that came by the stream, before all of it is read again. */
   moved(seen) {
-    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at"]) delete this.story[of];
+    for (const of of ["due", "until", "node", "how", "superseded_by", "cause", "ended_at", "published_again"]) delete this.story[of];
     Object.assign(this.story, seen);
     this.drawn = null;
     this.listen();
@@ -180,12 +180,20 @@ class View {
     }
     items.sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : a.order - b.order));
     if (story.life > life && story.state !== "done" && story.state !== "dead") items.push({ node: this.moment("waiting", `Replayed by a person: life ${story.life}`, null, []) });
+    if (story.published_again) items.push({ node: this.publishedAgain(story.published_again) });
     items.push({ node: this.standing() });
     fill(this.timeline, items.map(({ node }) => node));
   }
 
   moment(kind, title, at, detail, extra = null) {
     return h("li", { class: `t-${kind}` }, h("div", { class: "moment" }, h("h3", {}, title), extra, at ? when(at, { form: "clock" }) : null), detail);
+  }
+
+  /** Its delivery came again, and so it was published again, or is about to be. */
+  publishedAgain({ times, last_at, message }) {
+    const over = this.story.state === "done" || this.story.state === "dead";
+    const title = over ? `Published again${times > 1 ? `: ${many(times, "time")}` : ""}` : "To be published again";
+    return this.moment("waiting", title, over ? last_at : null, [h("div", { class: "because" }, "its delivery came again; message ", h("code", {}, message))]);
   }
 
   deliveryId(id) {
@@ -272,6 +280,7 @@ class View {
       fact("route", h("a", { href: `${from}&route=${encodeURIComponent(story.route)}` }, story.route)),
       fact("received", when(story.received_at)),
       story.ended_at ? fact("ended", when(story.ended_at), h("span", { class: "faint" }, ` · after ${length(Date.parse(story.ended_at) - Date.parse(story.received_at))}`)) : null,
+      story.published_again ? fact("published again", many(story.published_again.times, "time")) : null,
       fact("duplicates", story.duplicates ? many(story.duplicates, "repeat") : "none"),
       Object.entries(story.fields).map(([name, value]) => fact(name, this.value(name, String(value)))),
       fact("recognised by", h("ul", { class: "bullets" }, (story.identities_in_words ?? story.identities.map((same) => ({ words: sameWords(same) }))).map(({ words }) => h("li", {}, words)))),

@@ -98,12 +98,13 @@ function ends(would) {
     if (be === "recorded") return ["be recorded"];
     if (be === "resumed") return ["give ", eventLink(of), ` another attempt although it may have acted; it is ${stands ?? "dead"}`];
     if (be === "rearmed") return ["bring ", eventLink(of), ` back, which is ${stands ?? "dead"}`];
+    if (be === "published_again") return ["have ", eventLink(of), ` published again, which is ${stands}: its worker decides`];
     if (be === "stale") return ["be stale: older than ", eventLink(of)];
     if (be === "duplicate") return of === "imported" ? [`be a duplicate of something done before: ${sameWords(same)}`] : ["be a duplicate of ", eventLink(of), stands ? `, ${stands}` : "", `: ${sameWords(same)}`];
     return ["depend on what the store holds then"];
   });
   const key = (said) => said.map((part) => part.textContent ?? part).join("");
   const each = words.filter((said, i) => words.findIndex((other) => key(other) === key(said)) === i);
-  const good = all.every(({ be }) => ["new", "recorded", "rearmed", "resumed"].includes(be)) ? true : null;
+  const good = all.every(({ be }) => ["new", "recorded", "rearmed", "resumed", "published_again"].includes(be)) ? true : null;
   return [good, "It would ", each.map((said, i) => [i ? "; " : "", said])];
 }
