@@ -119,15 +119,11 @@ pub fn one_line(text: &str) -> String {
 /// JSON on one line, in which nothing drives a terminal and which still is the same JSON: what is escaped can only stand
 /// inside a string.
 pub fn one_line_json(value: &Value) -> String {
-    let mut out = String::new();
-    for c in value.to_string().chars() {
-        if c.is_control() || is_turner(c) {
-            out += &format!("\\u{:04x}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    let escaped = |c: char| match c {
+        c if c.is_control() || is_turner(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.into(),
+    };
+    value.to_string().chars().map(escaped).collect()
 }
 
 fn wrap(text: &str, width: usize) -> Vec<String> {

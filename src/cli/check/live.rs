@@ -137,60 +137,51 @@ fn server(address: &StoreAddress, migrate: Migrate) -> Result<String, (String, S
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
     let found = runtime.block_on(async {
-        match lacks(address).await? {
-            Lacks::Nothing => open_for(address, Use::Look).await.map(|_| Ok("answers".to_owned())),
-            Lacks::Everything(way) => Ok(empty(way, migrate)),
-            Lacks::Some(way) => Ok(older(&way, migrate)),
-        }
+        Ok(match holds(address).await? {
+            Holds::Store => {
+                open_for(address, Use::Look).await?;
+                Ok("answers".into())
+            }
+            Holds::OlderSchema(behind) => older(&behind, migrate),
+            Holds::NoSchema if migrate == Migrate::Manual => wrong(
+                "it answers, but it is empty, and the config says migrate = \"manual\"",
+                "run `hookonce migrate up`",
+            ),
+            Holds::NoSchema => Ok("answers; it is empty, and a node that starts makes its schema".into()),
+            Holds::NoKeys => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
+        })
     });
-    found.unwrap_or_else(|cannot| {
+    found.unwrap_or_else(|cannot: CannotOpen| {
         let why = cannot.to_string();
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         wrong(why, hint)
     })
 }
 
-/// What a node that starts would have to make first.
-enum Lacks {
-    Nothing,
-    Some(Vec<&'static Migration>),
-    Everything(Schema),
+/// What a server holds of a store.
+enum Holds {
+    Store,
+    OlderSchema(Vec<&'static Migration>),
+    /// A database without our tables.
+    NoSchema,
+    /// A Redis without our keys; it needs no schema.
+    NoKeys,
 }
 
-/// Whether a store has a schema.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Schema {
-    Has,
-    HasNone,
-}
-
-async fn lacks(address: &StoreAddress) -> Result<Lacks, CannotOpen> {
+async fn holds(address: &StoreAddress) -> Result<Holds, CannotOpen> {
     match address {
         #[cfg(feature = "postgres")]
         StoreAddress::Postgres(url) => {
-            let way = crate::store::postgres::Postgres::behind(url.expose()).await?;
-            Ok(match way.first() {
-                None => Lacks::Nothing,
-                Some(first) if first.version == 1 => Lacks::Everything(Schema::Has),
-                Some(_) => Lacks::Some(way),
+            let behind = crate::store::postgres::Postgres::behind(url.expose()).await?;
+            Ok(match behind.first() {
+                None => Holds::Store,
+                Some(first) if first.version == 1 => Holds::NoSchema,
+                Some(_) => Holds::OlderSchema(behind),
             })
         }
         #[cfg(feature = "redis")]
-        StoreAddress::Redis(url) if crate::store::redis::Redis::is_empty(url.expose()).await? => {
-            Ok(Lacks::Everything(Schema::HasNone))
-        }
-        _ => Ok(Lacks::Nothing),
-    }
-}
-
-/// The words for a store that nobody has used yet.
-fn empty(schema: Schema, migrate: Migrate) -> Result<String, (String, String)> {
-    match (schema, migrate) {
-        (Schema::HasNone, _) => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
-        (Schema::Has, Migrate::Auto) => Ok("answers; it is empty, and a node that starts makes its schema".into()),
-        (Schema::Has, Migrate::Manual) => {
-            wrong("it answers, but it is empty, and the config says migrate = \"manual\"", "run `hookonce migrate up`")
-        }
+        StoreAddress::Redis(url) if crate::store::redis::Redis::is_empty(url.expose()).await? => Ok(Holds::NoKeys),
+        _ => Ok(Holds::Store),
     }
 }
 
