@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the store may take to show that it answers, and as long to show that it writes.
 const READY_TIME: Duration = Duration::from_secs(2);
-/// For how long a write that failed speaks for the next ones.
+/// While the store cannot be written, it is tried this often at most.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether the node takes deliveries. Cheap to clone.
@@ -63,7 +63,7 @@ impl Health {
         let writes = self.probe(Probe::Write).await;
         *probed = if writes { None } else { Some(Instant::now()) };
         if writes {
-            self.last_write.came(true);
+            self.last_write.record(true);
         }
         writes
     }

@@ -43,8 +43,8 @@ impl LastWrite {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Something came of a write.
-    pub fn came(&self, succeeded: bool) {
+    /// Notes how a write went.
+    pub fn record(&self, succeeded: bool) {
         self.0.store(!succeeded, Ordering::Relaxed);
     }
 }
@@ -124,9 +124,9 @@ async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<M
             meter.asked(Asked::Claim, asked.elapsed(), answers.is_ok());
             // What is a repeat wrote nothing, and tells nothing.
             match &answers {
-                Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.came(true),
+                Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
                 Ok(_) => {}
-                Err(_) => last_write.came(false),
+                Err(_) => last_write.record(false),
             }
             (inputs, waiting) = settle(inputs, waiting, answers);
         }
@@ -155,7 +155,7 @@ async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter
             }
             Err(error) => {
                 // One that succeeds says nothing of claims: a full Redis still ends what it has.
-                last_write.came(false);
+                last_write.record(false);
                 for reply in replies {
                     reply.send(Err(error.clone())).unwrap_or_default();
                 }
