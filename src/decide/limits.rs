@@ -12,7 +12,7 @@ pub const HEADER_BYTES_MAX: usize = 64 << 10;
 pub const HEADERS_MAX: usize = 128;
 /// The unfinished heads of all connections of a port: beyond this, one that is longer than [`SMALL_HEAD_BYTES_MAX`] is
 /// cut off.
-pub const HEADS_BYTES_MAX: usize = 32 << 20;
+pub const HEADS_BYTES_MAX: usize = 16 << 20;
 /// Request line and headers of nearly every sender fit into this.
 pub const SMALL_HEAD_BYTES_MAX: usize = 8 << 10;
 /// The time in which a request's headers must arrive.
@@ -39,6 +39,8 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 pub const FILES_BESIDE_CONNECTIONS: usize = 1_024;
 /// A connection that is kept open between two requests, or that takes nothing of its answer, is closed after this.
 pub const CONNECTION_IDLE: Duration = Duration::from_mins(1);
+/// The rate at which an answer must be taken; it may fall behind by [`CONNECTION_IDLE`].
+pub const ANSWER_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 /// After an answer that was given before its request was read to the end: how long the rest is read and thrown away,
 /// so that the sender sees the answer and not a reset.
 pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);

@@ -52,6 +52,8 @@ pub struct Limits {
     pub header_time: Duration,
     /// How long a connection may stay open between two requests, or take nothing of its answer.
     pub idle_time: Duration,
+    /// The rate at which an answer must be taken; it may fall behind by the idle time.
+    pub answer_bytes_per_second: u64,
     /// How long the rest of a request is thrown away after an answer given before its end.
     pub linger_time: Duration,
     /// How long requests under way may go on after `drain`.
@@ -66,6 +68,7 @@ impl Default for Limits {
             header_bytes: limits::HEADER_BYTES_MAX,
             header_time: limits::HEADER_TIME,
             idle_time: limits::CONNECTION_IDLE,
+            answer_bytes_per_second: limits::ANSWER_BYTES_PER_SECOND_MIN,
             linger_time: limits::CONNECTION_LINGER,
             drain_time: limits::DRAIN_TIME,
         }
@@ -101,7 +104,7 @@ where
                 // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which
                 // this fails is already reset, which shows at its first byte.
                 let _ = stream.set_nodelay(true);
-                let watch = Watch::new(limits, places.room());
+                let watch = Watch::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
                 let socket = Watched::new(stream, watch.clone());
                 let connection = converse(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
@@ -129,7 +132,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// One connection, from its first byte to its last. While nothing is under way it has no buffers.
+/// One connection, from its first byte to its last. While no request is under way it has no buffers of hyper's.
 async fn converse<H, F, B>(
     mut socket: Watched,
     watch: Watch,
@@ -146,7 +149,7 @@ async fn converse<H, F, B>(
     loop {
         tokio::select! {
             biased;
-            readable = socket.readable() => if readable.is_err() { return },
+            read = socket.read_head() => if read.is_err() { return },
             () = watch.closed() => return,
             () = watch.overdue() => return,
             () = drain.cancelled() => return,

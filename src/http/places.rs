@@ -3,7 +3,7 @@
 //! The one that has been idle longest goes: between two requests; if there is none, without a whole request so far; if
 //! there is none either, with an answer that is only waited for to be read. One with a request under way never goes.
 
-use super::watch::{Idle, Watch};
+use super::watch::{Idle, IdleKind, Watch};
 use crate::decide::limits;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const OTHERS_AT_ONCE: usize = 16;
 pub(super) struct Places {
     max: usize,
     open: Mutex<Open>,
-    room: Arc<Room>,
+    port: Arc<PortState>,
 }
 
 #[derive(Default)]
@@ -31,15 +31,18 @@ struct Open {
     found: VecDeque<(u64, Idle)>,
 }
 
-/// Tells who waits for a place that one may have become free.
+/// What the connections of one port share.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct PortState {
+    /// A newcomer waits for a place …
     wanted: AtomicBool,
+    /// … and is told here that one may have become free.
     changed: Notify,
+    /// Bytes of all unfinished heads.
     heads: AtomicUsize,
 }
 
-impl Room {
+impl PortState {
     /// So many bytes of a head have arrived, `own` of it altogether. False: there is no room for a head of this length.
     pub(super) fn head_grew(&self, bytes: usize, own: usize) -> bool {
         let all = self.heads.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -68,18 +71,18 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.open().all.remove(&self.id);
-        self.places.room.changed();
+        self.places.port.changed();
     }
 }
 
 impl Places {
     pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, open: Mutex::default(), room: Arc::default() })
+        Arc::new(Self { max, open: Mutex::default(), port: Arc::default() })
     }
 
-    /// What a connection tells when it may make room.
-    pub(super) fn room(&self) -> Arc<Room> {
-        self.room.clone()
+    /// What this port's connections share.
+    pub(super) fn port_state(&self) -> Arc<PortState> {
+        self.port.clone()
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -93,12 +96,12 @@ impl Places {
                 return place;
             }
             // Looked at again: what became idle before this was set told nobody.
-            self.room.wanted.store(true, Ordering::SeqCst);
+            self.port.wanted.store(true, Ordering::SeqCst);
             let place = self.try_take(watch);
             if place.is_none() {
-                self.room.changed.notified().await;
+                self.port.changed.notified().await;
             }
-            self.room.wanted.store(false, Ordering::SeqCst);
+            self.port.wanted.store(false, Ordering::SeqCst);
             if let Some(place) = place {
                 return place;
             }
@@ -132,7 +135,7 @@ impl Open {
         let mut idle: Vec<_> = self.all.iter().filter_map(|(id, watch)| Some((watch.idle()?, *id))).collect();
         idle.sort_unstable();
         let kind = idle.first().map(|(idle, _)| idle.kind);
-        let most = if kind.is_some_and(|kind| kind.is_between_requests()) { FOUND_AT_ONCE } else { OTHERS_AT_ONCE };
+        let most = if kind.is_some_and(IdleKind::is_between_requests) { FOUND_AT_ONCE } else { OTHERS_AT_ONCE };
         let same = idle.into_iter().take_while(|(idle, _)| Some(idle.kind) == kind);
         self.found = same.take(most).map(|(idle, id)| (id, idle)).collect();
         self.close_found()

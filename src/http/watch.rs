@@ -10,7 +10,8 @@
 //! port may close a connection to make room for another one (`places.rs`).
 
 use super::accept::Limits;
-use super::places::Room;
+use super::places::PortState;
+use crate::decide::limits;
 use bytes::{Buf as _, Bytes};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -30,6 +31,8 @@ const REST_AFTER: Duration = Duration::from_millis(100);
 /// Bytes taken from a socket at a time. hyper doubles the buffer of a connection that fills it, up to what headers may
 /// take, and keeps it so: less than its first one is never filled.
 const READ_BYTES: usize = (8 << 10) - 1;
+/// A head that is arriving grows by so much at a time, and never to twice its size.
+const HEAD_GROWTH: usize = 512;
 
 #[derive(Clone, Copy)]
 enum Phase {
@@ -80,10 +83,18 @@ pub(super) enum Due {
     Rest,
 }
 
+/// An answer that its peer did not take at once.
+#[derive(Clone, Copy)]
+struct Blocked {
+    since: Instant,
+    /// When it is given up. Every byte that is taken moves this away, but never further than the idle time.
+    until: Instant,
+}
+
 struct State {
     phase: Phase,
-    /// Since when the peer takes nothing of what we write.
-    blocked: Option<Instant>,
+    /// Until all that we wrote is taken.
+    blocked: Option<Blocked>,
     /// Set by a drain.
     end_by: Option<Instant>,
     /// The answer was given before its request was read.
@@ -95,17 +106,19 @@ struct State {
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.room.head_ended(state.head);
+        self.port.head_ended(state.head);
     }
 }
 
 impl State {
     fn idle(&self) -> Option<Idle> {
-        let (kind, since) = match self.phase {
-            Phase::Quiet { since } if self.blocked.is_none() => (IdleKind::BetweenRequests, since),
-            Phase::New { since } | Phase::Head { since } => (IdleKind::BeforeRequest, since),
-            Phase::Lingering { since } => (IdleKind::AfterAnswer, since),
-            Phase::Quiet { .. } | Phase::Busy | Phase::Closed => return None,
+        let (kind, since) = match (self.phase, self.blocked) {
+            (Phase::Quiet { since }, None) => (IdleKind::BetweenRequests, since),
+            (Phase::New { since } | Phase::Head { since }, _) => (IdleKind::BeforeRequest, since),
+            (Phase::Lingering { since }, _) | (Phase::Quiet { .. }, Some(Blocked { since, .. })) => {
+                (IdleKind::AfterAnswer, since)
+            }
+            (Phase::Busy | Phase::Closed, _) => return None,
         };
         Some(Idle { kind, since })
     }
@@ -119,15 +132,15 @@ pub(super) struct Watch(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     limits: Limits,
-    room: Arc<Room>,
+    port: Arc<PortState>,
     closed: Notify,
 }
 
 impl Watch {
-    pub(super) fn new(limits: Limits, room: Arc<Room>) -> Self {
+    pub(super) fn new(limits: Limits, port: Arc<PortState>) -> Self {
         let phase = Phase::New { since: Instant::now() };
         let state = Mutex::new(State { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
-        Self(Arc::new(Shared { state, limits, room, closed: Notify::new() }))
+        Self(Arc::new(Shared { state, limits, port, closed: Notify::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,7 +181,7 @@ impl Watch {
     pub(super) fn busy(&self) -> Busy {
         let mut state = self.state();
         state.phase = Phase::Busy;
-        self.0.room.head_ended(std::mem::take(&mut state.head));
+        self.0.port.head_ended(std::mem::take(&mut state.head));
         drop(state);
         Busy(self.clone())
     }
@@ -186,10 +199,19 @@ impl Watch {
     /// Returns when it is time for something. To be polled after the connection, in the same task: nothing else wakes it
     /// when the phase changes.
     pub(super) async fn due(&self) -> Due {
+        self.alarm(|| self.deadline()).await
+    }
+
+    /// The same for a connection that has no buffers to give back: returns when it is time to close it.
+    pub(super) async fn overdue(&self) {
+        self.alarm(|| self.close_by().map(|at| (at, ()))).await;
+    }
+
+    async fn alarm<T>(&self, next: impl Fn() -> Option<(Instant, T)>) -> T {
         let mut alarm = pin!(sleep_until(Instant::now() + self.0.limits.header_time));
         poll_fn(|cx| {
             loop {
-                let Some((deadline, due)) = self.deadline() else { return Poll::Pending };
+                let Some((deadline, due)) = next() else { return Poll::Pending };
                 // A deadline that has only moved away is noticed when the alarm rings: setting it anew for every
                 // request of a kept connection would cost more than the ring.
                 if deadline < alarm.deadline() || alarm.is_elapsed() {
@@ -202,14 +224,6 @@ impl Watch {
             }
         })
         .await
-    }
-
-    /// Returns when a deadline has passed, for a connection that has no buffers to give back.
-    pub(super) async fn overdue(&self) {
-        match self.close_by() {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
     }
 
     /// The next thing to do, and when.
@@ -227,7 +241,8 @@ impl Watch {
         let Limits { header_time, idle_time, linger_time, .. } = self.0.limits;
         let state = self.state();
         let doing = match (state.blocked, state.phase) {
-            (Some(since), _) | (None, Phase::Quiet { since }) => Some(since + idle_time),
+            (Some(blocked), _) => Some(blocked.until),
+            (None, Phase::Quiet { since }) => Some(since + idle_time),
             (None, Phase::New { since } | Phase::Head { since }) => Some(since + header_time),
             (None, Phase::Lingering { since }) => Some(since + linger_time),
             (None, Phase::Busy | Phase::Closed) => None,
@@ -245,7 +260,7 @@ impl Watch {
         };
         if let Phase::Head { .. } = state.phase {
             state.head += bytes;
-            if !self.0.room.head_grew(bytes, state.head) {
+            if !self.0.port.head_grew(bytes, state.head) {
                 state.phase = Phase::Closed;
                 self.0.closed.notify_one();
             }
@@ -254,17 +269,33 @@ impl Watch {
 
     /// hyper lets go of an answer when it is buffered, not when it is written: until then nobody is quiet, and the
     /// next request has not begun.
-    fn write_ended<T>(&self, written: &Poll<T>) {
+    fn wrote(&self, written: &Poll<io::Result<usize>>) {
+        let Limits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
         let now = Instant::now();
+        let latest = now + idle_time;
         let mut state = self.state();
-        if written.is_pending() {
-            state.blocked = state.blocked.or(Some(now));
-            return;
+        match written {
+            Poll::Pending => {
+                state.blocked.get_or_insert(Blocked { since: now, until: latest });
+                drop(state);
+                self.0.port.changed();
+            }
+            Poll::Ready(written) => {
+                let bytes = written.as_ref().map_or(0, |bytes| *bytes as u64);
+                if let Some(blocked) = &mut state.blocked {
+                    let time = Duration::from_micros(bytes.saturating_mul(1_000_000) / answer_bytes_per_second.max(1));
+                    blocked.until = latest.min(blocked.until + time);
+                }
+                if let Phase::Quiet { since } | Phase::Head { since } = &mut state.phase {
+                    *since = now;
+                }
+            }
         }
-        state.blocked = None;
-        if let Phase::Quiet { since } | Phase::Head { since } = &mut state.phase {
-            *since = now;
-        }
+    }
+
+    /// All that was to be written is written.
+    fn flushed(&self) {
+        self.state().blocked = None;
     }
 
     /// Whether the peer may still be sending what we no longer read.
@@ -284,14 +315,14 @@ pub(super) struct Busy(Watch);
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.state().phase = Phase::Quiet { since: Instant::now() };
-        self.0.0.room.changed();
+        self.0.0.port.changed();
     }
 }
 
 /// A socket that tells its watch what happens.
 pub(super) struct Watched {
     stream: TcpStream,
-    /// What was read of the next request before the buffers were given back.
+    /// What was read of the next request and hyper has not taken yet.
     unread: Bytes,
     watch: Watch,
     closing: Closing,
@@ -310,13 +341,47 @@ impl Watched {
 
     /// The same with what was read of it and not understood yet. Copied: as it is, it would keep the buffer it is in.
     pub(super) fn with_unread(self, unread: &[u8]) -> Self {
+        if !unread.is_empty() {
+            self.watch.bytes_came(unread.len());
+        }
         Self { unread: Bytes::copy_from_slice(unread), ..self }
     }
 
-    /// Waits until there is something to read, or an end.
-    pub(super) async fn readable(&self) -> io::Result<()> {
-        if self.unread.is_empty() { self.stream.peek(&mut [0]).await.map(drop) } else { Ok(()) }
+    /// Reads until hyper is needed. Before that, an unfinished head takes as much memory as was sent of it; hyper would
+    /// take two buffers of 8 KiB for its first byte.
+    pub(super) async fn read_head(&mut self) -> io::Result<()> {
+        let longest = self.watch.0.limits.header_bytes.min(limits::SMALL_HEAD_BYTES_MAX);
+        let mut head = Vec::from(std::mem::take(&mut self.unread));
+        while head.len() < longest && !is_whole(&head) {
+            self.stream.readable().await?;
+            match self.read_some(&mut head) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.watch.bytes_came(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.unread = head.into();
+        Ok(())
     }
+
+    fn read_some(&self, head: &mut Vec<u8>) -> io::Result<usize> {
+        let mut some = [0; READ_BYTES];
+        let bytes = self.stream.try_read(&mut some)?;
+        if head.capacity() - head.len() < bytes {
+            head.reserve_exact(bytes.max(HEAD_GROWTH));
+        }
+        head.extend_from_slice(&some[..bytes]);
+        Ok(bytes)
+    }
+}
+
+/// Has a head come to its end? One that cannot become any, as the first bytes of TLS, is hyper's to refuse.
+fn is_whole(head: &[u8]) -> bool {
+    let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    let Some(head) = start.map(|start| &head[start..]) else { return false };
+    let ends = |end: &[u8]| head.windows(end.len()).any(|bytes| bytes == end);
+    !head[0].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
 }
 
 impl AsyncRead for Watched {
@@ -325,10 +390,9 @@ impl AsyncRead for Watched {
             return Poll::Ready(Ok(())); // an end: what comes now is not begun
         }
         if !self.unread.is_empty() {
-            let some = self.unread.len().min(into.remaining());
+            let some = self.unread.len().min(into.remaining()).min(READ_BYTES);
             into.put_slice(&self.unread[..some]);
             self.unread.advance(some);
-            self.watch.bytes_came(some);
             return Poll::Ready(Ok(()));
         }
         let most = into.remaining().min(READ_BYTES);
@@ -346,7 +410,7 @@ impl AsyncRead for Watched {
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch.write_ended(&written);
+        self.watch.wrote(&written);
         written
     }
 
@@ -356,7 +420,7 @@ impl AsyncWrite for Watched {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watch.write_ended(&written);
+        self.watch.wrote(&written);
         written
     }
 
@@ -365,6 +429,8 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when it has nothing more to write.
+        self.watch.flushed();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -385,6 +451,28 @@ impl AsyncWrite for Watched {
             if read.is_err() || into.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_whole_at_its_empty_line_and_what_cannot_become_one_at_once() {
+        for (head, expected) in [
+            ("", false),
+            ("\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\nhost: t\r\n", false),
+            ("GET / HTTP/1.1\r\nhost: t\r\n\r", false),
+            ("GET / HTTP/1.1\r\nhost: t\r\n\r\n", true),
+            ("\r\nGET / HTTP/1.1\r\n\r\nbody", true),
+            ("GET / HTTP/1.1\nhost: t\n\n", true),
+            ("\u{16}\u{3}\u{1}", true),
+            ("\r\n\0", true),
+        ] {
+            assert_eq!(is_whole(head.as_bytes()), expected, "{head:?}");
         }
     }
 }

@@ -23,7 +23,16 @@ fn address(house: &House) -> String {
     house.url("").trim_start_matches("http://").to_owned()
 }
 
-/// Uploads that begin fast, trickle 1 KB/s from then on, and begin again whenever they are cut off.
+/// What is begun and never finished.
+#[derive(Clone, Copy)]
+enum Unfinished {
+    /// A body: the header that frames it, and the bytes that come at once. 1.1 KB/s follow.
+    Body(&'static str, usize),
+    /// Request line and headers: the bytes that come of them.
+    Head(usize),
+}
+
+/// Requests that are begun, never finished, and begun again whenever they are cut off.
 struct Tricklers {
     tasks: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -31,13 +40,17 @@ struct Tricklers {
 }
 
 impl Tricklers {
-    fn start(address: &str, count: usize, head: &'static str, first: usize) -> Self {
+    fn start(address: &str, count: usize, what: Unfinished) -> Self {
         let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let tasks = (0..count).map(|_| {
             let (address, stop, begun) = (address.to_owned(), stop.clone(), begun.clone());
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    trickle(&address, head, first, &begun).await.unwrap_or_default();
+                    let ended = match what {
+                        Unfinished::Body(head, first) => trickle(&address, head, first, &begun).await,
+                        Unfinished::Head(bytes) => begin_head(&address, bytes, &begun).await,
+                    };
+                    ended.unwrap_or_default();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             })
@@ -59,24 +72,27 @@ async fn trickle(address: &str, head: &str, first: usize, begun: &AtomicUsize) -
         let data = "b".repeat(length);
         if chunked { format!("{length:x}\r\n{data}\r\n") } else { data }
     };
-    let large = piece(64 * KIB);
-    for _ in 0..first / (64 * KIB) {
-        stream.write_all(large.as_bytes()).await?;
-    }
-    if first % (64 * KIB) > 0 {
-        stream.write_all(piece(first % (64 * KIB)).as_bytes()).await?;
+    for sent in (0..first).step_by(64 * KIB) {
+        stream.write_all(piece((first - sent).min(64 * KIB)).as_bytes()).await?;
     }
     begun.fetch_add(1, Ordering::Relaxed);
     let (mut answer, mut out) = stream.into_split();
     let trickle = async {
         loop {
-            out.write_all(piece(100).as_bytes()).await?;
+            out.write_all(piece(110).as_bytes()).await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     let mut scrap = Vec::new();
     // Whatever it is told ends it.
     tokio::select! { ended = trickle => ended, read = answer.read_buf(&mut scrap) => read.map(drop) }
+}
+
+async fn begin_head(address: &str, bytes: usize, begun: &AtomicUsize) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("POST {IN} HTTP/1.1\r\nx-a: {}", "b".repeat(bytes)).as_bytes()).await?;
+    begun.fetch_add(1, Ordering::Relaxed);
+    stream.read(&mut [0]).await.map(drop)
 }
 
 /// A signed delivery of so many bytes.
@@ -101,7 +117,8 @@ async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
     let house = House::new(&numbers("", "run = { steps = [\"true\"] }"));
     let chunked = "transfer-encoding: chunked";
     for (round, (count, head, first)) in [
-        (3, chunked, 22 * KIB * KIB),
+        // All the room that a node has for bodies, less 11 KiB: the smallest signed delivery has 12.
+        (3, chunked, (64 * KIB * KIB - 11 * KIB) / 3),
         (50, chunked, 22 * 64 * KIB),
         (300, chunked, 65 * KIB),
         (300, chunked, 60 * KIB),
@@ -110,7 +127,7 @@ async fn strangers_whose_uploads_trickle_do_not_keep_signed_deliveries_out() {
     .into_iter()
     .enumerate()
     {
-        let attack = Tricklers::start(&address(&house), count, head, first);
+        let attack = Tricklers::start(&address(&house), count, Unfinished::Body(head, first));
         until("the attack has begun", || attack.begun.load(Ordering::Relaxed) >= count.min(3)).await;
         let taken = genuine(&house, round * 1000).await;
         let begun = attack.begun.load(Ordering::Relaxed);
@@ -175,10 +192,14 @@ async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
         held.push(kept(&address).await);
     }
     let connected = resident(&house);
+    drop(held);
+    let heads = Tricklers::start(&address, connections - 1000, Unfinished::Head(7 * KIB));
+    until("the heads have begun", || heads.begun.load(Ordering::Relaxed) >= connections - 1000).await;
+    let begun = resident(&house);
     // As many bodies as there is room for, of all sizes, from many connections at once.
     let mut most = 0;
     for (count, first) in [(3, 22 * KIB * KIB), (64, 900 * KIB), (400, 120 * KIB), (1000, 60 * KIB)] {
-        let attack = Tricklers::start(&address, count, "transfer-encoding: chunked", first);
+        let attack = Tricklers::start(&address, count, Unfinished::Body("transfer-encoding: chunked", first));
         let ends = Instant::now() + Duration::from_secs(4);
         while Instant::now() < ends {
             most = most.max(resident(&house));
@@ -186,15 +207,17 @@ async fn after_a_flood_of_bodies_and_connections_a_node_has_at_most_256_mb() {
         }
         attack.stop();
     }
-    drop(held);
+    heads.stop();
     let sent = delivery(1, 100);
     until("all bodies are gone", || house.log().contains("too_slow") || house.log().contains("malformed")).await;
     assert_eq!(house.post(IN, &sent.headers, &sent.body).await.unwrap().status, 202);
     let after = resident(&house);
     println!(
-        "{connections} connections: {} MB at the start, {} MB with them, {} MB at most, {} MB after",
+        "{connections} connections: {} MB at the start, {} MB with them idle, {} MB with unfinished heads, \
+         {} MB at most with bodies too, {} MB after",
         before >> 10,
         connected >> 10,
+        begun >> 10,
         most >> 10,
         after >> 10
     );
