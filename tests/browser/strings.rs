@@ -133,3 +133,24 @@ async fn a_hundred_and_fifty_strings_stay_text_wherever_they_are_shown() {
     is_untouched(&page, "the walk").await;
     page.close(&house.admin_url("/")).await;
 }
+
+#[tokio::test]
+async fn a_character_that_turns_the_direction_of_text_is_shown_and_turns_nothing() {
+    let house = House::new(CONFIG);
+    let turned = "amount \u{202e}001\u{2069} euro";
+    let body = json!({ "kind": turned, "customer": turned }).to_string();
+    let event = house.deliver(ORDER, &Sent::github("push", "turned", &body)).await.event();
+    house.quiet().await;
+    let page = visit(&house, &format!("/events/{event}")).await;
+    let shown = r"amount \u202e001\u2069 euro";
+    page.shows(".output pre", shown).await;
+    page.shows(".json", shown).await;
+    page.shows(".facts", shown).await;
+    let turners = r"/[\u202a-\u202e\u2066-\u2069]/.test(document.documentElement.textContent)";
+    assert_eq!(page.value(turners).await, json!(false));
+    page.open(&house.admin_url("/events")).await;
+    page.shows("tbody", shown).await;
+    assert_eq!(page.value(turners).await, json!(false));
+    page.is_clean().await;
+    page.close(&house.admin_url("")).await;
+}

@@ -1,6 +1,8 @@
 // Output of commands with its colours: the SGR sequences of ECMA-48, 16, 256 and all colours. Whatever else a terminal
 // would obey (cursor, title, clearing) is left out; `\r` writes over the line. The text goes in as text nodes.
 
+import { visible } from "./dom.js";
+
 const PALETTE = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 const CUBE = [0, 95, 135, 175, 215, 255];
 /** Lines kept on the page; the whole output is behind "raw". */
@@ -68,8 +70,9 @@ export class Screen {
     this.put(text.slice(from));
   }
 
-  put(text) {
-    if (!text) return;
+  put(raw) {
+    if (!raw) return;
+    const text = visible(raw);
     if (this.over) {
       this.line.replaceChildren();
       this.over = false;

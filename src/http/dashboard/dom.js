@@ -21,10 +21,16 @@ function set(node, name, value) {
   }
 }
 
+/**
+ * Text as it is shown: characters that turn the direction of what follows stand as `\u202e`, as in a terminal. A value
+ * with one of them could otherwise show what is beside it in another order.
+ */
+export const visible = (text) => String(text).replace(/[\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16)}`);
+
 function add(node, child) {
   if (child === null || child === undefined || child === false) return;
   if (Array.isArray(child)) for (const one of child) add(node, one);
-  else node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  else node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
 }
 
 function make(node, attributes, children) {
@@ -48,7 +54,7 @@ export function fill(node, ...children) {
 
 /** Changes a text only if it is another: nothing is selected away, nothing is read aloud twice. */
 export function say(node, text) {
-  const wanted = String(text);
+  const wanted = visible(text);
   if (node.textContent !== wanted) node.textContent = wanted;
 }
 
