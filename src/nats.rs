@@ -87,6 +87,7 @@ pub fn start(config: &Config, hall: &Hall) -> Result<Vec<JoinHandle<()>>, String
             hall: hall.clone(),
             hands: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
             quarantined: AtomicU64::new(0),
+            closed: CancellationToken::new(),
         };
         Ok(tokio::spawn(Arc::new(taker).run()))
     };
@@ -102,6 +103,8 @@ struct Taker {
     /// One for each message that is taken at once.
     hands: Arc<Semaphore>,
     quarantined: AtomicU64,
+    /// The node stops, and the stream knows that no pull of ours is open any more.
+    closed: CancellationToken,
 }
 
 /// What the stream is told about a message.
@@ -130,6 +133,7 @@ impl Taker {
             }
             self.hall.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
         }
+        self.closed.cancel();
         tasks.close();
         tasks.wait().await;
         // The last answers are on their way: who ends now may take them along.
@@ -152,7 +156,7 @@ impl Taker {
             return Ok(());
         };
         let consumer = consumer?;
-        for why in place::doubts(&consumer) {
+        for why in place::doubts(&client, &consumer) {
             self.say(Level::Warn, "stream", &[("why", &why)]);
         }
         self.say(Level::Info, "taking", &[("consumer", &self.plan.consumer)]);
@@ -193,11 +197,29 @@ impl Taker {
                 (None, _) | (_, None) => return Ok(()),
             }
         }
-        // What is already on its way to us is for another node, at once.
+        // What is already on its way to us is for another node, at once: but not before the stream has forgotten this
+        // pull, or it comes to us again.
+        let mut back = Vec::new();
         while let Ok(Some(Ok(message))) = timeout(LAST_LOOK, messages.next()).await {
+            back.push(message);
+        }
+        drop(messages);
+        self.forgets_pulls(consumer).await;
+        for message in back {
             self.tell(&message, AckKind::Nak(None)).await;
         }
         Ok(())
+    }
+
+    /// Makes the server drop pulls that nobody waits for. It does so when it counts them, which it does for whoever asks
+    /// about the consumer. A server before 2.10 that has a message for such a pull takes it off its list of messages to
+    /// deliver again, finds nobody there, and remembers the message only after its `ack_wait`.
+    async fn forgets_pulls(&self, consumer: &PullConsumer) {
+        match timeout(LAST_ANSWERS, consumer.get_info()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.say(Level::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
+            Err(_) => self.say(Level::Warn, "stream", &[("why", "it does not answer")]),
+        }
     }
 
     /// Sees one message through, and tells the stream what came of it.
@@ -212,7 +234,10 @@ impl Taker {
         let told = match fate {
             Fate::Taken => AckKind::Ack,
             Fate::Never => AckKind::Term,
-            Fate::Later if self.hall.draining.is_cancelled() => AckKind::Nak(None),
+            Fate::Later if self.hall.draining.is_cancelled() => {
+                self.closed.cancelled().await;
+                AckKind::Nak(None)
+            }
             Fate::Later => AckKind::Nak(Some(later(message.info().map_or(1, |info| info.delivered)))),
         };
         self.tell(&message, told).await;

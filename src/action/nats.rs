@@ -13,9 +13,11 @@
 
 mod look;
 mod server;
+mod version;
 
 pub use look::doubts;
 pub use server::{Connection, Servers, heard};
+pub use version::ServerVersion;
 
 use super::plan::nats::{Keeper, Publish};
 use super::{Acting, Action, Attempt, CannotAct, spoken, trace};

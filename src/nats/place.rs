@@ -1,6 +1,7 @@
 //! The stream and the consumer: found, or made where the config says so. What is missing is told with the command that
 //! makes it.
 
+use crate::action::nats::ServerVersion;
 use crate::config::StreamPlan;
 use crate::decide::time::Duration;
 use async_nats::Client;
@@ -8,6 +9,7 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{self, StorageType, Stream};
 use async_nats::jetstream::{self, Context};
+use std::collections::BTreeSet;
 
 /// How long a message may be unanswered: it is answered, or said to be in progress, at a third of that.
 const ACK_WAIT: Duration = Duration::from_secs(30);
@@ -33,7 +35,10 @@ pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<PullC
     };
     let stream = match missing {
         Missing::Stream(_) if plan.create && !plan.subjects.is_empty() => make(&context, plan).await?,
-        Missing::Consumer(stream, _) if plan.create => *stream,
+        Missing::Consumer(stream, _) if plan.create => {
+            can_filter(&ServerVersion::of(client), plan, &stream)?;
+            *stream
+        }
         Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why) => return Err(why),
     };
     let consumer = stream.create_consumer(made(plan)).await;
@@ -43,11 +48,14 @@ pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<PullC
 /// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
 pub async fn look(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
-        Ok(consumer) => Ok(doubts(&consumer).join("; ")),
+        Ok(consumer) => Ok(doubts(client, &consumer).join("; ")),
         Err(Missing::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
             Ok("not there yet; stream and consumer are made when a node starts".into())
         }
-        Err(Missing::Consumer(..)) if plan.create => Ok("no consumer yet; it is made when a node starts".into()),
+        Err(Missing::Consumer(stream, _)) if plan.create => {
+            can_filter(&ServerVersion::of(client), plan, &stream)?;
+            Ok("no consumer yet; it is made when a node starts".into())
+        }
         Err(Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why)) => Err(why),
     }
 }
@@ -75,10 +83,24 @@ async fn find(context: &Context, plan: &StreamPlan) -> Result<PullConsumer, Miss
     stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))
 }
 
-/// What about a consumer makes a promise smaller, a sentence each.
-pub(super) fn doubts(consumer: &PullConsumer) -> Vec<String> {
+/// Whether a consumer that is made here would hand out what `subjects` names and nothing else. An old server ignores a
+/// filter of several subjects; that does no harm if the stream has no others. An error is a sentence with what to do.
+fn can_filter(version: &ServerVersion, plan: &StreamPlan, stream: &Stream) -> Result<(), String> {
+    let wanted: BTreeSet<_> = plan.subjects.iter().collect();
+    let all: BTreeSet<_> = stream.cached_info().config.subjects.iter().collect();
+    if wanted.len() < 2 || wanted == all || version.filters_by_several_subjects() {
+        return Ok(());
+    }
+    Err(format!(
+        "the server is nats-server {version}, and a consumer for several of a stream's subjects needs 2.10; install a newer \
+         one, name one subject, or take from the stream once for each subject"
+    ))
+}
+
+/// What about a consumer and its server makes a promise smaller, a sentence each.
+pub(super) fn doubts(client: &Client, consumer: &PullConsumer) -> Vec<String> {
     let config = &consumer.cached_info().config;
-    let mut doubts = Vec::new();
+    let mut doubts: Vec<_> = ServerVersion::of(client).too_old().into_iter().collect();
     if config.max_deliver > 0 {
         doubts.push(format!(
             "the consumer gives a message up after {} deliveries, taken or not; --max-deliver=-1 never does",

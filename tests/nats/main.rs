@@ -22,6 +22,7 @@ mod row;
 mod seed;
 mod server;
 mod trouble;
+mod version;
 mod who;
 mod worker;
 

@@ -1,4 +1,4 @@
-//! A wire between a node and its server that can lose what the server says.
+//! A wire between a node and its server that can lose what the server says, or make it seem of another version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +17,15 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// To the server on this port.
     pub(crate) async fn to(port: u16) -> Self {
+        Self::open(port, None).await
+    }
+
+    /// To the server on this port, which says that it is of this version.
+    pub(crate) async fn pretending(port: u16, version: &'static str) -> Self {
+        Self::open(port, Some(version)).await
+    }
+
+    async fn open(port: u16, version: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("nats://{}", listener.local_addr().unwrap());
         let (lose, losses) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
@@ -24,7 +33,7 @@ impl Proxy {
         let serving = tokio::spawn(async move {
             let mut wires = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                wires.spawn(wire(stream, port, order.clone(), count.clone()));
+                wires.spawn(wire(stream, port, version, order.clone(), count.clone()));
             }
         });
         Self { url, lose, losses, serving }
@@ -47,7 +56,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn wire(node: TcpStream, port: u16, order: Arc<AtomicBool>, count: Arc<AtomicUsize>) {
+async fn wire(node: TcpStream, port: u16, version: Option<&str>, order: Arc<AtomicBool>, count: Arc<AtomicUsize>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let ((mut from_node, mut to_node), (mut from_server, mut to_server)) = (node.into_split(), server.into_split());
     let up = async { tokio::io::copy(&mut from_node, &mut to_server).await.map(drop).unwrap_or_default() };
@@ -60,7 +69,11 @@ async fn wire(node: TcpStream, port: u16, order: Arc<AtomicBool>, count: Arc<Ato
                 count.fetch_add(usize::from(read > 0), Ordering::SeqCst);
                 return;
             }
-            if to_node.write_all(said).await.is_err() {
+            let said = match version {
+                Some(version) if said.starts_with(b"INFO ") => introduced(said, version),
+                _ => said.to_vec(),
+            };
+            if to_node.write_all(&said).await.is_err() {
                 return;
             }
         }
@@ -69,4 +82,12 @@ async fn wire(node: TcpStream, port: u16, order: Arc<AtomicBool>, count: Arc<Ato
         () = up => {}
         () = down => {}
     }
+}
+
+/// The server's first words, with this version in them.
+fn introduced(said: &[u8], version: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(said);
+    let (before, rest) = text.split_once("\"version\":\"").unwrap();
+    let (_, after) = rest.split_once('"').unwrap();
+    format!("{before}\"version\":\"{version}\"{after}").into_bytes()
 }

@@ -40,6 +40,15 @@ pub(crate) fn program() -> PathBuf {
     named.or(own).unwrap_or_else(|| "nats-server".into())
 }
 
+/// Major and minor version of that program.
+pub(crate) fn version() -> (u32, u32) {
+    let said = Command::new(program()).arg("--version").output().expect("nats-server is here; ./test installs it");
+    let text = String::from_utf8(said.stdout).unwrap();
+    let numbers = text.trim().rsplit(['v', ' ']).next().unwrap();
+    let mut parts = numbers.split('.').map(|part| part.parse().expect("nats-server tells its version"));
+    (parts.next().unwrap(), parts.next().unwrap())
+}
+
 /// A port that nobody has.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -49,6 +58,13 @@ impl Nats {
     /// With JetStream.
     pub(crate) fn start() -> Self {
         Self::with("jetstream { store_dir: \"data\" }")
+    }
+
+    /// With JetStream, and what it acknowledges is on disk. One older than 2.10 cannot be told so: it loses nothing of
+    /// it either when it is killed, only when the machine goes down.
+    pub(crate) fn synced() -> Self {
+        let always = if version() < (2, 10) { "" } else { ", sync_interval: always" };
+        Self::with(&format!("jetstream {{ store_dir: \"data\"{always} }}"))
     }
 
     /// With this config, besides its address.
@@ -61,7 +77,9 @@ impl Nats {
             // Somebody else took the port in between.
             nats.port = free_port();
         }
-        panic!("nats-server does not start; ./test installs it")
+        let log = std::fs::read_to_string(nats.dir.path().join("nats.log")).unwrap_or_default();
+        let said = std::fs::read_to_string(nats.dir.path().join("nats.out")).unwrap_or_default();
+        panic!("{} does not start; ./test installs one that does: {said}{log}", program().display())
     }
 
     /// One that is not started yet.
@@ -76,7 +94,8 @@ impl Nats {
         std::fs::write(self.dir.path().join("nats.conf"), text).unwrap();
         let mut command = Command::new(program());
         command.args(["-c", "nats.conf", "-l", "nats.log"]).current_dir(self.dir.path());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let said = std::fs::File::create(self.dir.path().join("nats.out")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn();
         let mut child = child.expect("nats-server is here; ./test installs it");
         let start = Instant::now();
         while start.elapsed() < PATIENCE {

@@ -28,7 +28,7 @@ fn effects(houses: &[&House]) -> BTreeMap<u64, Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_server_killed_and_restarted_under_load_loses_nothing_and_doubles_nothing() {
     // It must not lose what it acknowledged, so that what is counted is ours.
-    let mut nats = Nats::with("jetstream { store_dir: \"data\", sync_interval: always }");
+    let mut nats = Nats::synced();
     nats.stream("GITHUB", LONG).await;
     nats.consumer("GITHUB", Duration::from_secs(5)).await;
     let tries = r#"retry = { attempts = 100, first = "100ms", longest = "500ms" }"#;

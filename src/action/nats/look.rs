@@ -5,7 +5,7 @@
 //! whether it acknowledges at all or before it writes. Whether the server syncs before it acknowledges
 //! (`sync_interval: always`) it tells nobody but its administrators: that line says so.
 
-use super::Connection;
+use super::{Connection, ServerVersion};
 use crate::action::plan::nats::{Keeper, Publish, window};
 use crate::action::spoken;
 use crate::decide::time::Duration;
@@ -50,14 +50,27 @@ pub(super) async fn look(plan: Arc<Publish>, server: Arc<Connection>) {
         say(&server, &plan, &doubt);
     }
     if plan.keeper == Keeper::Stream && server.first_to_tell() {
-        let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every 2m, \
-                   and a power failure may take what it acknowledged since";
-        say(&server, &plan, &Doubt::new(Level::Warn, why, "jetstream { sync_interval: always } in its config"));
+        let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every minute \
+                   or two, and a power failure may take what it acknowledged since";
+        let version = ServerVersion::of(&client);
+        let config = "jetstream { sync_interval: always } in its config";
+        let hint = match version.can_sync_always() {
+            true => config.to_owned(),
+            false => format!("{config}, with nats-server 2.10 or newer; it is {version}"),
+        };
+        say(&server, &plan, &Doubt::new(Level::Warn, why, hint));
     }
 }
 
 /// What is to be said of where this plan publishes.
 pub async fn doubts(client: &Client, plan: &Publish) -> Vec<Doubt> {
+    let old = ServerVersion::of(client).too_old();
+    let mut doubts: Vec<_> = old.map(|why| Doubt::new(Level::Warn, why, "install a newer one")).into_iter().collect();
+    doubts.extend(doubts_of_keeping(client, plan).await);
+    doubts
+}
+
+async fn doubts_of_keeping(client: &Client, plan: &Publish) -> Vec<Doubt> {
     if plan.keeper == Keeper::Nobody {
         let why = "core = true: who does not listen right now never gets it; at most once";
         return vec![Doubt::new(Level::Warn, why, plan.command())];
