@@ -5,10 +5,20 @@ use crate::decide::event::{Event, Step};
 use crate::decide::id::EventId;
 use crate::store::{Declared, Listing};
 
-/// Numbers that look random, and are the same each time.
+/// Numbers that look random, and are the same for the same seed.
 struct Rolls(u64);
 
 impl Rolls {
+    /// From the seed in `HOOKONCE_SEED`, else always from the same one. It is printed.
+    fn seeded() -> Self {
+        let given = std::env::var("HOOKONCE_SEED").ok();
+        let given = given.map(|text| text.trim().parse().expect("HOOKONCE_SEED is a whole number"));
+        let seed: u64 = given.unwrap_or(1);
+        println!("seed {seed}; to repeat: HOOKONCE_SEED={seed}");
+        // Numbers near each other begin far apart, and none at 0, where this generator stays.
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
+    }
+
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -115,7 +125,7 @@ impl Fresh {
 }
 
 pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: Fresh) {
-    let mut rolls = Rolls(0x9e37_79b9_7f4a_7c15);
+    let mut rolls = Rolls::seeded();
     let fields = [("tag", true), ("size", false), ("it's \"x\"", true)].map(|(name, is)| (name.to_owned(), is));
     let declared = |source: &&str| Declared { source: (*source).into(), fields: fields.to_vec() };
     fresh.store.declare(SOURCES.iter().map(declared).collect()).await.expect("it declares");
