@@ -27,7 +27,7 @@ use std::time::Instant;
 use tokio::sync::broadcast;
 
 /// Longer than anything here takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const GUARD: &str = env!("CARGO_BIN_EXE_hookonce");
 
 /// One attempt and all it needs.

@@ -233,7 +233,7 @@ async fn a_token_that_may_only_forget_is_the_cron_job_and_a_shorter_keep_counts_
     let (before, begun) = (there(), std::time::Instant::now());
     let mut forgotten = 0;
     while there() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "they are not forgotten");
+        assert!(begun.elapsed() < crate::house::PATIENCE, "they are not forgotten");
         let (status, said) = forget(&house, "cr0n").await;
         assert_eq!(status, 200);
         forgotten += said["forgotten"].as_u64().unwrap();

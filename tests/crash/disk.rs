@@ -153,7 +153,7 @@ async fn sync_fails_at(nth: usize) -> usize {
                 let (status, said) = world.house.wait();
                 assert_eq!(status.code(), Some(2), "sync {nth}: {said}");
                 assert!(said.contains("ERROR broken") && said.contains("disk I/O error"), "sync {nth}: {said}");
-                assert!(start.elapsed() < Duration::from_secs(15), "sync {nth}: it took {:?} to end", start.elapsed());
+                assert!(start.elapsed() < Duration::from_mins(1), "sync {nth}: it took {:?} to end", start.elapsed());
             } else {
                 world.house.kill(); // the run was over before
             }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The secret of every source in these tests.
 pub const SECRET: &str = "It's a Secret to Everybody";
 /// How long a fact may take to come true.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A house with a node in it.
 pub struct House {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
 /// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Who may come in, and how: `locked` needs a password, `tlsonly` needs TLS, the others need nothing.
 const HBA: &str = "host all locked 127.0.0.1/32 scram-sha-256\n\

@@ -70,7 +70,7 @@ async fn rights_that_are_taken_away_are_waited_for_and_what_was_done_is_not_done
         "rights taken away for a while: all done {:?} after they were back, two events in two calls",
         back.elapsed()
     );
-    assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
+    assert!(back.elapsed() < Duration::from_secs(30), "{:?}", back.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,7 +134,7 @@ async fn a_store_that_crashes_is_waited_for_and_loses_nothing(store: StoreServer
     }
     let words = flood.await.unwrap();
     fleet.settled(&format!("{crashes} crashes of the store, back within {longest:?}"), deliveries, keys, &words).await;
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    assert!(longest < Duration::from_secs(20), "{longest:?}");
 }
 
 async fn clocks_that_are_wrong_by_ten_minutes_change_nothing(store: StoreServer) {

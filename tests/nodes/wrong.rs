@@ -121,7 +121,7 @@ pub(crate) async fn a_store_that_is_not_there_yet_is_waited_for(mut store: Store
         "20 deliveries asked to come again; started {took:?} after the server, and said {} times so",
         log.matches("again_in=").count()
     );
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ async fn a_peer_that_lies_answers_garbage_or_never_ends_is_named_and_changes_not
     house.deliver(IN, &number("d2", 1, "no")).await;
     let begun = std::time::Instant::now();
     let told = get(&house, "/api/turned-away").await;
-    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
     let nodes = told["nodes"].as_array().unwrap();
     let answered: Vec<_> = nodes.iter().map(|node| node["answered"] == json!(true)).collect();
     assert_eq!(answered[..2], [true, true]);

@@ -334,13 +334,13 @@ async fn a_server_that_stands_still_is_given_up_and_comes_back() {
     let one = making().delivery("d2").made(store.now());
     let claimed = store.claim(vec![one.clone()]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "only read so far: {claimed:?}");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
     server.pause(false);
     let begun = Instant::now();
     while store.claim(vec![one.clone()]).await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

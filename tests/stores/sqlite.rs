@@ -127,10 +127,13 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
     let sighting = Sighting { at: store.now(), delivery_id: Some("d1".into()), same: Same::Delivery };
     let note = vec![Note { event, sighting }];
     let commits = store.commits();
+    let begun = std::time::Instant::now();
     store.note(note.clone()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(store.commits(), commits, "it is held back");
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    while store.commits() == commits {
+        assert!(begun.elapsed() < Duration::from_mins(2), "it is never written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it was not held back: {:?}", begun.elapsed());
     assert_eq!(store.commits(), commits + 1);
     assert_eq!(store.story(event).await.unwrap().unwrap().duplicates, 1);
     store.note(note).await.unwrap();

@@ -1,6 +1,6 @@
 //! What is remembered, for how long, and under which names.
 
-use crate::house::{House, Sent, until};
+use crate::house::{House, PATIENCE, Sent, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ async fn what_is_only_recorded_is_done_when_it_is_answered_in_one_commit() {
 #[tokio::test]
 async fn what_is_forgotten_may_act_again_and_not_before() {
     let house = House::new(&numbers("once = { keep = \"2s\", keep_body = \"1s\" }", RUN));
+    let begun = Instant::now();
     let first = house.deliver(IN, &number("a", 1)).await.event();
     house.quiet().await;
-    let ended = Instant::now();
     until("the body to go", || !house.sql("select 1 from events where ended_at is not null").is_empty()).await;
     let mut bodies = 0;
     let mut forgotten = 0;
     while forgotten == 0 {
-        assert!(ended.elapsed() < Duration::from_secs(20), "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
         let answer = house.ask("POST", "/api/forget").await;
         assert_eq!(answer.status, 200, "{answer:?}");
         (bodies, forgotten) =
@@ -39,7 +39,7 @@ async fn what_is_forgotten_may_act_again_and_not_before() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(ended.elapsed() > Duration::from_millis(1900), "forgotten after {:?}", ended.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(2), "forgotten after {:?}", begun.elapsed());
     assert_eq!((bodies, forgotten), (1, 1));
     let again = house.deliver(IN, &number("a", 1)).await;
     assert_eq!(again.word(), "accepted", "{again:?}");
@@ -51,15 +51,15 @@ async fn what_is_forgotten_may_act_again_and_not_before() {
 #[tokio::test]
 async fn forgetting_needs_no_sweep() {
     let house = House::new(&numbers("once = { keep = \"1s\" }", RUN));
+    let begun = Instant::now();
     house.deliver(IN, &number("a", 1)).await;
     house.quiet().await;
-    let ended = Instant::now();
     // Duplicates never extend it.
     while house.deliver(IN, &number("a", 1)).await.word() == "duplicate" {
-        assert!(ended.elapsed() < Duration::from_secs(20), "it is not forgotten");
+        assert!(begun.elapsed() < PATIENCE, "it is not forgotten");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(ended.elapsed() > Duration::from_millis(900), "forgotten after {:?}", ended.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(1), "forgotten after {:?}", begun.elapsed());
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["1", "1"]);
 }
@@ -111,7 +111,8 @@ async fn an_event_whose_route_is_gone_waits_without_its_slot_and_runs_when_it_is
     let begun = Instant::now();
     house.deliver(IN, &number("new", 4)).await;
     until("another to pass them", || house.lines("runs") == ["4"]).await;
-    assert!(begun.elapsed() < Duration::from_secs(9), "each of them held the slot for a while");
+    // Had each of them held the slot, it would have been for so long.
+    assert!(begun.elapsed() < 3 * hookonce::decide::limits::ROUTE_GONE_LOOK, "{:?}", begun.elapsed());
     assert_eq!(house.log().matches("route gone: old").count(), 3, "{}", house.log());
     assert_eq!(house.count("waiting"), 3);
     assert!(house.stop().success());

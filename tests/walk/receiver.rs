@@ -1,14 +1,18 @@
 //! A receiver that answers as it is told, when it is told.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+/// What came, and when.
+type Calls = Arc<Mutex<Vec<(Instant, String)>>>;
+
 /// A socket and what it has received.
 pub(crate) struct Receiver {
     pub(crate) url: String,
-    calls: Arc<Mutex<Vec<String>>>,
+    calls: Calls,
     gate: Arc<Semaphore>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -19,7 +23,7 @@ impl Receiver {
     pub(crate) async fn new(answers: &[(u16, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/receive", listener.local_addr().unwrap());
-        let (calls, gate) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Semaphore::new(0)));
+        let (calls, gate) = (Calls::default(), Arc::new(Semaphore::new(0)));
         let answers: Arc<[_]> = answers.iter().map(|(status, body)| (*status, (*body).to_owned())).collect();
         let (seen, held) = (calls.clone(), gate.clone());
         let serving = tokio::spawn(async move {
@@ -44,7 +48,13 @@ impl Receiver {
 
     /// All requests so far: head and body, names in lower case.
     pub(crate) fn calls(&self) -> Vec<String> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().unwrap().iter().map(|(_, call)| call.clone()).collect()
+    }
+
+    /// How long after this request the next one came.
+    pub(crate) fn pause_after(&self, call: usize) -> Duration {
+        let calls = self.calls.lock().unwrap();
+        calls[call].0 - calls[call - 1].0
     }
 }
 
@@ -54,16 +64,11 @@ impl Drop for Receiver {
     }
 }
 
-async fn converse(
-    mut stream: TcpStream,
-    answers: Arc<[(u16, String)]>,
-    calls: Arc<Mutex<Vec<String>>>,
-    gate: Arc<Semaphore>,
-) {
+async fn converse(mut stream: TcpStream, answers: Arc<[(u16, String)]>, calls: Calls, gate: Arc<Semaphore>) {
     while let Some(request) = read(&mut stream).await {
         let (status, body) = {
             let mut calls = calls.lock().unwrap();
-            calls.push(request);
+            calls.push((Instant::now(), request));
             answers[(calls.len() - 1).min(answers.len() - 1)].clone()
         };
         gate.acquire().await.unwrap().forget();

@@ -1,6 +1,6 @@
 //! One image push, as GitHub delivers it: five deliveries, one of them or three of them `latest`. One deploy.
 
-use crate::house::{House, Sent, package, storm, until};
+use crate::house::{House, PATIENCE, Sent, package, storm, until};
 use crate::seed::{self, Random};
 use crate::{GHCR, at_once, ghcr};
 use std::time::{Duration, Instant};
@@ -118,15 +118,15 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
     let step = "echo $HOOKONCE_ATTEMPT >> runs; test -e good";
     let house = House::new(&ghcr(&format!("run = {{ steps = [\"{step}\"] }}")));
     let first = Sent::package("first", "latest", 1, 1);
+    let begun = Instant::now();
     let event = house.deliver(GHCR, &first).await.event();
     house.quiet().await;
-    let died = Instant::now();
     crate::touch(&house, "good");
     // Siblings never, and the delivery itself not at once: both hear that it is dead.
     let mut answer = house.deliver(GHCR, &first).await;
     let mut second = 1;
     while answer.word() == "duplicate" {
-        assert!(died.elapsed() < Duration::from_secs(20), "{answer:?}");
+        assert!(begun.elapsed() < PATIENCE, "{answer:?}");
         second += 1;
         let sibling = house.deliver(GHCR, &Sent::package(&format!("sibling {second}"), "latest", 1, second)).await;
         for said in [&answer, &sibling] {
@@ -138,7 +138,7 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
         answer = house.deliver(GHCR, &first).await;
     }
     assert_eq!((answer.status, &*answer.word(), answer.event()), (202, "accepted", event.clone()), "{answer:?}");
-    assert!(died.elapsed() > Duration::from_millis(4500), "re-armed after {:?}", died.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(5), "re-armed after {:?}", begun.elapsed());
     house.quiet().await;
     assert_eq!(house.lines("runs"), ["1", "2"], "the count of attempts goes on");
     // What is done is done.
@@ -151,9 +151,9 @@ async fn the_same_delivery_again_repairs_a_failed_deploy_and_its_siblings_do_not
 async fn another_delivery_repairs_a_failed_deploy_only_after_rearm_after() {
     let route = "rearm_after = \"1s\"\nrun = { steps = [\"echo run >> runs; exit 1\"] }";
     let house = House::new(&ghcr(route));
+    let begun = Instant::now();
     house.deliver(GHCR, &Sent::package("first", "latest", 1, 1)).await;
     house.quiet().await;
-    let died = Instant::now();
     let mut second = 1;
     loop {
         second += 1;
@@ -161,9 +161,9 @@ async fn another_delivery_repairs_a_failed_deploy_only_after_rearm_after() {
         if answer.word() == "accepted" {
             break;
         }
-        assert!(died.elapsed() < Duration::from_secs(20), "{answer:?}");
+        assert!(begun.elapsed() < PATIENCE, "{answer:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(died.elapsed() > Duration::from_millis(900), "re-armed after {:?}", died.elapsed());
+    assert!(begun.elapsed() > Duration::from_secs(1), "re-armed after {:?}", begun.elapsed());
     until("the second run", || house.lines("runs").len() == 2).await;
 }
