@@ -76,7 +76,7 @@ async fn a_constraint_is_rejected_with_nothing_written_and_others_go_through() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_takes_too_long_or_does_not_fit_fails_and_leaves_nothing() {
-    let route = r#"sql = { statement = "with w as (insert into sink values (:n)) select pg_sleep(:n)", timeout = "300ms" }
+    let route = r#"sql = { statement = "with w as (insert into sink values (:n)) select pg_sleep(:n)", timeout = "2s" }
 retry = { attempts = 2, first = "10ms", longest = "20ms" }"#;
     let bench = Bench::new("create table sink (n int)", "", route).await;
     bench.house.deliver(IN, &number("slow", 30)).await;
@@ -84,7 +84,7 @@ retry = { attempts = 2, first = "10ms", longest = "20ms" }"#;
     bench.quiet(2).await;
     assert_eq!(bench.states().await, "dead failed 1, done acted 1", "{}", bench.house.log());
     assert_eq!(bench.text("select string_agg(n::text, ',') from sink").await, "0");
-    assert!(bench.house.log().contains("longer than 300 ms"), "{}", bench.house.log());
+    assert!(bench.house.log().contains("longer than 2000 ms"), "{}", bench.house.log());
     bench.db.batch_execute("drop table sink").await.unwrap();
     bench.house.deliver(IN, &number("gone", 0)).await;
     until("a failure", || bench.house.log().contains("does not exist")).await;

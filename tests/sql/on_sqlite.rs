@@ -134,7 +134,7 @@ const COUNTS: &str = "insert into sink (n) with recursive c (x) as (select 1 uni
 
 #[tokio::test]
 async fn statements_that_wait_for_the_pen_keep_no_claim_waiting() {
-    let route = format!("retry = {{ attempts = 1 }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"200ms\" }}");
+    let route = format!("retry = {{ attempts = 1 }}\nsql = {{ statement = \"{COUNTS}\", timeout = \"400ms\" }}");
     let house = house(SINK, "", &route);
     let slow: Vec<_> = (0..30).map(|n| number(&format!("d{n}"), 1)).collect();
     futures_util::future::join_all(slow.iter().map(|sent| house.deliver(IN, sent))).await;

@@ -34,7 +34,7 @@ async fn under_hold_a_command_that_timed_out_is_left_to_a_person() {
 async fn timed_out(attempts: u32) -> (Vec<String>, Vec<String>) {
     let route = format!(
         "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
-         run = {{ steps = [\"echo run >> runs; sleep 60\"], timeout = \"500ms\" }}"
+         run = {{ steps = [\"echo run >> runs; sleep 60\"], timeout = \"2s\" }}"
     );
     let house = House::new(&numbers("", &route));
     house.deliver(IN, &number("a", 1)).await;
@@ -60,7 +60,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_
         let silent = Receiver::new(&[(200, "late")]).await;
         let route = format!(
             "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
-             forward = {{ url = \"{}\", timeout = \"300ms\" }}",
+             forward = {{ url = \"{}\", timeout = \"1s\" }}",
             silent.url
         );
         let house = House::new(&numbers("", &route));
