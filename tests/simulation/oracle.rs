@@ -45,6 +45,7 @@ pub(crate) enum Ident {
 }
 
 /// An event as far as it has been seen from outside.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact that the laws ask for by itself")]
 pub(crate) struct Known {
     pub(crate) event: Event,
     pub(crate) subject: u8,

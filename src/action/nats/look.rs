@@ -54,9 +54,10 @@ pub(super) async fn look(plan: Arc<Publish>, server: Arc<Connection>) {
                    or two, and a power failure may take what it acknowledged since";
         let version = ServerVersion::of(&client);
         let config = "jetstream { sync_interval: always } in its config";
-        let hint = match version.can_sync_always() {
-            true => config.to_owned(),
-            false => format!("{config}, with nats-server 2.10 or newer; it is {version}"),
+        let hint = if version.can_sync_always() {
+            config.to_owned()
+        } else {
+            format!("{config}, with nats-server 2.10 or newer; it is {version}")
         };
         say(&server, &plan, &Doubt::new(Level::Warn, why, hint));
     }
