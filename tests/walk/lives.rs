@@ -56,7 +56,7 @@ async fn a_command_over_its_timeout_is_run_as_often_as_attempts_say_and_ends_in_
 
 #[tokio::test]
 async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_say() {
-    for attempts in [1, 2] {
+    for attempts in [1_usize, 2] {
         let silent = Receiver::new(&[(200, "late")]).await;
         let route = format!(
             "retry = {{ attempts = {attempts}, first = \"1ms\" }}\n\
@@ -66,7 +66,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_called_as_often_as_attempts_
         let house = House::new(&numbers("", &route));
         house.deliver(IN, &number("a", 1)).await;
         house.quiet().await;
-        assert_eq!(silent.calls().len(), attempts as usize);
+        assert_eq!(silent.calls().len(), attempts);
         assert_eq!(house.sql("select cause from events"), ["in_doubt"]);
     }
 }
