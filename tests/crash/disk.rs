@@ -128,6 +128,7 @@ async fn a_node_whose_disk_is_full_is_not_ready_before_anything_was_refused() {
     assert_eq!(house.ask("GET", "/readyz").await.status, 200);
     let mut filler = std::fs::File::create(house.path("filler")).unwrap();
     assert!(std::io::copy(&mut std::io::repeat(7), &mut filler).is_err(), "the disk is never full");
+    drop(filler);
     let answer = house.ask("GET", "/readyz").await;
     assert_eq!((answer.status, &answer.json()["reason"]), (503, &"store_not_writable".into()));
     assert_eq!(house.ask("GET", "/healthz").await.status, 200);
