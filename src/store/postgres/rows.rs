@@ -101,7 +101,16 @@ fn cell(row: &tokio_postgres::Row, place: usize) -> Value<'_> {
 }
 
 /// How many columns an event has.
-pub(super) const COLUMNS: usize = 28;
+pub(super) const COLUMNS: usize = {
+    let (names, mut at, mut columns) = (cells::columns!().as_bytes(), 0, 1);
+    while at < names.len() {
+        if names[at] == b',' {
+            columns += 1;
+        }
+        at += 1;
+    }
+    columns
+};
 
 /// The event that begins at this column, with its version behind it; `None` where there is none.
 pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(Row, Version)> {
