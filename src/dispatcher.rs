@@ -380,10 +380,11 @@ impl Dispatcher {
         }
     }
 
-    /// The event as it was started, after an answer that did not say so: at the very next revision, and by this node.
+    /// The event as it was started, after an answer that did not say so: by this node, and this very attempt. A sender
+    /// may have been told 202 of it meanwhile.
     async fn started(&self, was: &Event) -> Option<Event> {
         let now = self.look_up(was.id).await?;
-        let ours = now.revision == was.revision.next() && now.runs_by(&self.0.node);
+        let ours = now.life == was.life && now.attempt == was.attempt + 1 && now.runs_by(&self.0.node);
         if ours {
             self.tell(&now, &[]);
         }

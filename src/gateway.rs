@@ -38,19 +38,28 @@ pub enum Former {
     /// Everybody's: that is always right, and costs a look-up.
     #[default]
     All,
-    /// Of these sources. Until then nodes of the version before may be there, which know no other keys: they are claimed
-    /// as well.
+    /// The same, since other nodes may claim them at any time. Those of these sources are claimed as well until then:
+    /// nodes of the version before may be there, which know no other keys.
+    Shared(Arc<HashMap<Arc<str>, Timestamp>>),
+    /// Only those of these sources, which are claimed as well until then.
     Of(Arc<HashMap<Arc<str>, Timestamp>>),
 }
 
 impl Former {
     /// Leaves of the former keys of this delivery those that may be held, and claims those that others may look for.
     fn of(&self, source: &str, new: &mut New, now: Timestamp) {
-        let Self::Of(sources) = self else { return };
-        let Some(until) = sources.get(source) else {
-            new.former.retain(|identity| matches!(identity.same, Same::Fields(_)));
-            return;
+        let until = match self {
+            Self::All => None,
+            Self::Shared(sources) => sources.get(source),
+            Self::Of(sources) => {
+                let until = sources.get(source);
+                if until.is_none() {
+                    new.former.retain(|identity| matches!(identity.same, Same::Fields(_)));
+                }
+                until
+            }
         };
+        let Some(until) = until else { return };
         if now < *until {
             let ids: Vec<_> = new.former.extract_if(.., |identity| identity.same == Same::Delivery).collect();
             new.keys.splice(0..0, ids);

@@ -311,7 +311,11 @@ async fn former(store: &dyn Store, config: &Config) -> Former {
         }
         Ok::<_, StoreError>(sources)
     };
-    looked.await.map_or(Former::All, |sources| Former::Of(Arc::new(sources)))
+    match looked.await {
+        Ok(sources) if config.store.is_shared() => Former::Shared(Arc::new(sources)),
+        Ok(sources) => Former::Of(Arc::new(sources)),
+        Err(_) => Former::All,
+    }
 }
 
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.

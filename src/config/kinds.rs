@@ -68,6 +68,12 @@ impl Resolver<'_> {
                     .at(entry.key_at, "lower-case letters, digits and _, as the header names it");
             }
             match self.place(&entry.node) {
+                Place::Body(path) if path.first().is_some_and(|member| kind::is_common(member)) => {
+                    self.found
+                        .error(format!("`kinds.{}` names a member that bodies of many kinds have", entry.key))
+                        .at(entry.node.at, "a captured delivery of another kind would pass for this one")
+                        .hint("name a member that only bodies of this kind have");
+                }
                 Place::Body(path) => kinds.push((entry.key.clone(), path)),
                 other => {
                     self.found

@@ -82,7 +82,10 @@ pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
 
 /// What happens when nobody knows whether an attempt acted, and how often at most.
 pub fn in_doubt_text(route: &Route) -> String {
-    let limit = route.doubts_max(Retrier::Sender);
+    let limit = match (route.doubts_max(Retrier::Sender), route.doubts_max(Retrier::Node)) {
+        (sender, node) if sender == node => node.to_string(),
+        (sender, node) => format!("{sender} (after a 202: {node})"),
+    };
     let lost = match route.timeouts {
         CountedAs::Attempts => "a crash, a lost lease or a broken connection",
         CountedAs::Doubts => "a crash, a lost lease, a broken connection or a timeout",

@@ -77,6 +77,9 @@ impl<W: Clone> Budget<W> {
 
     /// Could a body of this length be taken now, if all that may be displaced were?
     pub fn could_take(&self, bytes: usize, now: Duration) -> bool {
+        if self.fits(self.small, self.large, bytes) {
+            return true;
+        }
         let (mut small, mut large) = (self.small, self.large);
         for body in self.bodies.values().filter(|body| body.may_go(now)) {
             *if is_large(body.bytes) { &mut large } else { &mut small } -= body.bytes;

@@ -320,7 +320,11 @@ impl Made<'_> {
         Ok(match &self.route.group {
             None => None,
             Some(Group::Fixed(name)) => Some(key::key("", "group", &[Part::text("name", name)])),
-            Some(Group::Fields(fields)) => Some(self.key("group", part, self.parts(self.found, fields)?)),
+            Some(Group::Fields(fields)) => {
+                // Beside a change a group is of its subject's fields, and reads them as the subject does.
+                let found = if self.source.once.change.is_some() { self.telling } else { self.found };
+                Some(self.key("group", part, self.parts(found, fields)?))
+            }
         })
     }
 

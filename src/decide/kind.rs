@@ -10,7 +10,7 @@ mod table;
 use super::delivery::{Delivery, Header};
 use super::json::{Paths, Scalar, Seen, Wants};
 use super::limits;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The header in which GitHub names the kind of event, in lower case.
 pub const HEADER: &str = "x-github-event";
@@ -22,6 +22,11 @@ pub enum KindUse {
     PassedOn,
     /// It decides something here, such as a route or a subject: a kind that is not in the table is refused.
     Decides,
+}
+
+/// Do bodies of many kinds have this member, so that it identifies none?
+pub fn is_common(member: &str) -> bool {
+    table::COMMON.contains(&member)
 }
 
 /// Can this be the name of a kind?
@@ -77,6 +82,8 @@ impl Member {
 pub(super) struct Kinds {
     used: KindUse,
     shapes: BTreeMap<String, Nodes>,
+    /// The kinds that the config describes.
+    own: BTreeSet<String>,
     action: usize,
 }
 
@@ -100,12 +107,20 @@ impl Kinds {
         let mut shapes: BTreeMap<_, _> =
             table::SHAPES.iter().map(|shape| (shape.kind.to_owned(), shape.nodes(&mut add))).collect();
         let action = add("action");
+        for (_, path) in own {
+            let member = paths.add(path, Wants::Shape);
+            // A kind without a member of its own has none of these either.
+            for shape in table::SHAPES.iter().filter(|shape| matches!(shape.lacks, Lacks::Others(_))) {
+                shapes.entry(shape.kind.to_owned()).and_modify(|nodes| nodes.lacks.push(member));
+            }
+        }
         for (kind, path) in own {
             let present = vec![paths.add(path, Wants::Shape)];
             let nodes = Nodes { objects: Vec::new(), present, lacks: Vec::new(), actions: &[] };
             shapes.insert(kind.clone(), nodes);
         }
-        Self { used, shapes, action }
+        let own = own.iter().map(|(kind, _)| kind.clone()).collect();
+        Self { used, shapes, own, action }
     }
 
     /// What the kind is used for.
@@ -130,7 +145,9 @@ impl Kinds {
             return Err(format!("{HEADER} is no kind of event, or is there more than once"));
         };
         match self.shapes.get(named) {
-            Some(nodes) if nodes.fit(seen, self.action) => Ok(()),
+            // One member does not tell a body of this kind from all others, so none of them may fit as well.
+            Some(_) if self.own.contains(named) && self.only(seen) == Some(named) => Ok(()),
+            Some(nodes) if !self.own.contains(named) && nodes.fit(seen, self.action) => Ok(()),
             Some(_) => Err(format!("{HEADER} says {named:?}, and the body does not have the shape of that kind")),
             None if self.used == KindUse::PassedOn => Ok(()),
             None => Err(format!(

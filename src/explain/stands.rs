@@ -76,8 +76,9 @@ pub async fn would(told: &Told, known: &Known) -> Result<Would, StoreError> {
                 Claim::New { event, .. } if event.state == (State::Waiting { due: None }) => Came::Parked,
                 Claim::New { .. } => new(),
                 Claim::Duplicate { event, same, stands, now } => {
-                    let respond = told.source.respond;
-                    let repeat = claim::repeat(&event, arriving, &same, stands, route, respond, now);
+                    // What the event is to do is its own route's to say, as the gateway has it.
+                    let own = told.source.routes.iter().find(|own| own.name == event.route).unwrap_or(route);
+                    let repeat = claim::repeat(&event, arriving, &same, stands, own, told.source.respond, now);
                     Came::Duplicate(event, same, stands, repeat)
                 }
                 Claim::Imported { same } => Came::Imported(same),

@@ -352,7 +352,9 @@ impl Watched {
     pub(super) async fn read_head(&mut self) -> io::Result<()> {
         let longest = self.watch.0.limits.header_bytes.min(limits::SMALL_HEAD_BYTES_MAX);
         let mut head = Vec::from(std::mem::take(&mut self.unread));
-        while head.len() < longest && !is_whole(&head) {
+        let mut looked = 0;
+        while head.len() < longest && !is_whole(&head, looked) {
+            looked = head.len();
             self.stream.readable().await?;
             match self.read_some(&mut head) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -376,12 +378,14 @@ impl Watched {
     }
 }
 
-/// Has a head come to its end? One that cannot become any, as the first bytes of TLS, is hyper's to refuse.
-fn is_whole(head: &[u8]) -> bool {
-    let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    let Some(head) = start.map(|start| &head[start..]) else { return false };
-    let ends = |end: &[u8]| head.windows(end.len()).any(|bytes| bytes == end);
-    !head[0].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
+/// Has a head come to its end? Its first `looked` bytes were looked at before. One that cannot become any, as the first
+/// bytes of TLS, is hyper's to refuse.
+fn is_whole(head: &[u8], looked: usize) -> bool {
+    let Some(start) = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return false };
+    // An end may have begun in what was looked at before.
+    let new = &head[looked.saturating_sub(2).max(start)..];
+    let ends = |end: &[u8]| new.windows(end.len()).any(|bytes| bytes == end);
+    !head[start].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
 }
 
 impl AsyncRead for Watched {
@@ -472,7 +476,10 @@ mod tests {
             ("\u{16}\u{3}\u{1}", true),
             ("\r\n\0", true),
         ] {
-            assert_eq!(is_whole(head.as_bytes()), expected, "{head:?}");
+            for looked in 0..head.len().max(1) {
+                let before = is_whole(&head.as_bytes()[..looked], 0);
+                assert_eq!(before || is_whole(head.as_bytes(), looked), expected, "{head:?} from {looked}");
+            }
         }
     }
 }

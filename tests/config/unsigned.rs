@@ -104,6 +104,30 @@ forward = { url = "http://h/", headers = ["x-github-event"] }
 }
 
 #[test]
+fn a_kind_is_not_described_by_a_member_that_many_kinds_have() {
+    check(
+        r#"[source.g]
+verify = { scheme = "github", secret = { env = "A" } }
+fields = { kind = "header.x-github-event" }
+kinds = { novelty = "body.repository.id" }
+when = 'kind == "novelty"'
+[[source.g.route]]
+"#,
+        r#"
+error: `kinds.novelty` names a member that bodies of many kinds have
+ --> hookonce.toml:4:21
+  |
+4 | kinds = { novelty = "body.repository.id" }
+  |                     ^^^^^^^^^^^^^^^^^^^^ a captured delivery of another kind would pass for this one
+  |
+hint: name a member that only bodies of this kind have
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}
+
+#[test]
 fn kinds_that_nobody_uses_or_that_are_not_in_the_body_are_told() {
     check(
         &source(r#"kinds = { novelty = "body.novelty" }"#),

@@ -149,6 +149,18 @@ fn the_default_stands_in_for_a_blank_text_and_a_filter_still_sees_the_text() {
 }
 
 #[test]
+fn a_group_beside_a_change_reads_a_blank_text_as_its_subject_does() {
+    let tag = Field { default: Some("latest".into()), ..field("tag", "body.tag") };
+    let mut source = source(vec![field("repo", "body.repo"), tag]);
+    source.once.change = Some(Change { of: vec![FieldIx(0), FieldIx(1)], to: vec![FieldIx(0)], order: None });
+    let group = Some(Group::Fields(vec![FieldIx(0), FieldIx(1)]));
+    source.routes = vec![Arc::new(Route { group, makes: Makes::Actions(1), ..Route::default() })];
+    let event = |body: &str| Request::json(body).event(&source).event;
+    let (lacks, blank) = (event(r#"{"repo":"a"}"#), event(r#"{"repo":"a","tag":""}"#));
+    assert_eq!((blank.change, blank.group), (lacks.change, lacks.group));
+}
+
+#[test]
 fn every_field_that_is_needed_is_named_when_it_is_missing() {
     let missing = |source: &Source, body: &str| match Request::json(body).refusal(source) {
         Refusal::MissingField(name) => name.to_string(),

@@ -225,6 +225,18 @@ fn a_kind_that_is_not_known_decides_nothing_unless_the_config_describes_it() {
 }
 
 #[test]
+fn a_body_of_a_known_kind_never_passes_for_one_that_the_config_describes() {
+    let push = body("ref= after= commits= repository sender");
+    let own = [("novelty".to_owned(), vec!["ref".to_owned()])];
+    assert!(compare(KindUse::Decides, &own, &[(HEADER, "novelty")], &push).is_err());
+    assert_eq!(compare(KindUse::Decides, &own, &[(HEADER, "push")], &push), Ok(()));
+    let own = [("novelty".to_owned(), vec!["novelty".to_owned()])];
+    let made = body("action=created novelty repository sender");
+    assert_eq!(compare(KindUse::Decides, &own, &[(HEADER, "novelty")], &made), Ok(()));
+    assert!(compare(KindUse::Decides, &own, &[(HEADER, "repository")], &made).is_err());
+}
+
+#[test]
 fn a_header_that_is_missing_doubled_or_no_text_decides_nothing() {
     let body = body("ref= after= commits=");
     for used in [KindUse::Decides, KindUse::PassedOn] {

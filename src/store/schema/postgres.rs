@@ -52,21 +52,9 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         version: 8,
-        name: "retrier",
-        up: include_str!("postgres/0008_retrier.up.sql"),
-        down: include_str!("postgres/0008_retrier.down.sql"),
-    },
-    Migration {
-        version: 9,
-        name: "id_digest",
-        up: include_str!("postgres/0009_id_digest.up.sql"),
-        down: include_str!("postgres/0009_id_digest.down.sql"),
-    },
-    Migration {
-        version: 10,
-        name: "published_again",
-        up: include_str!("postgres/0010_published_again.up.sql"),
-        down: include_str!("postgres/0010_published_again.down.sql"),
+        name: "what_was_signed_and_who_retries",
+        up: include_str!("postgres/0008_what_was_signed_and_who_retries.up.sql"),
+        down: include_str!("postgres/0008_what_was_signed_and_who_retries.down.sql"),
     },
 ];
 

@@ -2,3 +2,5 @@
 delete from scopes;
 alter table scopes drop column since;
 alter table keys drop column id_digest;
+alter table events drop column published_again;
+alter table events drop column retrier;

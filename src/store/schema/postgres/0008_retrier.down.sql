@@ -1,1 +1,0 @@
-alter table events drop column retrier cascade; -- with the views that show its fields as columns

@@ -1,1 +1,0 @@
-alter table events drop column published_again;
