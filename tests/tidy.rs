@@ -202,7 +202,8 @@ fn every_promise_names_tests_that_are_there() {
     let read = |document| std::fs::read_to_string(root().join(document)).unwrap();
     let (text, commands) = (read("docs/guarantees.md"), read("docs/run.md"));
     let is_test = |word: &&str| {
-        word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && word.matches('_').count() > 2
+        word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            && word.matches('_').count() > 2
     };
     let fences = commands.split("```").step_by(2).collect::<String>();
     let quoted = text.split('`').skip(1).step_by(2).chain(fences.split('`').skip(1).step_by(2));

@@ -9,6 +9,7 @@ use hookonce::decide::delivery::Delivery;
 use hookonce::decide::field::Place;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
+use hookonce::decide::kind;
 use hookonce::decide::message;
 use hookonce::decide::source::{Route, Source, Speaks};
 use hookonce::decide::time::Timestamp;
@@ -54,6 +55,11 @@ fn body(source: &Source) -> Vec<u8> {
         }
         *at = json!(7);
     }
+    if source.fields.kind_use().is_some() {
+        for member in ["ref", "after", "commits"] {
+            body[member] = json!("as in a push");
+        }
+    }
     if let Some(Place::Body(path)) = source.delivery.as_ref().map(|id| &id.at) {
         body[&path[0]] = json!("in the body");
     }
@@ -79,6 +85,9 @@ fn events(mut source: Source) -> usize {
         for name in places.filter_map(|at| if let Place::Header(name) = at { Some(name) } else { None }) {
             headers.retain(|(other, _)| other != name);
             headers.push((name.clone(), id.clone().into_bytes()));
+        }
+        if source.fields.kind_use().is_some() {
+            headers.push((kind::HEADER.into(), b"push".to_vec()));
         }
         if source.stream.is_some() {
             headers.extend(message::headers("HOOKS", i128::from(n), n));
