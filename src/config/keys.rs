@@ -290,7 +290,7 @@ const OWN: &[Key] = {
             "rearm_after",
             Takes::Duration,
             "60s; 0s with respond = \"done\"; 60s for again",
-            "How long an event is dead before another delivery revives it; with again, how long ago it was published.",
+            "How long an event is dead before another delivery revives it (one of the same id: 5s); with again, how long ago it was published.",
         ),
         key(Route, "lease", Takes::Duration, "30s", "How long one node alone may act before it renews."),
         key(Route, "at_once", Takes::Count, "2 × cores for run, else 64", "Attempts at once on one node."),

@@ -29,25 +29,36 @@ pub(super) fn kind_use(
     let is_kind = |ix: &FieldIx| fields.iter().any(|(own, _)| own == ix);
     let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
     let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
-    let grouped_or_needed = routes.iter().any(|route| match &route.group {
-        Some(Group::Fields(group)) => group.iter().chain(&route.needs).any(is_kind),
-        _ => route.needs.iter().any(is_kind),
+    let grouped = routes.iter().any(|route| match &route.group {
+        Some(Group::Fields(group)) => group.iter().any(is_kind),
+        _ => false,
     });
-    // A command gets every field as a variable.
-    let acted = plans.iter().any(|(_, plan)| match plan {
-        ActionPlan::Run(_) => !fields.is_empty(),
-        ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
-            Param::Field(name) => fields.iter().any(|(_, field)| field.name == *name),
-            _ => false,
-        }),
-        ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
-    });
+    let acted = fields.iter().any(|(ix, _)| reaches_action(names, *ix, routes, plans));
     let passed = routes.iter().any(|route| route.passes.iter().any(|name| name == kind::HEADER));
-    match (filtered || grouped_or_needed || acted, passed) {
+    match (filtered || grouped || acted, passed) {
         (true, _) => Some(KindUse::Decides),
         (false, true) => Some(KindUse::PassedOn),
         (false, false) => None,
     }
+}
+
+/// Does an action of these routes get the value of this field? A command gets every field as a variable.
+pub(super) fn reaches_action(
+    names: &Names<'_>,
+    ix: FieldIx,
+    routes: &[Arc<Route>],
+    plans: &[(Arc<str>, ActionPlan)],
+) -> bool {
+    let field = names.fields.get(ix);
+    let planned = plans.iter().any(|(_, plan)| match plan {
+        ActionPlan::Run(_) => true,
+        ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
+            Param::Field(name) => field.name == *name,
+            _ => false,
+        }),
+        ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
+    });
+    planned || routes.iter().any(|route| route.needs.contains(&ix))
 }
 
 impl Resolver<'_> {

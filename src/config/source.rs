@@ -2,7 +2,7 @@
 
 use super::fields::Names;
 use super::keys::Part;
-use super::kinds::kind_use;
+use super::kinds::{kind_use, reaches_action};
 use super::nearest;
 use super::once::whence;
 use super::raw::{Node, Span, Table};
@@ -11,8 +11,7 @@ use super::section::Section;
 use super::value::size_text;
 use super::{Notes, StreamPlan, Whence, presets};
 use crate::action::plan::ActionPlan;
-use crate::decide::field::FieldSet;
-use crate::decide::field::Place;
+use crate::decide::field::{FieldIx, FieldSet, Place};
 use crate::decide::idempotency;
 use crate::decide::limits;
 use crate::decide::problem::PAGE_PATH;
@@ -83,6 +82,9 @@ impl Resolver<'_> {
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
             routes.push(Arc::new(Route::default()));
         }
+        if speaks == Speaks::Api && matches!(scheme, Some(Scheme::None)) {
+            self.callers_differ_by_their_keys(&section, &names, &routes, &plans);
+        }
         let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
         let kinds = self.kinds(&section, kind_used);
         let source = Source {
@@ -106,7 +108,6 @@ impl Resolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        self.callers_differ_by_their_keys(&source, &section);
         Resolved { source, plans, stream, notes }
     }
 
@@ -213,23 +214,33 @@ impl Resolver<'_> {
     }
 
     /// Clients of an API that nobody asks who they are must not be told apart by what their keys are not made of: one
-    /// would get what was answered to another.
-    fn callers_differ_by_their_keys(&mut self, source: &Source, section: &Section<'_>) {
-        if source.speaks != Speaks::Api || !matches!(source.verify, Scheme::None) {
-            return;
-        }
-        for route in &source.routes {
-            for header in route.passes.iter().filter(|name| idempotency::CREDENTIALS.contains(&name.as_str())) {
-                self.found
-                    .error(format!("callers that `{header}` tells apart would share their keys"))
-                    .at(
-                        section.place("verify"),
-                        format!("route `{}` passes `{header}` on, and nobody is asked who it is", route.name),
-                    )
-                    .hint(
-                        "scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does",
-                    );
-            }
+    /// would get what was answered to another. So nothing of a request but its body, and what says nothing of its sender,
+    /// may reach the action.
+    fn callers_differ_by_their_keys(
+        &mut self,
+        section: &Section<'_>,
+        names: &Names<'_>,
+        routes: &[Arc<Route>],
+        plans: &[(Arc<str>, ActionPlan)],
+    ) {
+        let own = names.delivery.map(|id| &id.at);
+        let tells_apart = |place: &Place| match place {
+            Place::Header(name) => !idempotency::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
+            Place::Query(_) => true,
+            Place::Body(_) | Place::Path => false,
+        };
+        let passed = routes.iter().flat_map(|route| &route.passes).map(|name| Place::Header(name.clone()));
+        let fields = (0..).map(FieldIx).zip(names.fields.iter());
+        let used =
+            fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
+        let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
+        told.sort();
+        told.dedup();
+        for place in told {
+            self.found
+                .error(format!("callers that `{place}` tells apart would share their keys"))
+                .at(section.place("verify"), "the action gets it, and nobody is asked who it is")
+                .hint("scheme = \"bearer\" gives each token keys of its own; with \"none\" only `Authorization` does");
         }
     }
 

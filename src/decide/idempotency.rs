@@ -7,17 +7,20 @@ use super::limits;
 use super::refusal::Refusal;
 use std::sync::Arc;
 
-/// Headers, beside `Authorization`, by which clients of an API say who they are. They are no part of a key.
-pub const CREDENTIALS: [&str; 9] = [
-    "cookie",
-    "x-api-key",
-    "api-key",
-    "x-auth-token",
-    "x-access-token",
-    "x-session-token",
-    "x-session-id",
-    "x-user-id",
-    "x-client-id",
+/// Headers that say nothing of who a client of an API is, or are part of its key: `Authorization` and the key itself.
+pub const ANONYMOUS: [&str; 12] = [
+    "accept",
+    "accept-language",
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "date",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-correlation-id",
+    "x-request-id",
 ];
 
 /// The key in this header, without its quotes.

@@ -351,14 +351,24 @@ fn callers_that_nobody_asks_who_they_are_are_not_told_apart_by_what_is_no_part_o
              forward = {{ url = \"http://127.0.0.1:1/\", headers = [\"{header}\"] }}\n"
         )
     };
-    for header in ["cookie", "x-api-key", "X-Auth-Token"] {
+    for header in ["cookie", "x-api-key", "X-Auth-Token", "private-token", "x-forwarded-user", "dpop"] {
         let problems = super::parse(&config("verify = \"none\"", header)).expect_err("it is refused").to_string();
-        let told = format!("callers that `{}` tells apart would share their keys", header.to_lowercase());
+        let told = format!("callers that `header.{}` tells apart would share their keys", header.to_lowercase());
         assert!(problems.contains(&told), "{problems}");
         super::fine(&config("verify = \"bearer\"\nsecret = { env = \"A\" }", header));
     }
     super::fine(&config("verify = \"none\"", "authorization"));
     super::fine(&config("verify = \"none\"", "accept-language"));
+    for (field, action) in [
+        ("header.x-api-key", "forward = { url = \"http://127.0.0.1:1/\", set = { x-api-key = \"{k}\" } }"),
+        ("header.cookie", "run = { steps = [\"true\"] }"),
+        ("query.token", "forward = { url = \"http://127.0.0.1:1/?token={k}\" }"),
+    ] {
+        let lines = format!("verify = \"none\"\nfields = {{ k = \"{field}\" }}");
+        let text = format!("[source.s]\npreset = \"idempotency-key\"\n{lines}\n[[source.s.route]]\n{action}\n");
+        let problems = super::parse(&text).expect_err("it is refused").to_string();
+        assert!(problems.contains(&format!("callers that `{field}` tells apart would share their keys")), "{problems}");
+    }
 }
 
 /// The identities of a source, and which of them nobody wrote.

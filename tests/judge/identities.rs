@@ -112,7 +112,8 @@ fn an_identity_made_only_of_defaults_is_a_missing_field() {
 }
 
 /// U+00A0, U+2003 and U+3000 are white space too.
-const BLANKS: [&str; 5] = ["", " ", "\\t\\n", "\u{a0}\u{2003}", "\u{3000}"];
+const BLANKS: [&str; 7] =
+    ["", " ", "\\t\\n", "\u{a0}\u{2003}", "\u{3000}", "\u{200b}\u{feff}", "\u{ad}\u{2060}\u{2800}\u{3164}"];
 
 #[test]
 fn a_blank_text_in_an_identity_a_change_an_order_or_an_id_is_a_missing_field() {

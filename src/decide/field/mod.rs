@@ -34,15 +34,22 @@ pub enum Value {
 }
 
 impl Value {
-    /// Is it a text of nothing but white space? Such a text tells nobody apart: whoever leaves a field empty shares it.
+    /// Is it a text in which nothing is to be seen? Such a text tells nobody apart: whoever leaves a field empty shares it.
     pub fn is_blank(&self) -> bool {
         matches!(self, Self::Text(text) if is_blank(text))
     }
 }
 
-/// Is this text empty, or nothing but Unicode white space?
+/// Is this text empty, or nothing but Unicode white space and characters that show nothing?
 pub fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
+    let invisible = |c: char| {
+        let ignorable = matches!(
+            c,
+            '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{2800}' | '\u{3164}' | '\u{feff}'
+        );
+        c.is_whitespace() || c.is_control() || ignorable
+    };
+    text.chars().all(invisible)
 }
 
 /// A field as declared.

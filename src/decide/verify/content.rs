@@ -4,6 +4,7 @@
 use crate::decide::delivery::{Delivery, Header};
 use crate::decide::form;
 use crate::decide::refusal::Refusal;
+use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -40,6 +41,15 @@ pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     any(delivery)?;
+    // Text of another type may begin so, such as CSV or one JSON text on each line: it is not one JSON text as a whole.
+    let fits = media_type(delivery)?.is_none_or(|media_type| {
+        !media_type.contains('/')
+            || media_type.ends_with("+json")
+            || matches!(&*media_type, JSON | "text/json" | "text/plain" | "application/octet-stream")
+    });
+    if !fits && serde_json::from_slice::<IgnoredAny>(delivery.body).is_ok() {
+        return Err(Refusal::ContentType);
+    }
     plain(delivery)
 }
 
@@ -63,8 +73,10 @@ fn begins_as_json(body: &[u8]) -> bool {
 fn plain(delivery: &Delivery<'_>) -> Result<(), Refusal> {
     if let Header::One(value) = delivery.header("content-type") {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
-        let mut charsets = text.split(';').skip(1).filter_map(|parameter| parameter.trim().strip_prefix("charset="));
-        if !charsets.all(|charset| CHARSETS.contains(&charset.trim_matches('"'))) {
+        let named = |parameter: &str| parameter.trim().trim_end_matches('*').trim_end() == "charset";
+        let parameters = text.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+        let mut charsets = parameters.filter(|(name, _)| named(name));
+        if !charsets.all(|(_, charset)| CHARSETS.contains(&charset.trim().trim_matches('"'))) {
             return Err(Refusal::ContentType);
         }
     }

@@ -84,6 +84,23 @@ fn forms_pages_and_pictures_are_refused_by_all() {
 }
 
 #[test]
+fn signed_json_under_another_type_is_refused_and_other_text_is_not() {
+    for scheme in &schemes()[1..3] {
+        let with = |content: &str, body: &[u8]| {
+            let mut headers = scheme.sign("id-1", AT, body);
+            content.clone_into(&mut headers[0].1);
+            verify(scheme, &sent(&headers), body, AT).map(|believed| believed.secret)
+        };
+        for content in ["application/yaml", "application/x-ndjson", "text/csv", "text/javascript", "application/cbor"] {
+            assert_eq!(with(content, b"{\"a\":1}"), Err(Refusal::ContentType), "{content}");
+        }
+        assert_eq!(with("text/csv", b"\"a\",\"b\"\n1,2\n"), Ok(0));
+        assert_eq!(with("application/x-ndjson", b"{\"a\":1}\n{\"a\":2}\n"), Ok(0));
+        assert_eq!(with("application/vnd.api+json", b"{}"), Ok(0));
+    }
+}
+
+#[test]
 fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
     let all = schemes();
     for scheme in &all[..3] {

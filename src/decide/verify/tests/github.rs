@@ -97,6 +97,10 @@ fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused()
         let json = format!("application/json; charset={charset}");
         assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(Refusal::ContentType), "{charset}");
     }
+    for parameters in ["charset =utf-16", "charset*=utf-7", "charset=utf-8;charset =utf-16", "Charset\t= utf-16"] {
+        let json = format!("application/json; {parameters}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(Refusal::ContentType), "{parameters}");
+    }
     for charset in ["utf-8", "UTF-8", "\"utf-8\"", "iso-8859-1"] {
         assert!(sent(&[("content-type", &format!("application/json;charset={charset}"))], b"{}").is_ok(), "{charset}");
     }

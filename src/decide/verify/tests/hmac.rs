@@ -167,6 +167,19 @@ fn a_byte_cannot_move_from_the_id_to_the_body() {
 }
 
 #[test]
+fn nor_where_the_separator_overlaps_itself() {
+    for separator in ["--", "..", "::"] {
+        let plain = hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, &format!("{{id}}{separator}{{body}}"));
+        let scheme = boxed(Hmac { id: Some(place("header.x-id")), ..plain.clone() });
+        let byte = &separator[..1];
+        let all = format!("8{separator}{byte}5");
+        let mac = plain.secrets.sign(Hash::Sha256, &[all.as_bytes()]).map(hex::encode).expect("a secret");
+        check(&scheme, &[("x-id", "8"), ("x-sig", &mac)], format!("{byte}5").as_bytes(), Ok(0));
+        check(&scheme, &[("x-id", &*format!("8{byte}")), ("x-sig", &mac)], b"5", Err(Refusal::BadSignature));
+    }
+}
+
+#[test]
 fn a_template_without_its_places_believes_nothing() {
     let scheme = boxed(hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}.{timestamp}.{body}"));
     let mac = secrets(&[b"secret"]).sign(Hash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
