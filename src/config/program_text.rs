@@ -7,13 +7,15 @@
 //! ```
 //!
 //! Pure, over tables ([`table`]). The names are looked for in every argument, so that a wrapper nobody listed does not
-//! hide a shell. No list is complete: a program that is in no table is trusted with its arguments.
+//! hide a shell. Right behind a program that is in no table, a listed name is taken for the program. No list is complete:
+//! with all other arguments such a program is trusted.
 
 mod table;
 
 use table::{
-    ALWAYS, CODE_VARIABLES, InterpreterOptions, KnownProgram, OperandRole, PROGRAMS, ProgramReads, WRAPPERS,
-    WrapperProgram,
+    ALWAYS, CODE_VARIABLE_PREFIXES, CODE_VARIABLES, GIT_BEHIND, GIT_COMMANDS, InterpreterOptions, KnownProgram,
+    OperandRole, PROGRAMS, PYTHON_STARTERS, PYTHON_TEXT, ProgramReads, SHELL_VARIABLES, STARTER, STARTERS,
+    STARTING_OPTIONS, WRAPPERS, WrapperProgram,
 };
 
 /// One argument of a command as the config has it.
@@ -23,8 +25,8 @@ pub(super) struct ArgumentTemplate<'a> {
     pub(super) text: &'a str,
     /// Where its first `{field}` begins.
     pub(super) field: Option<usize>,
-    /// Is it that field and nothing else?
-    pub(super) whole: bool,
+    /// Where its last `{field}` begins.
+    pub(super) last: Option<usize>,
 }
 
 /// An argument with a `{field}` in it that must have none.
@@ -54,9 +56,22 @@ pub(super) enum InjectionKind<'a> {
 pub(super) fn risks<'a>(argv: &[ArgumentTemplate<'a>]) -> Vec<InjectionRisk<'a>> {
     let mut scan = ArgvScan { argv, found: Vec::new() };
     scan.variables();
-    let commands = scan.commands();
-    let wrapped = wrapper(argv.first()).is_some();
+    let mut commands = scan.commands(0);
+    let mut wrapped = wrapper(argv.first()).is_some();
+    if behind_unlisted(argv) {
+        commands.extend(scan.commands(1));
+        wrapped |= wrapper(argv.get(1)).is_some();
+    }
+    let starter = argv.iter().position(|argument| listed(STARTERS, base(argument.text))).unwrap_or(argv.len());
+    for at in starter + 1..argv.len() {
+        if listed(STARTING_OPTIONS, argv[at - 1].text) {
+            commands.extend(scan.commands(at));
+        }
+    }
     for at in 0..argv.len() {
+        if base(argv[at].text) == "env" && argv.get(at + 1).is_some_and(|option| is_split_string(option.text)) {
+            scan.add_from(at + 1, InjectionKind::Line { by: "env -S" });
+        }
         let Some((name, program)) = known(argv[at].text) else { continue };
         let place = match () {
             () if commands.contains(&at) => Certainty::Command,
@@ -75,14 +90,21 @@ pub(super) fn risks<'a>(argv: &[ArgumentTemplate<'a>]) -> Vec<InjectionRisk<'a>>
 
 /// The shell or interpreter that would read its program from standard input, which is the body.
 pub(super) fn runs_its_input<'a>(argv: &[ArgumentTemplate<'a>]) -> Option<(usize, &'a str)> {
-    let commands = ArgvScan { argv, found: Vec::new() }.commands();
+    let commands = ArgvScan { argv, found: Vec::new() }.commands(0);
     (0..argv.len()).find_map(|at| {
         let (name, program) = known(argv[at].text)?;
-        let rest = argv[at + 1..].iter().map(|argument| argument.text);
+        let mut rest = argv[at + 1..].iter().map(|argument| argument.text);
         let (mut flags, mut bare) = (String::new(), true);
-        for word in rest {
+        while let Some(word) = rest.next() {
             match word.strip_prefix('-') {
-                Some(letters) if !letters.starts_with('-') => flags.push_str(letters),
+                Some(letters) if !letters.starts_with('-') => {
+                    flags.push_str(letters);
+                    if matches!(program.reads, ProgramReads::Shell) {
+                        for _ in letters.matches(['o', 'O']) {
+                            rest.next();
+                        }
+                    }
+                }
                 _ if word == "--" || word == "/dev/stdin" => {}
                 _ => {
                     bare = false;
@@ -92,7 +114,7 @@ pub(super) fn runs_its_input<'a>(argv: &[ArgumentTemplate<'a>]) -> Option<(usize
         }
         let told = |letters: &str| flags.contains(|c| letters.contains(c));
         let reads = match program.reads {
-            ProgramReads::Shell => !told("cVvh") && (flags.contains('s') || bare && commands.contains(&at)),
+            ProgramReads::Shell => !told("c") && (flags.contains('s') || bare && commands.contains(&at)),
             ProgramReads::Options(InterpreterOptions { operands: OperandRole::Script, text, last, .. }) => {
                 bare && commands.contains(&at) && !told(text) && !told(last) && !told("Vvh?")
             }
@@ -139,7 +161,7 @@ impl<'a> ArgvScan<'_, 'a> {
             let bare = ["--env=", "--setenv=", "-e", "-E"].into_iter().find_map(|option| before.strip_prefix(option));
             for assignment in [Some(before), bare].into_iter().flatten() {
                 if let Some((name, _)) = assignment.split_once('=')
-                    && listed(CODE_VARIABLES, name)
+                    && self.gives_code(at, name)
                 {
                     self.add(at, InjectionKind::Variable { name });
                 }
@@ -147,13 +169,24 @@ impl<'a> ArgvScan<'_, 'a> {
         }
     }
 
-    /// Where programs are: the first argument, and what wrappers start, as far as their options are known.
-    fn commands(&mut self) -> Vec<usize> {
+    /// Would a program take code from this variable, which is set in this argument?
+    fn gives_code(&self, at: usize, name: &str) -> bool {
+        let is_shell = |argument: &ArgumentTemplate<'_>| {
+            known(argument.text).is_some_and(|(_, program)| matches!(program.reads, ProgramReads::Shell))
+        };
+        listed(CODE_VARIABLES, name)
+            || CODE_VARIABLE_PREFIXES.split(' ').any(|prefix| name.starts_with(prefix))
+            || listed(SHELL_VARIABLES, name) && self.argv[at..].iter().any(is_shell)
+    }
+
+    /// Where programs are: this argument, and what wrappers start, as far as their options are known.
+    fn commands(&mut self, first: usize) -> Vec<usize> {
         let mut commands = Vec::new();
-        let mut at = Some(0).filter(|_| !self.argv.is_empty());
+        let mut at = Some(first).filter(|first| *first < self.argv.len());
         while let Some(here) = at {
-            // A path may have a field in it: as the first argument it is filled segment by segment.
-            if here > 0 || self.argv[here].whole {
+            // A field may be a folder on the way to the first program: it is filled segment by segment.
+            let argument = self.argv[here];
+            if here > 0 || argument.last.is_some_and(|last| !argument.text[last..].contains('/')) {
                 self.add(here, InjectionKind::Program);
             }
             commands.push(here);
@@ -180,7 +213,7 @@ impl<'a> ArgvScan<'_, 'a> {
                     self.add_from(next, InjectionKind::Line { by: "env -S" });
                     return None;
                 }
-                next += usize::from(takes_next(word, wrapper.values, wrapper.long_values));
+                next += usize::from(takes_next(word, wrapper));
             } else if assigns && word.find('=').is_some_and(|equals| argument.field.is_none_or(|field| equals < field))
             {
             } else if operands > 0 {
@@ -207,7 +240,11 @@ impl<'a> ArgvScan<'_, 'a> {
                 }
             }
             ProgramReads::Tail(options) => self.tail(at, name, options, sure),
-            ProgramReads::Shell => self.shell(at, name, place),
+            ProgramReads::Shell => {
+                self.shell(at, name, place, |letters| letters.matches(['o', 'O']).count());
+                self.shell(at, name, place, |letters| usize::from(letters.ends_with(['o', 'O'])));
+            }
+            ProgramReads::Git(options) => self.git(at, name, &options, place),
             ProgramReads::Options(options) => self.interpreter(at, name, &options, place),
         }
     }
@@ -233,33 +270,85 @@ impl<'a> ArgvScan<'_, 'a> {
         }
     }
 
-    /// `-c` may be among other flags, and other flags between it and the text.
-    fn shell(&mut self, at: usize, name: &'a str, place: Certainty) {
-        let (mut has_text, mut next) = (false, at + 1);
+    /// `-c` may be among other flags, and other flags between it and the text. `values` says how many arguments a word
+    /// of flags takes: in most shells one for each `o` in it, in some only for an `o` at its end.
+    fn shell(&mut self, at: usize, name: &'a str, place: Certainty, values: fn(&str) -> usize) {
+        let (mut has_text, mut is_input, mut ended, mut next) = (false, false, false, at + 1);
         while let Some(argument) = self.argv.get(next) {
             let word = argument.text;
-            let is_option = word.len() > 1 && word.starts_with(['-', '+']);
-            if is_option && word != "--" {
+            if matches!(word, "-" | "--") && !ended {
+                ended = place != Certainty::Entrypoint || has_text;
+            } else if word.starts_with(['-', '+']) && !ended {
                 // A value that ends a cluster of flags chooses flags.
                 self.add(next, InjectionKind::Text { by: name });
                 let letters = if word.starts_with("--") { "" } else { &word[1..] };
-                // With `-s` the program is the input, and operands are its arguments.
-                if letters.contains('s') && !letters.contains('c') && !has_text {
-                    return;
-                }
                 has_text |= word.starts_with('-') && letters.contains('c') || word == "--command";
-                let takes_value = letters.ends_with(['o', 'O']) || matches!(word, "--rcfile" | "--init-file");
-                next += usize::from(takes_value);
+                is_input |= word.starts_with('-') && letters.contains('s');
+                next += values(letters);
+                if matches!(word, "--rcfile" | "--init-file") {
+                    next += 1;
+                    self.add(next, InjectionKind::Script { by: name });
+                }
             } else if has_text {
-                let operand = next + usize::from(word == "--");
-                return self.add(operand, InjectionKind::Text { by: name });
-            } else if word != "--" && place != Certainty::Entrypoint {
-                if place == Certainty::Command {
+                return self.add(next, InjectionKind::Text { by: name });
+            } else if place != Certainty::Entrypoint {
+                // With `-s` the program is the input, and operands are its arguments.
+                if place == Certainty::Command && !is_input {
                     self.add(next, InjectionKind::Script { by: name });
                 }
                 return;
             }
             next += 1;
+        }
+    }
+
+    /// Options of git itself, then those of its command.
+    fn git(&mut self, at: usize, name: &'a str, options: &InterpreterOptions, place: Certainty) {
+        let mut next = at + 1;
+        while let Some(argument) = self.argv.get(next)
+            && argument.text.starts_with('-')
+        {
+            match option(argument, options) {
+                OptionShape::Here(ValueRole::Text | ValueRole::Code) => {
+                    self.add(next, InjectionKind::Text { by: name });
+                }
+                OptionShape::Next(role) => {
+                    next += 1;
+                    if !matches!(role, ValueRole::Data) {
+                        self.add(next, InjectionKind::Text { by: name });
+                    }
+                }
+                _ => {}
+            }
+            next += 1;
+        }
+        let Some(command) = self.argv.get(next) else { return };
+        // It may be an alias, which can be any program.
+        if place == Certainty::Command {
+            self.add(next, InjectionKind::Script { by: name });
+        }
+        if let Some((_, word)) = GIT_BEHIND.iter().find(|(command_name, _)| *command_name == command.text) {
+            let behind = self.argv[next + 1..].iter().position(|argument| word.is_empty() || argument.text == *word);
+            if let Some(behind) = behind {
+                self.add_from(next + 1 + behind, InjectionKind::Text { by: name });
+            }
+        }
+        for (names, options) in GIT_COMMANDS {
+            if listed(names, command.text) {
+                self.interpreter(next, name, options, place);
+            }
+        }
+    }
+
+    /// Behind `python -m`: some modules run what they are given.
+    fn module(&mut self, at: usize, name: &'a str, place: Certainty) {
+        let Some(argument) = self.argv.get(at) else { return };
+        let flags_end = argument.text.find('m').filter(|_| argument.text.starts_with('-')).map_or(0, |m| m + 1);
+        let module = &argument.text[flags_end..];
+        if listed(PYTHON_TEXT, module) {
+            self.add_from(at + 1, InjectionKind::Text { by: name });
+        } else if listed(PYTHON_STARTERS, module) {
+            self.interpreter(at, name, &STARTER, place);
         }
     }
 
@@ -298,7 +387,25 @@ impl<'a> ArgvScan<'_, 'a> {
                         next += 1;
                         self.add(next, script);
                     }
-                    OptionShape::Last(ahead) => return self.add(next + ahead, script),
+                    // It may be short for the option, or another one that takes no value.
+                    OptionShape::Likely(value) => {
+                        given |= matches!(value, ValueRole::Text);
+                        given |= matches!(value, ValueRole::Code) && options.operands == OperandRole::Text;
+                        match value {
+                            ValueRole::Text => self.add(next + 1, text),
+                            ValueRole::Code => self.add(next + 1, script),
+                            ValueRole::Data => {}
+                        }
+                        let has_value = self.argv.get(next + 1).is_some_and(|value| !value.text.starts_with('-'));
+                        next += usize::from(has_value);
+                    }
+                    OptionShape::Last(ahead) => {
+                        self.add(next + ahead, script);
+                        if options.last == "m" {
+                            self.module(next + ahead, name, place);
+                        }
+                        return;
+                    }
                 }
             } else {
                 self.operand(next, operands, given, (name, options), place);
@@ -307,6 +414,8 @@ impl<'a> ArgvScan<'_, 'a> {
                 let before = self.argv[next - 1].text;
                 let unclear = next > at + 1 && before.starts_with("--") && !before.contains('=');
                 let is_file = word.contains(['/', '.']);
+                // The first operand was the script or the text; options behind it still count.
+                given |= options.anywhere && (!unclear || is_file);
                 if !anywhere && options.operands != OperandRole::TextAfterFirst && !(unclear && !is_file && !given) {
                     return;
                 }
@@ -318,7 +427,7 @@ impl<'a> ArgvScan<'_, 'a> {
     fn operand(&mut self, at: usize, before: usize, given: bool, of: (&'a str, &InterpreterOptions), place: Certainty) {
         let (name, options) = of;
         let Some(argument) = self.argv.get(at) else { return };
-        let remote = argument.text[..argument.field.unwrap_or(0)].contains(':');
+        let remote = argument.text[..argument.last.unwrap_or(0)].contains(':');
         match options.operands {
             OperandRole::Script if !given && place == Certainty::Command => {
                 self.add(at, InjectionKind::Script { by: name });
@@ -344,6 +453,8 @@ enum OptionShape {
     Here(ValueRole),
     /// The next argument.
     Next(ValueRole),
+    /// The next argument, if this is an abbreviation of the option.
+    Likely(ValueRole),
     /// The next two arguments, both data.
     Pair,
     /// What is run is so many arguments ahead, in this one or the next; options have ended.
@@ -358,13 +469,17 @@ enum ValueRole {
 
 fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> OptionShape {
     let word = argument.text;
-    let value = |long: &str| match () {
-        () if listed(options.long_text, long) => Some(ValueRole::Text),
-        () if listed(options.long_code, long) => Some(ValueRole::Code),
-        () if listed(options.long_values, long) => Some(ValueRole::Data),
+    let found = |long: &str, is_in: fn(&str, &str) -> bool| match () {
+        () if is_in(options.long_text, long) => Some(ValueRole::Text),
+        () if is_in(options.long_code, long) => Some(ValueRole::Code),
+        () if is_in(options.long_values, long) => Some(ValueRole::Data),
         () => None,
     };
     let long = word.trim_start_matches('-');
+    // Where there are no clusters, long options have one dash and may be abbreviated, too.
+    let may_be_short = word.starts_with("--") || options.text.is_empty() && long.len() > 2;
+    let short_for = |long: &str| found(long, abbreviates).filter(|_| may_be_short);
+    let value = |long: &str| found(long, listed).or_else(|| short_for(long));
     if listed(options.pairs, long) {
         return OptionShape::Pair;
     }
@@ -378,8 +493,11 @@ fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opti
         }
         _ => {}
     }
-    if let Some(value) = value(long) {
+    if let Some(value) = found(long, listed) {
         return OptionShape::Next(value);
+    }
+    if let Some(value) = short_for(long) {
+        return OptionShape::Likely(value);
     }
     if word.starts_with("--") {
         return if argument.field.is_some() { OptionShape::Here(ValueRole::Text) } else { OptionShape::Nothing };
@@ -413,18 +531,22 @@ fn cluster(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opt
 }
 
 /// Is the value of this option of a wrapper in the next argument?
-fn takes_next(word: &str, values: &str, long_values: &str) -> bool {
+fn takes_next(word: &str, wrapper: &WrapperProgram) -> bool {
     if let Some(long) = word.strip_prefix("--") {
-        return listed(long_values, long);
+        // `docker exec --detach` is not short for `--detach-keys`.
+        let may_be_short = wrapper.behind.is_empty();
+        return listed(wrapper.long_values, long) || may_be_short && abbreviates(wrapper.long_values, long);
     }
     let mut letters = word[1..].chars();
-    letters.any(|letter| values.contains(letter)) && letters.as_str().is_empty()
+    letters.any(|letter| wrapper.values.contains(letter)) && letters.as_str().is_empty()
 }
 
 /// `env -S`, also among other flags: `-iS`.
 fn is_split_string(word: &str) -> bool {
-    word.starts_with("--split-string")
-        || !word.starts_with("--") && word.find('S').is_some_and(|at| !word[..at].contains(['u', 'C']))
+    word.strip_prefix("--").is_some_and(|long| abbreviates("split-string", long.split('=').next().unwrap_or(long)))
+        || word.starts_with('-')
+            && !word.starts_with("--")
+            && word.find('S').is_some_and(|at| !word[..at].contains(['u', 'C']))
 }
 
 fn wrapper(argument: Option<&ArgumentTemplate<'_>>) -> Option<&'static WrapperProgram> {
@@ -453,6 +575,18 @@ fn base(word: &str) -> &str {
 fn file(word: &str) -> &str {
     let file = word.rsplit(['/', '\\']).next().unwrap_or(word);
     file.strip_suffix(".exe").unwrap_or(file)
+}
+
+/// Is the first program in no table, and the next argument the name of one that is?
+fn behind_unlisted(argv: &[ArgumentTemplate<'_>]) -> bool {
+    let is_listed =
+        |argument: &ArgumentTemplate<'_>| known(argument.text).is_some() || wrapper(Some(argument)).is_some();
+    matches!(argv, [first, second, ..] if !is_listed(first) && is_listed(second))
+}
+
+/// Is the word the beginning of one in this list, or all of it?
+fn abbreviates(list: &str, word: &str) -> bool {
+    !word.is_empty() && list.split(' ').any(|one| one.starts_with(word))
 }
 
 /// Is the word in this list of words?

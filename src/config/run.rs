@@ -167,9 +167,8 @@ impl Resolver<'_> {
             .iter()
             .map(|word| {
                 let text = word.text().unwrap_or_default();
-                let first = declared(text).into_iter().next().map(|(range, _)| range);
-                let whole = first.as_ref().is_some_and(|range| *range == (0..text.len()));
-                ArgumentTemplate { text, field: first.map(|range| range.start), whole }
+                let starts: Vec<_> = declared(text).into_iter().map(|(range, _)| range.start).collect();
+                ArgumentTemplate { text, field: starts.first().copied(), last: starts.last().copied() }
             })
             .collect();
         for risk in program_text::risks(&argv) {

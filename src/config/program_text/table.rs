@@ -11,6 +11,8 @@ pub(super) enum ProgramReads {
     Tail(&'static str),
     /// Everything behind this word is text.
     Behind(&'static str),
+    /// Options of its own, then a command with options of that command's: [`GIT_COMMANDS`], [`GIT_BEHIND`].
+    Git(InterpreterOptions),
     /// Every argument may be text, here or on another host.
     Everything,
 }
@@ -178,6 +180,7 @@ pub(super) const PROGRAMS: &[KnownProgram] = &[
             long_values: "line-length",
             attached: "i",
             operands: OperandRole::Text,
+            anywhere: true,
             ..NONE
         },
     ),
@@ -189,14 +192,27 @@ pub(super) const PROGRAMS: &[KnownProgram] = &[
             long_values: "indent",
             pairs: "arg argjson slurpfile rawfile",
             operands: OperandRole::Text,
+            anywhere: true,
             ..NONE
         },
     ),
-    options("dc bc", InterpreterOptions { text: "e", long_text: "expression", last: "f", ..NONE }),
+    options("dc bc", InterpreterOptions { text: "e", long_text: "expression", last: "f", anywhere: true, ..NONE }),
     options(
         "rscript r julia groovy scala elixir iex ghc ocaml osascript clojure clj bb racket gnuplot erl sbcl \
-         octave emacs emacsclient mongosh mongo",
+         octave",
         InterpreterOptions { text: "eE", long_text: "eval print e", code: "L", long_code: "load", ..NONE },
+    ),
+    options(
+        "emacs emacsclient mongosh mongo",
+        InterpreterOptions {
+            text: "eE",
+            long_text: "eval print e execute",
+            code: "Llf",
+            long_code: "load script file",
+            values: "uph",
+            anywhere: true,
+            ..NONE
+        },
     ),
     options("guile expect", InterpreterOptions { text: "c", code: "l", last: "f", ..NONE }),
     options(
@@ -259,7 +275,22 @@ pub(super) const PROGRAMS: &[KnownProgram] = &[
     options("npm npx pnpm", InterpreterOptions { long_text: "call", ..C_ANYWHERE }),
     options("nodemon", InterpreterOptions { text: "x", long_text: "exec", ..C_ANYWHERE }),
     options("ansible", InterpreterOptions { text: "a", long_text: "args", ..C_ANYWHERE }),
-    options("git", InterpreterOptions { text: "c", values: "C", operands: OperandRole::Data, ..NONE }),
+    KnownProgram {
+        names: "git",
+        reads: ProgramReads::Git(InterpreterOptions {
+            text: "c",
+            values: "C",
+            long_code: "exec-path config-env",
+            long_values: "git-dir work-tree namespace",
+            ..NONE
+        }),
+    },
+    options("split gsplit", InterpreterOptions { text: "", long_text: "filter", ..C_ANYWHERE }),
+    options("dpkg", InterpreterOptions { text: "", long_text: "pre-invoke post-invoke", ..C_ANYWHERE }),
+    options(
+        "apt apt-get aptitude",
+        InterpreterOptions { text: "o", long_text: "option", code: "c", long_code: "config-file", ..C_ANYWHERE },
+    ),
     options("find gfind", InterpreterOptions { text: "", long_text: "exec execdir ok okdir", ..C_ANYWHERE }),
     options("fd fdfind", InterpreterOptions { text: "xX", long_text: "exec exec-batch", ..C_ANYWHERE }),
     options(
@@ -283,6 +314,67 @@ pub(super) const PROGRAMS: &[KnownProgram] = &[
     options("scp sftp", InterpreterOptions { text: "oSD", operands: OperandRole::Remote, anywhere: true, ..NONE }),
 ];
 
+/// Options of git's commands that take a command or a setting.
+pub(super) const GIT_COMMANDS: &[(&str, InterpreterOptions)] = &[
+    (
+        "rebase",
+        InterpreterOptions {
+            text: "x",
+            long_text: "exec",
+            values: "sX",
+            long_values: "onto strategy strategy-option",
+            ..C_ANYWHERE
+        },
+    ),
+    (
+        "clone",
+        InterpreterOptions {
+            text: "uc",
+            long_text: "upload-pack config",
+            long_code: "template",
+            values: "obj",
+            long_values: "origin branch depth",
+            ..C_ANYWHERE
+        },
+    ),
+    ("init", InterpreterOptions { text: "", long_text: "", long_code: "template", values: "b", ..C_ANYWHERE }),
+    (
+        "fetch pull ls-remote fetch-pack push send-pack archive",
+        InterpreterOptions { text: "", long_text: "upload-pack receive-pack exec", values: "jo", ..C_ANYWHERE },
+    ),
+    (
+        "grep",
+        InterpreterOptions {
+            text: "",
+            long_text: "open-files-in-pager",
+            values: "eABCmf",
+            attached: "O",
+            ..C_ANYWHERE
+        },
+    ),
+    ("difftool", InterpreterOptions { text: "x", long_text: "extcmd", values: "t", ..C_ANYWHERE }),
+    (
+        "send-email",
+        InterpreterOptions { text: "", long_text: "sendmail-cmd to-cmd cc-cmd header-cmd smtp-server", ..C_ANYWHERE },
+    ),
+];
+
+/// Commands of git that run what is behind this word, or all that is behind the command.
+pub(super) const GIT_BEHIND: &[(&str, &str)] = &[("submodule", "foreach"), ("bisect", "run"), ("filter-branch", "")];
+
+/// Modules that take Python text: `python -m timeit text`.
+pub(super) const PYTHON_TEXT: &str = "timeit code";
+/// Modules that run the script that they are given: `python -m pdb file`.
+pub(super) const PYTHON_STARTERS: &str = "pdb cProfile profile trace runpy";
+/// The options of [`PYTHON_STARTERS`].
+pub(super) const STARTER: InterpreterOptions =
+    InterpreterOptions { text: "c", long_text: "command", values: "osCf", last: "m", ..NONE };
+
+/// Programs that start others, named by [`STARTING_OPTIONS`].
+pub(super) const STARTERS: &str = "find gfind fd fdfind";
+/// The next argument is a program, with its own arguments behind it.
+pub(super) const STARTING_OPTIONS: &str = "-exec -execdir -ok -okdir --exec --exec-batch -x -X";
+
 const fn wrapper(names: &'static str, values: &'static str, operands: usize) -> WrapperProgram {
     WrapperProgram { names, behind: "", values, long_values: "", operands }
 }
@@ -290,7 +382,7 @@ const fn wrapper(names: &'static str, values: &'static str, operands: usize) -> 
 /// An option that is not listed takes no value of its own. What is misread so is still looked through for the names in
 /// [`PROGRAMS`].
 pub(super) const WRAPPERS: &[WrapperProgram] = &[
-    WrapperProgram { long_values: "unset chdir", ..wrapper("env", "uC", 0) },
+    WrapperProgram { long_values: "unset chdir argv0", ..wrapper("env", "uCa", 0) },
     WrapperProgram {
         long_values: "user group prompt chdir chroot host role type command-timeout",
         ..wrapper("sudo", "ugpCDRTUrth", 0)
@@ -342,4 +434,11 @@ pub(super) const CODE_VARIABLES: &str = "PATH LD_PRELOAD LD_LIBRARY_PATH LD_AUDI
          PERL5LIB PERL5DB PYTHONPATH PYTHONSTARTUP PYTHONHOME RUBYOPT RUBYLIB NODE_OPTIONS NODE_PATH LUA_INIT \
          LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_PAGER \
          GIT_EDITOR GIT_PROXY_COMMAND GIT_ASKPASS EDITOR VISUAL PAGER BROWSER LESSOPEN LESSCLOSE \
-         JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS MAKEFLAGS RSYNC_RSH SHELL GCONV_PATH";
+         JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS MAKEFLAGS RSYNC_RSH SHELL GCONV_PATH \
+         ZDOTDIR GIT_SEQUENCE_EDITOR GIT_EXEC_PATH GIT_TEMPLATE_DIR SSH_ASKPASS MANPAGER TAR_OPTIONS PERLLIB";
+
+/// Beginnings of such names.
+pub(super) const CODE_VARIABLE_PREFIXES: &str = "BASH_FUNC_ GIT_CONFIG_ LUA_INIT_ DYLD_";
+
+/// Variables that only shells take code from, and often data for other programs.
+pub(super) const SHELL_VARIABLES: &str = "ENV";

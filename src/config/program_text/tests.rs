@@ -6,9 +6,8 @@ use proptest::prelude::*;
 
 fn argv<'a>(words: &[&'a str]) -> Vec<ArgumentTemplate<'a>> {
     let one = |text: &'a str| {
-        let first = references(text).into_iter().next().map(|(range, _)| range);
-        let whole = first.as_ref().is_some_and(|range| *range == (0..text.len()));
-        ArgumentTemplate { text, field: first.map(|range| range.start), whole }
+        let starts: Vec<_> = references(text).into_iter().map(|(range, _)| range.start).collect();
+        ArgumentTemplate { text, field: starts.first().copied(), last: starts.last().copied() }
     };
     words.iter().copied().map(one).collect()
 }
@@ -179,6 +178,103 @@ const REFUSED: &[&str] = &[
     "docker|run|-e|NODE_OPTIONS={f}|app",
     "docker|run|-eNODE_OPTIONS={f}|app",
     "docker|run|--env=NODE_OPTIONS={f}|app",
+    "env|ENV={f}|sh|-i|-c|true",
+    "env|BASH_FUNC_ls%%={f}|bash|-c|ls",
+    "env|GIT_CONFIG_VALUE_0={f}|git|fetch",
+    // The end of the program's path.
+    "/usr/bin/{f}|-c|x",
+    "./deploy-{f}.sh",
+    "/opt/{g}/{f}|x",
+    // What takes a value inside a word of flags, and what ends options.
+    "bash|-oc|pipefail|echo {f}",
+    "bash|-eOc|extglob|echo {f}",
+    "bash|-oOc|pipefail|extglob|echo {f}",
+    "zsh|-opipefail|-c|echo {f}",
+    "./x|--y|zsh|-opipefail|-c|echo {f}",
+    "sh|-es|-c|echo {f}",
+    "bash|-s|-c|echo {f}",
+    "bash|-c|-|echo {f}",
+    "sh|-c|-|echo {f}",
+    "sh|-c|+|echo {f}",
+    "sh|-|{f}",
+    "bash|--|{f}",
+    "bash|--rcfile|{f}|-i|-c|true",
+    // Abbreviations.
+    "env|--split=sh -c 'echo {f}'",
+    "env|--s=sh -c 'echo {f}'",
+    "env|--split|sh -c 'echo {f}'",
+    "nohup|env|--sp=sh -c 'echo {f}'",
+    "sed|--expr=s/x/{f}/|/etc/hostname",
+    "sed|--e=s/x/{f}/|/etc/hostname",
+    "sed|--expr|s/x/{f}/|/etc/hostname",
+    "tar|--checkpoint-act=exec={f}|-xf|a.tar",
+    "tar|--checkpoint|-I|{f}|-xf|a.tar",
+    "tar|--use-comp={f}|-xf|a.tar",
+    "script|--comm=echo {f}|/dev/null",
+    "psql|--comm={f}",
+    "gdb|-eval-comm|{f}",
+    "sudo|--us|web|{f}",
+    "docker|exec|--detach|web|{f}",
+    // Right behind a program that is not listed.
+    "./wrap|awk|{f}",
+    "./wrap|sed|-n|{f}",
+    "./wrap|env|-S|sh -c 'echo {f}'",
+    "./wrap|watch|echo {f}",
+    "./wrap|sg|root|-c|echo {f}",
+    "./wrap|make|{f}",
+    "./wrap|sudo|-u|web|{f}",
+    "./wrap|sudo|--unknown|x|awk|{f}",
+    "./run-node|node|{f}",
+    "find|.|-exec|awk|{f}|;",
+    "fd|x|--exec|sed|-n|{f}",
+    "./wrap|--fast|env|-S|sh -c 'echo {f}'",
+    // Options behind operands.
+    "sed|/etc/hostname|-e|{f}",
+    "sed|/etc/hostname|--expr={f}",
+    "jq|in.json|-f|{f}",
+    "mongosh|app|--eval|{f}",
+    "mongosh|app|--file|{f}",
+    "emacs|x|--eval|{f}",
+    "emacsclient|-e|{f}",
+    "mongosh|{f}",
+    // git.
+    "git|{f}",
+    "git|-C|repo|rebase|-x|echo {f}|HEAD~1",
+    "git|rebase|-ix|echo {f}|HEAD~1",
+    "git|rebase|HEAD~1|--exec|echo {f}",
+    "git|rebase|--exec=echo {f}|HEAD~1",
+    "git|ls-remote|--upload-pack={f}|.",
+    "git|ls-remote|--upload-p={f}|.",
+    "git|fetch|--upload-pack|{f}|origin",
+    "git|push|--receive-pack={f}|origin",
+    "git|clone|-u|{f}|a|b",
+    "git|clone|-c|core.sshCommand={f}|a|b",
+    "git|clone|--template={f}|a|b",
+    "git|grep|-O{f}|x",
+    "git|grep|--open-files-in-pager={f}|x",
+    "git|submodule|foreach|echo {f}",
+    "git|submodule|--quiet|foreach|--recursive|echo {f}",
+    "git|bisect|run|sh|x|{f}",
+    "git|filter-branch|--tree-filter|echo {f}",
+    "git|--git-dir|x|-c|core.sshCommand={f}|fetch",
+    "git|--exec-path={f}|fetch",
+    "sudo|git|-C|repo|rebase|-x|echo {f}|HEAD~1",
+    // Modules that run what they are given, and options of other programs.
+    "python3|-m|timeit|{f}",
+    "python3|-mtimeit|-s|pass|{f}",
+    "python3|-um|timeit|-s|{f}|pass",
+    "python3|-m|pdb|{f}",
+    "python3|-m|pdb|-c|{f}|x.py",
+    "python3|-m|cProfile|-s|time|{f}",
+    "python3|-m|runpy|{f}",
+    "python3|-m|code|{f}",
+    "split|--filter=echo {f}|a",
+    "split|--filt|echo {f}|a",
+    "dpkg|--pre-invoke={f}|-i|a.deb",
+    "dpkg|--post-invoke={f}|-i|a.deb",
+    "apt-get|-o|Dpkg::Pre-Invoke::={f}|update",
+    "apt|install|a|-oDpkg::Pre-Invoke::={f}",
+    "rsync|a|{g}:{f}",
 ];
 
 /// Each is what people write, and none gives the sender a program.
@@ -186,7 +282,6 @@ const LEGAL: &[&str] = &[
     "./deploy.sh|{f}",
     "./deploy|--tag={f}",
     "/opt/{f}/deploy|{f}",
-    "./deploy-{f}.sh",
     "bash|deploy.sh|{f}",
     "bash|-x|deploy.sh|{f}",
     "bash|-x|deploy.sh|-c|{f}",
@@ -248,7 +343,39 @@ const LEGAL: &[&str] = &[
     "printf|%s|{f}",
     "curl|-d|{f}|http://localhost",
     "rsync|-a|{f}|host:/srv",
-    "./run-node|node|{f}",
+    "./run-node|--with|node|{f}",
+    "/opt/{f}/bin/deploy|x",
+    "{f}/deploy|x",
+    "bash|-oe|pipefail|deploy.sh|{f}",
+    "bash|-oc|pipefail|deploy \"$1\"|_|{f}",
+    "bash|-c|-|deploy \"$1\"|_|{f}",
+    "env|ENV={f}|./deploy",
+    "docker|run|-e|ENV={f}|app",
+    "./wrap|./deploy|{f}",
+    "./wrap|git|fetch|origin|{f}",
+    "./wrap|docker|pull|app:{f}",
+    "./wrap|sudo|./deploy|{f}",
+    "systemctl|restart|{f}",
+    "git|-C|repo|checkout|{f}",
+    "git|--no-pager|log|{f}",
+    "git|--no-pager|switch|-c|{f}",
+    "./deploy|--exec|{f}",
+    "git|push|-u|origin|{f}",
+    "git|clone|-b|{f}|a|b",
+    "git|tag|-a|{f}|-m|{f}",
+    "git|commit|-m|{f}",
+    "git|rebase|--onto|{f}|main",
+    "git|submodule|update|{f}",
+    "git|bisect|good|{f}",
+    "git|grep|-e|{f}",
+    "python3|-m|pip|install|{f}",
+    "python3|-m|cProfile|x.py|{f}",
+    "tar|-cf|{f}|.",
+    "split|-b|{f}|a",
+    "dpkg|-i|{f}",
+    "apt-get|install|-y|{f}",
+    "jq|.tag = $tag|in.json|--arg|tag|{f}",
+    "mongosh|-u|{f}|app|--file|x.js",
     "npm|run|deploy|--|{f}",
 ];
 
@@ -277,7 +404,9 @@ fn the_document_lists_every_name_that_is_looked_for_and_no_other() {
     let mut named: Vec<_> = quoted.filter(|word| !matches!(*word, "-c" | "env -S")).collect();
     let programs = PROGRAMS.iter().flat_map(|program| program.names.split(' '));
     let wrappers = WRAPPERS.iter().flat_map(|wrapper| wrapper.names.split(' '));
-    let mut known: Vec<_> = programs.chain(wrappers).chain(CODE_VARIABLES.split(' ')).collect();
+    let variables =
+        [CODE_VARIABLES, CODE_VARIABLE_PREFIXES, SHELL_VARIABLES].into_iter().flat_map(|list| list.split(' '));
+    let mut known: Vec<_> = programs.chain(wrappers).chain(variables).collect();
     for names in [&mut named, &mut known] {
         names.sort_unstable();
     }
@@ -299,10 +428,16 @@ fn a_program_without_text_or_script_runs_its_input() {
     for line in ["sh", "bash|-s", "bash|-s|--|{f}", "bash|-eu", "python3|-", "node", "docker|exec|-i|web|bash"] {
         check(line, true);
     }
+    for line in ["bash|-o|pipefail", "bash|-euo|pipefail|-s", "bash|-v"] {
+        check(line, true);
+    }
     for line in ["ssh|host|bash|-s", "sudo|perl", "kubectl|exec|-i|pod|--|sh", "bash|/dev/stdin"] {
         check(line, true);
     }
     for line in ["sh|-c|cat", "bash|x.sh", "python3|-V", "bash|--version", "cat", "node|-v", "env|bash|x.sh|-s"] {
+        check(line, false);
+    }
+    for line in ["killall|node", "bash|-euo|pipefail|-c|cat", "bash|-o|pipefail|x.sh"] {
         check(line, false);
     }
 }
@@ -317,7 +452,7 @@ proptest! {
                 .prop_map(str::to_owned),
         ], 0..12)) {
         let argv: Vec<_> =
-            words.iter().map(|text| ArgumentTemplate { text, field: None, whole: false }).collect();
+            words.iter().map(|text| ArgumentTemplate { text, field: None, last: None }).collect();
         prop_assert_eq!(risks(&argv), vec![]);
         let _ = runs_its_input(&argv);
     }
