@@ -22,7 +22,8 @@ use house::Sent;
 /// Where deliveries arrive.
 const IN: &str = "/in";
 
-/// A source of bodies such as `{"n":1,"text":"a"}` whose route has this statement, in a store at this address.
+/// A source of bodies such as `{"n":1,"text":"a"}` whose route has this statement, in a store at this address. Equal bodies
+/// under two ids are two events here: tests send few bodies and count rows.
 fn config(store: &str, keys: &str, route: &str) -> String {
     format!(
         r#"store = "{store}"
@@ -33,6 +34,7 @@ fields = {{ n = "body.n", text = "body.text", flag = "body.flag", none = "body.n
 {keys}
 [source.s.once]
 per = ["delivery"]
+equal_bodies = "new"
 [[source.s.route]]
 name = "r"
 {route}
