@@ -3,6 +3,7 @@
 
 use crate::house::{PATIENCE, until};
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
+use fantoccini::error::{CmdError, ErrorStatus};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustix::process::{Pid, Signal, kill_process};
@@ -188,8 +189,31 @@ impl Browser {
 
     pub(crate) async fn click(&self, css: &str) {
         self.shows(css, "").await;
-        let found = self.client.find(Locator::Css(css)).await.unwrap();
-        found.click().await.unwrap_or_else(|error| panic!("{css}: {error}"));
+        self.hit(css).await;
+    }
+
+    /// Clicks this element. What is drawn anew between finding and clicking it is looked for again.
+    async fn hit(&self, css: &str) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let clicked = match self.client.find(Locator::Css(css)).await {
+                Ok(found) => found.click().await,
+                Err(error) => Err(error),
+            };
+            let Err(error) = clicked else { return };
+            let moved = match &error {
+                CmdError::Standard(said) => matches!(
+                    said.error,
+                    ErrorStatus::NoSuchElement
+                        | ErrorStatus::StaleElementReference
+                        | ErrorStatus::ElementNotInteractable
+                        | ErrorStatus::ElementClickIntercepted
+                ),
+                _ => false,
+            };
+            assert!(moved && Instant::now() < patience, "{css}: {error}");
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
     }
 
     pub(crate) async fn type_in(&self, css: &str, text: &str) {
@@ -203,11 +227,9 @@ impl Browser {
         self.value(&format!("document.querySelector({}).value = {}", json!(css), json!(text))).await;
     }
 
-    /// Chooses an option of a list.
+    /// Chooses an option of a list, without opening it: a busy browser may draw the list over what is clicked next.
     pub(crate) async fn choose(&self, css: &str, value: &str) {
-        self.click(css).await;
-        let option = format!("{css} option[value={}]", json!(value));
-        self.client.find(Locator::Css(&option)).await.unwrap().click().await.unwrap();
+        self.hit(&format!("{css} option[value={}]", json!(value))).await;
     }
 
     /// Presses keys one after another, wherever the focus is.
@@ -217,6 +239,24 @@ impl Browser {
             pressed = pressed.then(KeyAction::Down { value: *key }).then(KeyAction::Up { value: *key });
         }
         self.client.perform_actions(pressed).await.unwrap();
+    }
+
+    /// Presses two keys that together lead to another page, again if the first was too long ago for the second: a busy
+    /// driver may take seconds between the two.
+    pub(crate) async fn goes(&self, keys: [char; 2], path: &str) {
+        let patience = Instant::now() + PATIENCE;
+        let there = format!("return location.pathname === {};", json!(path));
+        while Instant::now() < patience {
+            self.press(&keys).await;
+            let soon = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < soon {
+                if self.client.execute(&there, Vec::new()).await.is_ok_and(|is| is == json!(true)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+        }
+        panic!("{keys:?} did not lead to {path}");
     }
 
     pub(crate) async fn screenshot(&self) -> Vec<u8> {

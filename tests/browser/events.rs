@@ -158,7 +158,7 @@ async fn a_filter_keeps_the_focus_and_times_are_right_at_midnight_and_on_other_d
     page.choose("select[name=state]", "done").await;
     page.until("location.search === '?state=done' && document.activeElement.name === 'state'").await;
     page.press(&['\u{e00c}']).await;
-    page.press(&['g', 'd']).await;
+    page.goes(['g', 'd'], "/dead").await;
     page.until("location.pathname === '/dead' && document.activeElement.id === 'page'").await;
 
     let times = "document.querySelector('link[href$=\"time.js\"]').href";
@@ -217,7 +217,7 @@ async fn the_keyboard_alone_is_enough() {
     // The first thing one comes to leads past the navigation.
     page.press(&[TAB]).await;
     assert_eq!(page.value("document.activeElement.className").await, "skip");
-    page.press(&['g', 'e']).await;
+    page.goes(['g', 'e'], "/events").await;
     page.until(&format!("location.pathname === '/events' && {ROWS} === 3")).await;
     page.press(&['/']).await;
     page.until("document.activeElement.name === 'text'").await;

@@ -89,8 +89,7 @@ async fn sources_and_explain_tell_how_it_is_set_up_and_why_not() {
     page.shows(".card", "a change of app").await;
     page.shows(".card", "tag != \"nightly\"").await;
 
-    page.press(&['g', 'x']).await;
-    page.until("location.pathname === '/explain'").await;
+    page.goes(['g', 'x'], "/explain").await;
     let sent = deploy("d-1", "shop", "nightly", 7);
     let headers: Vec<_> = sent.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     page.choose("select[name=source]", "deploys").await;

@@ -249,7 +249,7 @@ async function form(asked, signal, go) {
     h("label", {}, "Received", h("select", { name: "last" }, option("", "any time", span), option("1h", "last hour", span), option("24h", "last day", span), option("7d", "last 7 days", span), option("30d", "last 30 days", span), option("between", "between …", span))),
     times,
     h("div", { class: "actions" }, h("button", { type: "submit" }, "Find"), asked.size ? h("a", { class: "button", href: "/events" }, "Clear") : null));
-  const apply = (submit) => {
+  const apply = (submit, changed) => {
     submit?.preventDefault();
     const given = new FormData(node);
     const next = new URLSearchParams();
@@ -274,13 +274,13 @@ async function form(asked, signal, go) {
       put("since", at("since", new Date(now() - SPANS["24h"]).toISOString()));
       put("until", at("until"));
     } else put("last", last);
-    held = node.contains(document.activeElement) ? document.activeElement.name : null;
+    held = changed ?? (node.contains(document.activeElement) ? document.activeElement.name : null);
     const query = next.toString();
     go(`/events${query ? `?${query}` : ""}`);
   };
-  node.addEventListener("submit", apply);
+  node.addEventListener("submit", (submit) => apply(submit));
   node.addEventListener("change", (change) => {
-    if (change.target.tagName === "SELECT") apply();
+    if (change.target.tagName === "SELECT") apply(null, change.target.name);
   });
   return node;
 }
