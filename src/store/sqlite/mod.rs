@@ -11,6 +11,7 @@
 
 mod body;
 mod declare;
+mod definitions;
 mod effect;
 mod export;
 mod foresee;
@@ -96,6 +97,9 @@ impl Sqlite {
     /// Opens it by another clock: for tests.
     pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
         let Opened { mut db, lock } = open_file(path, access)?;
+        if access != Access::Read {
+            open::defined(path, &db)?;
+        }
         if let (Access::Node, Some(lock)) = (access, &lock) {
             open::sound(path, &db, lock)?;
         }
@@ -176,6 +180,14 @@ impl Sqlite {
             self.works()?;
             self.readers.clone().ask(look).await
         })
+    }
+
+    /// What an attempt cannot begin without could not be read: nobody would be started any more, and nobody would know.
+    fn stop_if_broken<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Broken(why)) = &read {
+            writer::stop(&self.failed, why);
+        }
+        read
     }
 
     /// The same, here and now where a connection is idle: for a row or two.
@@ -283,7 +295,7 @@ impl Store for Sqlite {
     }
 
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
-        self.look(move |db| read::payload(db, id))
+        Box::pin(async move { self.stop_if_broken(self.look(move |db| read::payload(db, id)).await) })
     }
 
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
@@ -300,12 +312,7 @@ impl Store for Sqlite {
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         let now = self.clock.now();
         Box::pin(async move {
-            let looked = self.look(move |db| read::due(db, &look, limit, now)).await;
-            if let Err(StoreError::Broken(why)) = &looked {
-                // Nobody would be started any more, and nobody would know.
-                writer::stop(&self.failed, why);
-            }
-            let looked = looked?;
+            let looked = self.stop_if_broken(self.look(move |db| read::due(db, &look, limit, now)).await)?;
             if !looked.damaged.is_empty() {
                 self.bury(looked.damaged).await?;
             }

@@ -1,5 +1,6 @@
 //! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
 
+use super::definitions;
 use super::mark::Mark;
 use super::mend::{self, Looks};
 use crate::store::schema::Refused;
@@ -260,6 +261,17 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         settle(path, &db)?;
     }
     Ok(Opened { db, lock })
+}
+
+/// Are its tables what they were? Asked before anything of them is used.
+pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), OpenError> {
+    let why = match definitions::damaged(db) {
+        Ok(None) => return Ok(()),
+        Ok(Some(what)) => OpenError::new(path, Why::Rotten(what)),
+        Err(problem) => OpenError::schema(path, problem),
+    };
+    leave_log(db);
+    Err(why)
 }
 
 /// Is the file whole enough to act on? A log without a note of the last write may have been left beside a copy that was

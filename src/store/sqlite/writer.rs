@@ -239,11 +239,13 @@ pub(super) enum Stage {
 /// What an error means for whoever asked.
 pub(super) fn classify(error: &rusqlite::Error, stage: Stage) -> StoreError {
     let why = error.to_string();
+    if matches!(error, rusqlite::Error::SqlInputError { .. }) {
+        return StoreError::Broken(why); // a statement of ours that SQLite does not understand: the schema is not what it was
+    }
     match (error.sqlite_error_code(), stage) {
         (Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ReadOnly), _) => {
             StoreError::Broken(why)
         }
-        // A statement of ours that SQLite does not understand: the schema is not what it was.
         (Some(ErrorCode::Unknown), _) => StoreError::Broken(why),
         // After a failed sync the pages may be there after a restart, or not. Nothing may be built on them.
         (Some(ErrorCode::SystemIoFailure), Stage::Commit) => StoreError::Unsure(why),
