@@ -77,13 +77,32 @@ struct Sums {
     twice: usize,
 }
 
-/// The ids of events by how they stand; `None`: it cannot be read.
-fn standing(path: &Path) -> Option<Vec<(String, String, Option<i64>)>> {
+/// How one event stands.
+#[derive(Debug)]
+struct Standing {
+    state: String,
+    /// Does it wait for a time far away, by the store's clock? That goes on from the latest time it holds, which may be
+    /// one that a flipped bit made.
+    postponed: bool,
+}
+
+impl Standing {
+    fn is_over(&self) -> bool {
+        self.state.starts_with('d')
+    }
+}
+
+/// How all events stand; `None`: it cannot be read.
+fn standing(path: &Path) -> Option<Vec<Standing>> {
     let db = rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
-    let mut rows =
-        db.prepare("select lower(hex(id)), state || coalesce(' ' || cause, ''), wake_at from events").ok()?;
-    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()?;
-    rows.collect::<Result<_, _>>().ok()
+    let sql = "select state || coalesce(' ' || cause, ''), \
+               coalesce(wake_at - max(?1, (select max(max(received_at), coalesce(max(ended_at), 0)) from events)), 0) \
+               from events";
+    let mut rows = db.prepare(sql).ok()?;
+    let wall = Clock::wall(Timestamp::default()).now().0;
+    let far = i64::try_from((2 * SETTLES).as_micros()).unwrap();
+    let one = |row: &rusqlite::Row<'_>| Ok(Standing { state: row.get(0)?, postponed: row.get::<_, i64>(1)? > far });
+    rows.query_map([wall], one).ok()?.collect::<Result<_, _>>().ok()
 }
 
 async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>, what: &str) -> Sums {
@@ -101,11 +120,8 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     }
     let start = Instant::now();
     let path = house.path("hookonce.db");
-    // What waits for a time far away is not waited for: it is postponed.
-    let far = Clock::wall(Timestamp::default()).now() + 2 * SETTLES;
-    let over = |rows: &[(String, String, Option<i64>)]| {
-        rows.iter().all(|(_, state, at)| state.starts_with('d') || at.is_some_and(|at| at > far.0))
-    };
+    // What waits for a time far away is not waited for.
+    let over = |rows: &[Standing]| rows.iter().all(|one| one.is_over() || one.postponed);
     while !house.has_ended() && start.elapsed() < SETTLES && !standing(&path).is_some_and(|rows| over(&rows)) {
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
@@ -139,12 +155,12 @@ async fn start_on(files: &[(&str, Vec<u8>)], bodies: &HashMap<EventId, Vec<u8>>,
     sums.acted = acted.len();
     sums.twice = acted.values().filter(|count| **count > 1).count();
     if !ended {
-        sums.damaged = rows.iter().filter(|(_, state, _)| state == "dead damaged").count();
-        let open: Vec<_> = rows.iter().filter(|(_, state, _)| !state.starts_with('d')).collect();
-        sums.postponed = open.iter().filter(|(.., at)| at.is_some_and(|at| at > far.0)).count();
+        sums.damaged = rows.iter().filter(|one| one.state == "dead damaged").count();
+        let open: Vec<_> = rows.iter().filter(|one| !one.is_over()).collect();
+        sums.postponed = open.iter().filter(|one| one.postponed).count();
         sums.later = open.len() - sums.postponed;
         sums.unheard_of = EVENTS.saturating_sub(sums.acted + sums.damaged + sums.later + sums.postponed);
-        if sums.later + sums.unheard_of > 0 {
+        if sums.later + sums.unheard_of + sums.postponed > 0 {
             println!("{what}: {sums:?} {rows:?}\n{log}");
         }
     }
