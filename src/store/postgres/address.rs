@@ -3,6 +3,7 @@
 //! The URL holds the password, so nothing here is ever printed but the server's place and the database's name.
 
 use crate::decide::time::Duration;
+use crate::store::schema::postgres::SchemaName;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -30,6 +31,8 @@ pub(super) struct Address {
     pub(super) config: Config,
     /// TLS, as the URL asks for it.
     pub(super) tls: MakeRustlsConnect,
+    /// The schema that the URL names.
+    pub(super) schema: Option<SchemaName>,
 }
 
 impl fmt::Display for Address {
@@ -41,7 +44,11 @@ impl fmt::Display for Address {
             None => "?".into(),
         };
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        write!(f, "PostgreSQL at {host}:{port}, database {}", self.database())
+        write!(f, "PostgreSQL at {host}:{port}, database {}", self.database())?;
+        match &self.schema {
+            Some(schema) => write!(f, ", schema {}", schema.as_str()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -74,7 +81,7 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIME);
         }
-        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config })
+        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config, schema: asked.schema })
     }
 
     /// The database's name.
@@ -97,15 +104,16 @@ enum Mode {
     VerifyFull,
 }
 
-/// What the URL says of TLS.
+/// What the URL says that is not for the driver.
 #[derive(Default)]
 struct Asked {
     mode: Option<Mode>,
     roots: Option<String>,
+    schema: Option<SchemaName>,
 }
 
 impl Asked {
-    /// Takes `sslmode` and `sslrootcert` out of a URL.
+    /// Takes `sslmode`, `sslrootcert` and `schema` out of a URL.
     fn split(url: &str) -> Result<(String, Self), String> {
         let mut asked = Self::default();
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -133,6 +141,12 @@ impl Asked {
                     });
                 }
                 ("sslrootcert", path) => asked.roots = Some(decoded(path)),
+                ("schema", name) => {
+                    asked.schema = Some(SchemaName::parse(&decoded(name)).ok_or(
+                        "`schema` in the PostgreSQL URL is no name of a schema: write 1 to 63 bytes without control \
+                         characters and backslashes",
+                    )?);
+                }
                 _ => others.push(pair),
             }
         }

@@ -8,16 +8,16 @@ use crate::decide::id::EventId;
 use crate::store::Sighting;
 
 const PUT_ATTEMPTS: &str = "with t as materialized (\
-     select nextval(pg_get_serial_sequence('attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
+     select nextval(pg_get_serial_sequence('{schema}.attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
      $3::integer[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bytea[]) \
      as t (event, life, attempt, started_at, ended_at, outcome, why, bytes)), \
-     a as (insert into attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
+     a as (insert into {schema}.attempts (id, event, life, attempt, started_at, ended_at, outcome, why) \
      overriding system value select id, event, life, attempt, started_at, ended_at, outcome, why from t) \
-     insert into output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
+     insert into {schema}.output (id, event, life, attempt, bytes) select id, event, life, attempt, bytes from t \
      where bytes <> ''";
-const PUT_DUPLICATES: &str = "insert into duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
+const PUT_DUPLICATES: &str = "insert into {schema}.duplicates (event, count) select * from unnest($1::uuid[], $2::bigint[]) \
      on conflict (event) do update set count = excluded.count";
-const PUT_SIGHTINGS: &str = "insert into sightings (event, n, at, delivery_id, identity) \
+const PUT_SIGHTINGS: &str = "insert into {schema}.sightings (event, n, at, delivery_id, identity) \
      select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 
 /// Keeps what attempts came to.

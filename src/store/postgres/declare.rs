@@ -1,11 +1,11 @@
 //! Declared fields as columns by their name: a view `events_<source>` for each source, so that
-//! `select delivery_id, tag, sha from events_ghcr` works in any shell. Fields of an identity have an index.
+//! `select delivery_id, tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have an index.
 
 use super::pool::{Failed, Link};
 use crate::decide::id::Digest;
 use crate::store::Declared;
 use crate::store::cells::columns;
-use crate::store::schema::postgres::{LOCK, TAKE_TIME, UNLOCK};
+use crate::store::schema::postgres::{LOCK, SchemaName, TAKE_TIME, UNLOCK};
 use crate::telemetry::{self, Level};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -45,18 +45,18 @@ fn is_bearable(error: &Error) -> bool {
 }
 
 async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Error> {
+    let schema = link.schema();
     for one in sources {
-        let view = name("events_", &one.source);
+        let view = schema.relation(&name("events_", &one.source));
         let mut sql = format!("select {}", columns!());
         for (field, _) in one.fields.iter().filter(|(name, _)| fits(name)) {
             sql.extend([", ", &*value(field), " as ", &*quoted(field)]);
         }
-        sql.extend([" from events where source = ", &*literal(&one.source)]);
+        sql.push_str(&format!(" from {schema}.events where source = {}", literal(&one.source)));
         let digest = hex::encode(Digest::of(sql.as_bytes()).0);
         let there = "select obj_description(to_regclass($1), 'pg_class')";
-        let made: Option<String> = link.client.query_one(there, &[&quoted(&view)]).await?.try_get(0)?;
+        let made: Option<String> = link.client.query_one(there, &[&view]).await?.try_get(0)?;
         if made.as_ref() != Some(&digest) {
-            let view = quoted(&view);
             let tx = link.client.transaction().await?;
             tx.batch_execute(&format!(
                 "drop view if exists {view}; create view {view} as {sql}; comment on view {view} is '{digest}'"
@@ -65,9 +65,9 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
             tx.commit().await?;
         }
         for (field, _) in one.fields.iter().filter(|(name, identity)| *identity && fits(name)) {
-            let index = index_of(field);
+            let index = quoted(&index_of(field));
             // A hash: a value may be longer than what a tree takes.
-            let sql = format!("create index if not exists {index} on events using hash (({}))", value(field));
+            let sql = format!("create index if not exists {index} on {schema}.events using hash (({}))", value(field));
             let tx = link.client.transaction().await?;
             tx.batch_execute(TAKE_TIME).await?;
             tx.batch_execute(&sql).await?;
@@ -83,13 +83,13 @@ fn fits(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\0') && !ours
 }
 
-/// The name of the index by a field, if there may be one.
-pub(super) fn index(field: &str) -> Option<String> {
-    fits(field).then(|| index_of(field))
+/// The name of the index by a field, with its schema, if there may be one.
+pub(super) fn index(schema: &SchemaName, field: &str) -> Option<String> {
+    fits(field).then(|| schema.relation(&index_of(field)))
 }
 
 fn index_of(field: &str) -> String {
-    quoted(&name("events_field_", field))
+    name("events_field_", field)
 }
 
 /// A field's value. A zero byte, which JSON may spell and PostgreSQL's text may not, must not fail a claim.

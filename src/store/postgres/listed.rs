@@ -8,6 +8,7 @@ use super::rows::{Id, text};
 use crate::decide::event::State;
 use crate::store::cells::columns;
 use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Looked, Page};
+use crate::store::schema::postgres::SchemaName;
 use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row, Transaction};
@@ -67,38 +68,41 @@ impl<'a> Question<'a> {
     }
 
     /// The newest that match, at most so many.
-    fn sql(&self, limit: usize) -> String {
+    fn sql(&self, schema: &SchemaName, limit: usize) -> String {
         let mut used = 0;
         let (lead, aside) = (joined(&self.lead, &mut used), joined(&self.aside, &mut used));
         let (columns, limit) = (concat!(columns!(), ", version"), limit_cell(limit));
         match self.way {
             Way::Window if self.aside.is_empty() => {
-                format!("select {columns} from events where {lead} order by id desc limit {limit}")
+                format!("select {columns} from {schema}.events where {lead} order by id desc limit {limit}")
             }
             Way::Window => format!(
-                "select {columns} from (select * from events where {lead} order by id desc limit {LOOKED_THROUGH_MAX}) \
+                "select {columns} from (select * from {schema}.events where {lead} order by id desc limit {LOOKED_THROUGH_MAX}) \
                  looked where {aside} order by id desc limit {limit}"
             ),
             Way::Few => format!(
-                "with few as materialized (select * from events where {lead}) \
+                "with few as materialized (select * from {schema}.events where {lead}) \
                  select {columns} from few where {aside} order by id desc limit {limit}"
             ),
         }
     }
 
     /// The last id that such a look comes to, if it does not come to the end.
-    fn last(&self) -> String {
+    fn last(&self, schema: &SchemaName) -> String {
         let lead = joined(&self.lead, &mut 0);
-        format!("select id from events where {lead} order by id desc limit 1 offset {}", LOOKED_THROUGH_MAX - 1)
+        format!(
+            "select id from {schema}.events where {lead} order by id desc limit 1 offset {}",
+            LOOKED_THROUGH_MAX - 1
+        )
     }
 
-    async fn look(&self, tx: &Transaction<'_>, listing: &Listing) -> Result<Looked> {
+    async fn look(&self, tx: &Transaction<'_>, schema: &SchemaName, listing: &Listing) -> Result<Looked> {
         let values = self.lead.iter().chain(&self.aside);
-        let rows = tx.query(&self.sql(listing.limit.saturating_add(1)), &values_of(values)).await?;
+        let rows = tx.query(&self.sql(schema, listing.limit.saturating_add(1)), &values_of(values)).await?;
         let found = events(&rows);
         let mut stopped = None;
         if self.way == Way::Window && rows.len() <= listing.limit && !self.aside.is_empty() {
-            let last = tx.query_opt(&self.last(), &values_of(self.lead.iter())).await?;
+            let last = tx.query_opt(&self.last(schema), &values_of(self.lead.iter())).await?;
             stopped = last.map(|row| row.try_get(0)).transpose()?.map(|Id(id)| id);
         }
         Ok(Looked { found, stopped })
@@ -127,20 +131,21 @@ fn joined(conditions: &[Condition<'_>], used: &mut usize) -> String {
 
 /// One page of those that match, all of one moment.
 pub(super) async fn page(link: &mut Link, listing: &Listing) -> Result<Page> {
+    let schema = link.schema();
     let tx = link.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let tx = tx.start().await?;
     tx.batch_execute(PLANNED_FOR_THIS).await?;
     let mut looks = Vec::new();
-    for question in questions(&tx, listing).await? {
-        looks.push(question.look(&tx, listing).await?);
+    for question in questions(&tx, &schema, listing).await? {
+        looks.push(question.look(&tx, &schema, listing).await?);
     }
     tx.commit().await?;
     Ok(listing.gathered(looks))
 }
 
-async fn questions<'a>(tx: &Transaction<'_>, listing: &'a Listing) -> Result<Vec<Question<'a>>> {
+async fn questions<'a>(tx: &Transaction<'_>, schema: &SchemaName, listing: &'a Listing) -> Result<Vec<Question<'a>>> {
     for (at, (name, value)) in listing.fields.iter().enumerate() {
-        if listing.superseded_by.is_none() && leads(tx, name, value).await? {
+        if listing.superseded_by.is_none() && leads(tx, schema, name, value).await? {
             // What the index cannot hold is looked for beside it.
             let mut odd = question(listing, Some(at));
             odd.way = Way::Window;
@@ -153,14 +158,15 @@ async fn questions<'a>(tx: &Transaction<'_>, listing: &'a Listing) -> Result<Vec
 }
 
 /// Is there an index by this field, and do few have this value?
-async fn leads(tx: &Transaction<'_>, name: &str, value: &str) -> Result<bool> {
-    let Some(index) = declare::index(name).filter(|_| !value.contains('\0')) else { return Ok(false) };
+async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> Result<bool> {
+    let Some(index) = declare::index(schema, name).filter(|_| !value.contains('\0')) else { return Ok(false) };
     let there = tx.query_one("select to_regclass($1) is not null", &[&index]).await?;
     if !there.try_get::<_, bool>(0)? {
         return Ok(false);
     }
     let field = declare::value(name);
-    let sql = format!("select count(*) from (select 1 from events where {field} = $1 limit {FIELD_LEADS_MAX}) few");
+    let sql =
+        format!("select count(*) from (select 1 from {schema}.events where {field} = $1 limit {FIELD_LEADS_MAX}) few");
     Ok(tx.query_one(&sql, &[&value]).await?.try_get::<_, i64>(0)? < FIELD_LEADS_MAX)
 }
 
@@ -244,20 +250,20 @@ fn mentions(asked: &mut Question<'_>, text: &str) {
     asked.aside(&parts, values);
 }
 
-const COUNT_OPEN: &str = "select state, count(*) from (select state from events where ended_at is null limit $1) open \
+const COUNT_OPEN: &str = "select state, count(*) from (select state from {schema}.events where ended_at is null limit $1) open \
                           group by state";
-const COUNT_DEAD: &str = "select count(*) from (select 1 from events where state = 'dead' limit $1) dead";
+const COUNT_DEAD: &str = "select count(*) from (select 1 from {schema}.events where state = 'dead' limit $1) dead";
 /// A table that the server takes for larger is not counted: that reads all of it. What the server takes it for is told.
 const COUNTED_MAX: i64 = 200_000;
-const COUNT_ALL: &str = "select case when about < $1 then (select count(*) from events) else about end, about >= $1 \
-                         from (select reltuples::bigint as about from pg_class where oid = 'events'::regclass) events";
-const COUNT_DUPLICATES: &str = "select case when about < $1 then (select coalesce(sum(count), 0)::bigint from duplicates) \
+const COUNT_ALL: &str = "select case when about < $1 then (select count(*) from {schema}.events) else about end, about >= $1 \
+                         from (select reltuples::bigint as about from pg_class where oid = '{schema}.events'::regclass) events";
+const COUNT_DUPLICATES: &str = "select case when about < $1 then (select coalesce(sum(count), 0)::bigint from {schema}.duplicates) \
                                 end from (select reltuples::bigint as about from pg_class \
-                                where oid = 'duplicates'::regclass) duplicates";
+                                where oid = '{schema}.duplicates'::regclass) duplicates";
 const OLDEST: &str = concat!(
     "select ",
     columns!(),
-    ", version from events where ended_at is null and state = 'waiting' order by id limit 1"
+    ", version from {schema}.events where ended_at is null and state = 'waiting' order by id limit 1"
 );
 
 /// How many there are, all at one moment: those that are open one by one, those that are over by what the indexes hold,

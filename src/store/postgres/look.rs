@@ -26,7 +26,7 @@ macro_rules! due {
         concat!(
             "select ",
             columns!(),
-            ", version from events where wake_at is not null and ",
+            ", version from {schema}.events where wake_at is not null and ",
             $which,
             " order by wake_at, id limit $1"
         )
@@ -38,8 +38,8 @@ const DUE_AT_RECEIVER: &str = due!("state = 'waiting' and source = $2 and route 
 const DUE_LEASES: &str = due!("state = 'running'");
 /// One route after another out of the index, without reading what lies between.
 const ROUTES_IN_USE: &str = "with recursive used (state, source, route) as (\
-     (select state, source, route from events where wake_at is not null order by state, source, route limit 1) \
-     union all select n.state, n.source, n.route from used, lateral (select e.state, e.source, e.route from events e \
+     (select state, source, route from {schema}.events where wake_at is not null order by state, source, route limit 1) \
+     union all select n.state, n.source, n.route from used, lateral (select e.state, e.source, e.route from {schema}.events e \
      where wake_at is not null and (e.state, e.source, e.route) > (used.state, used.source, used.route) \
      order by e.state, e.source, e.route limit 1) n) select state, source, route from used where state <> 'running'";
 
@@ -93,7 +93,7 @@ fn gather(answers: impl IntoIterator<Item = Vec<Row>>, limit: usize, now: Timest
 /// Its headers and body, compared with their digests.
 pub(super) async fn payload(link: &mut Link, id: EventId) -> Result<Stored<Payload>> {
     let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
-               (select body_digest from events where id = p.event) from payloads p where p.event = $1";
+               (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
     let rows = link.ask(&[ask!(sql, Id(id))]).await?.remove(0);
     let Some(row) = rows.first() else { return Ok(Stored::Forgotten) };
     let (text, body): (&str, Raw<'_>) = (row.try_get(0)?, row.try_get(2)?);
@@ -106,7 +106,7 @@ pub(super) async fn payload(link: &mut Link, id: EventId) -> Result<Stored<Paylo
     })
 }
 
-const RECEIPT: &str = "select status, headers, body, cut, digest from receipts where event = $1";
+const RECEIPT: &str = "select status, headers, body, cut, digest from {schema}.receipts where event = $1";
 
 /// An answer that is not as it was kept is none.
 pub(super) async fn receipt(link: &mut Link, id: EventId) -> Result<Option<Receipt>> {
@@ -133,7 +133,7 @@ macro_rules! listed {
         concat!(
             "select ",
             columns!(),
-            ", version from events where id < $1 and ($2::text is null or source = $2) and ($3::text is null \
+            ", version from {schema}.events where id < $1 and ($2::text is null or source = $2) and ($3::text is null \
              or route = $3) and ",
             $state,
             " order by id desc limit $5"
@@ -160,12 +160,12 @@ pub(super) fn events(rows: &[Row]) -> Vec<Event> {
 }
 
 const BY_DELIVERY: &str =
-    concat!("select ", columns!(), ", version from events where delivery_id = $1 order by id desc limit $2");
-const BY_ID: &str = concat!("select ", columns!(), ", version from events where id = $1 limit $2");
+    concat!("select ", columns!(), ", version from {schema}.events where delivery_id = $1 order by id desc limit $2");
+const BY_ID: &str = concat!("select ", columns!(), ", version from {schema}.events where id = $1 limit $2");
 const BY_END: &str = concat!(
     "select ",
     columns!(),
-    ", version from events where right(id::text, length($1)) = $1 order by id desc limit $2"
+    ", version from {schema}.events where right(id::text, length($1)) = $1 order by id desc limit $2"
 );
 
 /// By delivery id, and by the end of an id; only the latter looks at all of them.
@@ -187,16 +187,16 @@ pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<V
 }
 
 const STORY: &[&str] = &[
-    concat!("select ", columns!(), ", version from events where id = $1"),
-    "select identity from keys where event = $1 and not alias union all \
-     select 'delivery' from keys where event = $1 and not alias and id_digest is not null",
-    "select at, delivery_id, identity from sightings where event = $1 order by n",
-    "select count from duplicates where event = $1",
-    "select 1 from payloads where event = $1",
-    "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, '') from attempts a \
-     left join output o on o.id = a.id where a.event = $1 order by a.id",
+    concat!("select ", columns!(), ", version from {schema}.events where id = $1"),
+    "select identity from {schema}.keys where event = $1 and not alias union all \
+     select 'delivery' from {schema}.keys where event = $1 and not alias and id_digest is not null",
+    "select at, delivery_id, identity from {schema}.sightings where event = $1 order by n",
+    "select count from {schema}.duplicates where event = $1",
+    "select 1 from {schema}.payloads where event = $1",
+    "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, '') from {schema}.attempts a \
+     left join {schema}.output o on o.id = a.id where a.event = $1 order by a.id",
     RECEIPT,
-    "select s.event from events e join slots s on s.grp = e.grp where e.id = $1",
+    "select s.event from {schema}.events e join {schema}.slots s on s.grp = e.grp where e.id = $1",
 ];
 
 /// All of one event, at one moment.
@@ -257,11 +257,11 @@ fn tried(row: &Row) -> Result<Tried> {
 }
 
 /// The event is held on to while its duplicates are counted, so that nothing is left of one that goes meanwhile.
-const NOTE: &str = "with e as materialized (select id from events where id = any($1) order by id for key share), \
-     n as (insert into duplicates (event, count) select r.id, r.count from unnest($1::uuid[], $2::bigint[]) \
+const NOTE: &str = "with e as materialized (select id from {schema}.events where id = any($1) order by id for key share), \
+     n as (insert into {schema}.duplicates (event, count) select r.id, r.count from unnest($1::uuid[], $2::bigint[]) \
      as r (id, count) where r.id in (select id from e) \
      on conflict (event) do update set count = duplicates.count + excluded.count returning event, count) \
-     insert into sightings (event, n, at, delivery_id, identity) \
+     insert into {schema}.sightings (event, n, at, delivery_id, identity) \
      select n.event, n.count - s.later, s.at, s.delivery_id, s.identity from n join unnest($3::uuid[], $4::bigint[], \
      $5::bigint[], $6::text[], $7::text[]) as s (event, later, at, delivery_id, identity) on s.event = n.event \
      where n.count - s.later <= $8 on conflict do nothing";
@@ -298,9 +298,9 @@ pub(super) async fn note(link: &mut Link, notes: &[Note]) -> Result<()> {
 macro_rules! sources {
     ($among:literal) => {
         concat!(
-            "with recursive names (name) as (select min(source) from events where ",
+            "with recursive names (name) as (select min(source) from {schema}.events where ",
             $among,
-            " union all select (select min(source) from events where source > name and ",
+            " union all select (select min(source) from {schema}.events where source > name and ",
             $among,
             ") from names where name is not null) select name from names where name is not null"
         )
@@ -309,11 +309,11 @@ macro_rules! sources {
 
 const KEPT_SOURCES: &str = sources!("keep_from is not null");
 const BODY_SOURCES: &str = sources!("body");
-const FORGETTABLE: &str = "select id from events where source = $1 and keep_from <= $2 and (ord is null \
-     or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
+const FORGETTABLE: &str = "select id from {schema}.events where source = $1 and keep_from <= $2 and (ord is null \
+     or not exists (select 1 from {schema}.registers where registers.key = events.subject and registers.ord = events.ord)) \
      order by keep_from limit $3";
 const OLD_BODIES: &str =
-    "select id from events where source = $1 and body and ended_at <= $2 order by ended_at limit $3";
+    "select id from {schema}.events where source = $1 and body and ended_at <= $2 order by ended_at limit $3";
 
 /// What may be forgotten since before then.
 pub(super) async fn forgettable(link: &mut Link, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
@@ -362,7 +362,10 @@ async fn old(
 
 /// What each scope's identities were made of.
 pub(super) async fn recipes(link: &mut Link) -> Result<Vec<Recipe>> {
-    let rows = link.ask(&[ask!("select scope, once, since from scopes order by scope collate \"C\"")]).await?.remove(0);
+    let rows = link
+        .ask(&[ask!("select scope, once, since from {schema}.scopes order by scope collate \"C\"")])
+        .await?
+        .remove(0);
     let one = |row: &tokio_postgres::Row| {
         let since = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
         Ok(Recipe { scope: row.try_get(0)?, once: row.try_get(1)?, since })
@@ -377,10 +380,10 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
     let since: Vec<_> = all.values().map(|recipe| recipe.since.map(|at| at.0)).collect();
     let asks = [
         ask!("begin"),
-        ask!("lock table scopes in share row exclusive mode"),
-        ask!("delete from scopes"),
+        ask!("lock table {schema}.scopes in share row exclusive mode"),
+        ask!("delete from {schema}.scopes"),
         ask!(
-            "insert into scopes (scope, once, since) select * from unnest($1::text[], $2::text[], $3::bigint[])",
+            "insert into {schema}.scopes (scope, once, since) select * from unnest($1::text[], $2::text[], $3::bigint[])",
             scopes,
             once,
             since

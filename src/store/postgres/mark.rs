@@ -10,9 +10,9 @@ use tokio_postgres::error::SqlState;
 
 /// Fails where another store is being moved into this one: where it divides by zero. Asked last, when our locks are held:
 /// whoever marks the store waits for those who hold them, and then sees what they wrote.
-const HEED: &str = "select 1 / (case when exists (select from registers where key = $1) then 0 else 1 end)";
+const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
 /// Nobody who writes an event gets past this, and it gets past nobody who does.
-const WAIT_FOR_WRITERS: &str = "lock table events in share row exclusive mode";
+const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusive mode";
 
 /// The end of a transaction that heeds the mark, or does not.
 pub(super) fn commit(asks: &mut Vec<Ask<'_>>, heeds: Heeds) {

@@ -8,6 +8,9 @@
 //! other nodes        ◀───── listen, notify ────────────▶ other nodes  hints.rs
 //! ```
 //!
+//! Every statement of ours names the schema that the store lives in (`{schema}.events`); sessions keep the user's own
+//! `search_path`, under which the user's statements run.
+//!
 //! No rule stands in SQL. The server's clock is the store's; a commit is on its disk before anybody is answered.
 
 mod address;
@@ -22,6 +25,7 @@ mod pool;
 mod quarantine;
 mod read;
 mod rows;
+pub mod running;
 #[cfg(test)]
 mod silence;
 mod swap;
@@ -32,6 +36,7 @@ use super::clock::Clock;
 use super::copy::Heeds;
 use super::ledger::Of;
 use super::quarantine::Quarantined;
+use super::schema::postgres::{Located, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
 use super::{
@@ -44,6 +49,7 @@ use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
+use crate::telemetry::{self, Level};
 use address::Address;
 use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
@@ -99,7 +105,11 @@ impl Postgres {
         if session == Session::Writes {
             fit_session(&pool, &link).await?;
         }
-        fit_schema(&pool, &mut link, options.schema).await?;
+        let schema = fit_schema(&pool, &mut link, options.schema).await?;
+        if session == Session::Writes {
+            running::tell(&link.client, &schema).await.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+        }
+        pool.use_schema(schema);
         options.clock.told(now);
         pool.put(link, Purpose::Write);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
@@ -110,10 +120,14 @@ impl Postgres {
         self.pool.lend(purpose).await
     }
 
-    /// A connection of one's own, to whoever changes the schema.
-    pub async fn connect(url: &str) -> Result<Client, CannotOpen> {
+    /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
+    /// that change its tables.
+    pub async fn connect(url: &str) -> Result<(Client, SchemaName), CannotOpen> {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        Ok(Pool::new(address, Session::Writes).open().await?.client)
+        let pool = Pool::new(address, Session::Writes);
+        let link = pool.open().await?;
+        let schema = locate(&pool, &link).await?;
+        Ok((link.client, schema))
     }
 
     /// What the schema of the database that this URL names lacks; nothing of it is changed.
@@ -121,7 +135,8 @@ impl Postgres {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         let pool = Pool::new(address, Session::Reads);
         let link = pool.open().await?;
-        let applied = migrations::applied(&link.client).await;
+        let schema = locate(&pool, &link).await?;
+        let applied = migrations::applied(&link.client, &schema).await;
         let applied = applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
         way.map_err(|refused| CannotOpen::Ever(format!("{}: {refused}", pool.address)))
@@ -193,18 +208,36 @@ async fn fit_session(pool: &Pool, link: &Link) -> Result<(), CannotOpen> {
     Ok(())
 }
 
-async fn fit_schema(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), CannotOpen> {
+/// Finds the store's schema, and brings it up to date or sees that it is.
+async fn fit_schema(pool: &Pool, link: &mut Link, schema: Schema) -> Result<SchemaName, CannotOpen> {
+    let name = locate(pool, link).await?;
     let fits = match schema {
-        Schema::Auto => migrations::up(&mut link.client, None).await.map(drop),
-        Schema::Manual | Schema::Read => match migrations::applied(&link.client).await {
+        Schema::Auto => migrations::up(&mut link.client, &name, None).await.map(drop),
+        Schema::Manual | Schema::Read => match migrations::applied(&link.client, &name).await {
             Ok(applied) => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
             Err(error) => Err(error.into()),
         },
     };
-    fits.map_err(|problem| match problem {
-        migrations::Problem::Refused(refused) => CannotOpen::Ever(format!("{}: {refused}", pool.address)),
+    fits.map_err(|problem| left(pool, problem))?;
+    Ok(name)
+}
+
+async fn locate(pool: &Pool, link: &Link) -> Result<SchemaName, CannotOpen> {
+    let located = migrations::locate(&link.client, pool.address.schema.as_ref()).await;
+    let Located { schema, others } = located.map_err(|problem| left(pool, problem))?;
+    for other in others {
+        let why = format!("schema {other} holds another store, which is not used; this one is in schema {schema}");
+        telemetry::say(Level::Warn, "schema", &[("why", &why)]);
+    }
+    Ok(schema)
+}
+
+/// Why a schema was left as it is.
+fn left(pool: &Pool, problem: migrations::Problem) -> CannotOpen {
+    match problem {
         migrations::Problem::Postgres(error) => trouble::cannot_open(&pool.address, &error),
-    })
+        refused => CannotOpen::Ever(format!("{}: {refused}", pool.address)),
+    }
 }
 
 impl Shelf for Postgres {

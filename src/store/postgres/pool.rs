@@ -2,14 +2,16 @@
 //! what it would answer next.
 
 use super::address::Address;
+use super::running;
 use super::trouble::{self, Stage};
 use crate::decide::time::Duration;
 use crate::store::place::Places;
+use crate::store::schema::postgres::SchemaName;
 use crate::store::{CannotOpen, StoreError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
@@ -60,6 +62,8 @@ pub(super) enum Session {
 /// The connections.
 pub(super) struct Pool {
     pub(super) address: Address,
+    /// Where the store is; empty until it was looked for.
+    schema: Arc<OnceLock<SchemaName>>,
     session: Session,
     idle: Mutex<Vec<Link>>,
     used: Mutex<Vec<Link>>,
@@ -78,7 +82,13 @@ impl Pool {
         let effects = Places::new(LINKS_FOR_EFFECTS);
         let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
         let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { address, session, idle, used, links, looks, effects, links_out, effects_out, freed }
+        let schema = Arc::default();
+        Self { address, schema, session, idle, used, links, looks, effects, links_out, effects_out, freed }
+    }
+
+    /// From now on statements name this schema, also those of connections that are open.
+    pub(super) fn use_schema(&self, schema: SchemaName) {
+        self.schema.set(schema).expect("a store is looked for once");
     }
 
     /// A connection that nobody uses, or a new one.
@@ -144,10 +154,18 @@ impl Pool {
         // It ends with its client; why it ended early is told to whoever asks it.
         tokio::spawn(connection);
         client.batch_execute(SESSION).await?;
-        if self.session == Session::Reads {
-            client.batch_execute(READ_ONLY).await?;
+        match (self.session, self.schema.get()) {
+            (Session::Reads, _) => client.batch_execute(READ_ONLY).await?,
+            (Session::Writes, Some(schema)) => running::tell(&client, schema).await?,
+            (Session::Writes, None) => {}
         }
-        Ok(Link { client, statements: HashMap::new(), theirs: HashMap::new(), spent: false })
+        Ok(Link {
+            client,
+            schema: self.schema.clone(),
+            statements: HashMap::new(),
+            theirs: HashMap::new(),
+            spent: false,
+        })
     }
 
     pub(super) fn put(&self, link: Link, purpose: Purpose) {
@@ -165,6 +183,7 @@ impl Pool {
 /// One connection, with the statements it has prepared.
 pub(super) struct Link {
     pub(super) client: Client,
+    schema: Arc<OnceLock<SchemaName>>,
     statements: HashMap<&'static str, Statement>,
     /// The same for those of the user's.
     pub(super) theirs: HashMap<Arc<str>, Statement>,
@@ -172,7 +191,7 @@ pub(super) struct Link {
     pub(super) spent: bool,
 }
 
-/// A statement with its parameters.
+/// A statement with its parameters. Tables of ours stand in it as `{schema}.events`.
 pub(super) struct Ask<'a> {
     pub(super) sql: &'static str,
     pub(super) params: Vec<Param<'a>>,
@@ -228,6 +247,11 @@ impl Failed {
 }
 
 impl Link {
+    /// The schema of the store, for statements that are put together.
+    pub(super) fn schema(&self) -> SchemaName {
+        self.schema.get().expect("the store was found before it is asked").clone()
+    }
+
     /// Asks all of these in one go, in this order, and brings the rows of each. Where one fails, its error; what
     /// comes after it in a transaction fails too, but was not the reason.
     pub(super) async fn ask(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Failed> {
@@ -238,7 +262,13 @@ impl Link {
         let mut missing: Vec<&'static str> = asks.iter().map(|ask| ask.sql).collect();
         missing.retain(|sql| !self.statements.contains_key(sql));
         missing.dedup();
-        let prepared = join_all(missing.iter().map(|sql| self.client.prepare(sql))).await;
+        let prepared = join_all(missing.iter().map(|sql| async {
+            match self.schema.get() {
+                Some(schema) => self.client.prepare(&schema.qualify(sql)).await,
+                None => self.client.prepare(sql).await,
+            }
+        }));
+        let prepared = prepared.await;
         for (sql, statement) in missing.into_iter().zip(prepared) {
             self.statements.insert(sql, statement?);
         }

@@ -10,14 +10,16 @@ use tokio_postgres::Row;
 
 type Result<T> = std::result::Result<T, Failed>;
 
-const LAY: &str = "insert into quarantine (message, source, subject, at, why, bytes, head) \
+const LAY: &str = "insert into {schema}.quarantine (message, source, subject, at, why, bytes, head) \
                    values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
 /// Numbers have gaps here, so it is rows that are counted.
-const MAKE_WAY: &str = "delete from quarantine where n <= (select n from quarantine order by n desc offset $1 limit 1)";
-const NEWEST: &str = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit $1";
+const MAKE_WAY: &str =
+    "delete from {schema}.quarantine where n <= (select n from {schema}.quarantine order by n desc offset $1 limit 1)";
+const NEWEST: &str =
+    "select source, message, subject, at, why, bytes, head from {schema}.quarantine order by n desc limit $1";
 
 /// 64 KiB that no packing makes smaller.
-const PROBE: &str = "insert into quarantine (message, source, subject, at, why, bytes, head) \
+const PROBE: &str = "insert into {schema}.quarantine (message, source, subject, at, why, bytes, head) \
                      select 'probe ' || clock_timestamp() || ' ' || random(), '', '', 0, '', 0, \
                      string_agg(decode(md5(random()::text || n), 'hex'), '') from generate_series(1, 4096) as n";
 
@@ -32,7 +34,7 @@ pub(super) async fn probe(link: &mut Link) -> Result<()> {
 pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
     let asks = [
         ask!("begin"),
-        ask!("lock table quarantine in share row exclusive mode"),
+        ask!("lock table {schema}.quarantine in share row exclusive mode"),
         ask!(
             LAY,
             text(&one.message),

@@ -18,36 +18,42 @@ use tokio_postgres::{Error, Row};
 pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
 /// A block of turns, after all cells were read: who is parked later has a later turn. `turns` counts
 /// [`TURNS_AT_ONCE`] by `TURNS_AT_ONCE`.
-const TURNS: &str = "select nextval('turns')";
+const TURNS: &str = "select nextval('{schema}.turns')";
 
 /// The event of another row, behind that row's own columns.
 macro_rules! with_event {
     ($of:literal) => {
-        concat!(" left join lateral (select ", columns!(), ", version from events where id = ", $of, ") e on true")
+        concat!(
+            " left join lateral (select ",
+            columns!(),
+            ", version from {schema}.events where id = ",
+            $of,
+            ") e on true"
+        )
     };
 }
 
 const KEYS: &str = concat!(
-    "select k.key, k.event, k.identity, k.alias, k.id_digest, e.* from keys k",
+    "select k.key, k.event, k.identity, k.alias, k.id_digest, e.* from {schema}.keys k",
     with_event!("k.event"),
     " where k.key = any($1)"
 );
-const IMPORTED: &str = "select key from imported where key = any($1)";
+const IMPORTED: &str = "select key from {schema}.imported where key = any($1)";
 const REGISTERS: &str = concat!(
-    "select r.key, r.version, r.value, r.ord, r.strict, r.event, e.* from registers r",
+    "select r.key, r.version, r.value, r.ord, r.strict, r.event, e.* from {schema}.registers r",
     with_event!("r.event"),
     " where r.key = any($1)"
 );
 const SLOTS: &str = concat!(
-    "select s.grp, s.version, s.event, p.turns, p.ids, e.* from slots s cross join lateral (\
+    "select s.grp, s.version, s.event, p.turns, p.ids, e.* from {schema}.slots s cross join lateral (\
      select coalesce(array_agg(q.turn order by q.turn, q.id), '{}') as turns, \
      coalesce(array_agg(q.id order by q.turn, q.id), '{}') as ids from (\
-     select turn, id from events where grp = s.grp and state = 'waiting' and wake_at is null and passed <> 1 \
+     select turn, id from {schema}.events where grp = s.grp and state = 'waiting' and wake_at is null and passed <> 1 \
      order by turn, id limit $2) q) p",
     with_event!("p.ids[1]"),
     " where s.grp = any($1)"
 );
-const EVENTS: &str = concat!("select ", columns!(), ", version from events where id = any($1)");
+const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1)");
 
 /// What the rows of a question tell.
 #[derive(Clone, Copy)]

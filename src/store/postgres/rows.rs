@@ -147,7 +147,7 @@ pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl 
 
 /// Writes new events.
 pub(super) const INSERT_EVENTS: &str = concat!(
-    "insert into events (",
+    "insert into {schema}.events (",
     cells::columns!(),
     ", body, version) select r.id, r.revision, r.source, r.route, r.part, r.delivery_id, r.fields::json, r.state, \
      r.cause, r.superseded_by, r.wake_at, r.received_at, r.ended_at, r.keep_from, r.node, r.life, r.attempt, \
@@ -204,7 +204,7 @@ pub(super) fn insert_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
 }
 
 /// Writes what changes by itself of events that are there.
-pub(super) const UPDATE_EVENTS: &str = "update events set revision = r.revision, version = r.version, state = r.state, cause = r.cause, \
+pub(super) const UPDATE_EVENTS: &str = "update {schema}.events set revision = r.revision, version = r.version, state = r.state, cause = r.cause, \
      superseded_by = r.superseded_by, wake_at = r.wake_at, ended_at = r.ended_at, keep_from = r.keep_from, \
      node = r.node, life = r.life, attempt = r.attempt, doubts = r.doubts, blocks_done = r.blocks_done, \
      passed = r.passed, turn = r.turn, ord = r.ord, retrier = r.retrier, published_again = r.published_again \
@@ -250,7 +250,7 @@ fn retrier(event: &Event) -> i16 {
 }
 
 /// Writes what else never changes by itself, because another body came.
-const FIX_EVENTS: &str = "update events set delivery_id = r.delivery_id, fields = r.fields::json, body = true, \
+const FIX_EVENTS: &str = "update {schema}.events set delivery_id = r.delivery_id, fields = r.fields::json, body = true, \
      body_digest = r.body_digest, digest = r.digest \
      from unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::bytea[]) \
      as r (id, delivery_id, fields, body_digest, digest) where events.id = r.id";
@@ -267,7 +267,7 @@ pub(super) fn fix_events<'s>(events: &[&'s Event]) -> Ask<'s> {
 }
 
 /// Keeps bodies. The conflict is one of a body that takes another's place.
-const PUT_PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, body, unpacked) \
+const PUT_PAYLOADS: &str = "insert into {schema}.payloads (event, headers, headers_digest, body, unpacked) \
      select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) \
      on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
      body = excluded.body, unpacked = excluded.unpacked";

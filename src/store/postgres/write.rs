@@ -32,7 +32,7 @@ pub(super) const ROLLBACK: &str = "rollback";
 macro_rules! put_keys {
     ($then:literal) => {
         concat!(
-            "insert into keys (key, event, identity, alias, id_digest) \
+            "insert into {schema}.keys (key, event, identity, alias, id_digest) \
              select * from unnest($1::bytea[], $2::uuid[], $3::text[], $4::boolean[], $5::bytea[]) ",
             $then
         )
@@ -40,50 +40,52 @@ macro_rules! put_keys {
 }
 const TRY_KEYS: &str = put_keys!("on conflict do nothing returning key");
 const PUT_KEYS: &str = put_keys!("");
-const LOOK_KEYS: &str = "select key, event from keys where key = any($1)";
-const DROP_KEYS: &str = "delete from keys where key = any($1)";
+const LOOK_KEYS: &str = "select key, event from {schema}.keys where key = any($1)";
+const DROP_KEYS: &str = "delete from {schema}.keys where key = any($1)";
 
 /// What stands in a register or slot until it is set or taken away again: no version of ours is negative.
-const TRY_REGISTERS: &str = "insert into registers (key, version, value, strict, event) \
+const TRY_REGISTERS: &str = "insert into {schema}.registers (key, version, value, strict, event) \
      select key, -1, '', false, '00000000-0000-0000-0000-000000000000' from unnest($1::bytea[]) as r (key) \
      on conflict do nothing returning key";
-const LOCK_REGISTERS: &str = "select key, version from registers where key = any($1) order by key for no key update";
-const PUT_REGISTERS: &str = "insert into registers (key, version, value, ord, strict, event) \
+const LOCK_REGISTERS: &str =
+    "select key, version from {schema}.registers where key = any($1) order by key for no key update";
+const PUT_REGISTERS: &str = "insert into {schema}.registers (key, version, value, ord, strict, event) \
      select * from unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::boolean[], $6::uuid[]) \
      on conflict (key) do update set version = excluded.version, value = excluded.value, ord = excluded.ord, \
      strict = excluded.strict, event = excluded.event";
-const DROP_REGISTERS: &str = "delete from registers where key = any($1)";
+const DROP_REGISTERS: &str = "delete from {schema}.registers where key = any($1)";
 
-const TRY_SLOTS: &str = "insert into slots (grp, version, event) \
+const TRY_SLOTS: &str = "insert into {schema}.slots (grp, version, event) \
      select grp, -1, '00000000-0000-0000-0000-000000000000' from unnest($1::bytea[]) as s (grp) \
      on conflict do nothing returning grp";
-const LOCK_SLOTS: &str = "select grp, version from slots where grp = any($1) order by grp for no key update";
-const PUT_SLOTS: &str = "insert into slots (grp, version, event) \
+const LOCK_SLOTS: &str = "select grp, version from {schema}.slots where grp = any($1) order by grp for no key update";
+const PUT_SLOTS: &str = "insert into {schema}.slots (grp, version, event) \
      select * from unnest($1::bytea[], $2::bigint[], $3::uuid[]) \
      on conflict (grp) do update set version = excluded.version, event = excluded.event";
-const DROP_SLOTS: &str = "delete from slots where grp = any($1)";
+const DROP_SLOTS: &str = "delete from {schema}.slots where grp = any($1)";
 
-const LOCK_EVENTS: &str = "select id, version from events where id = any($1) order by id for no key update";
+const LOCK_EVENTS: &str = "select id, version from {schema}.events where id = any($1) order by id for no key update";
 /// The row goes first: whoever notes a sighting holds on to it.
-const DROP_EVENTS: &str = "delete from events where id = any($1)";
-const DROP_BESIDE: &str = "with a as (delete from keys where event = any($1)), \
-     b as (delete from payloads where event = any($1)), c as (delete from receipts where event = any($1)), \
-     d as (delete from attempts where event = any($1)), e as (delete from output where event = any($1)), \
-     f as (delete from sightings where event = any($1)) delete from duplicates where event = any($1)";
-const DROP_BODIES: &str = "with a as (delete from payloads where event = any($1)), \
-     b as (delete from receipts where event = any($1)), c as (delete from output where event = any($1)) \
-     update events set body = false where id = any($1)";
-const PUT_RECEIPTS: &str = "insert into receipts (event, status, headers, body, cut, digest) \
+const DROP_EVENTS: &str = "delete from {schema}.events where id = any($1)";
+const DROP_BESIDE: &str = "with a as (delete from {schema}.keys where event = any($1)), \
+     b as (delete from {schema}.payloads where event = any($1)), c as (delete from {schema}.receipts where event = any($1)), \
+     d as (delete from {schema}.attempts where event = any($1)), e as (delete from {schema}.output where event = any($1)), \
+     f as (delete from {schema}.sightings where event = any($1)) delete from {schema}.duplicates where event = any($1)";
+const DROP_BODIES: &str = "with a as (delete from {schema}.payloads where event = any($1)), \
+     b as (delete from {schema}.receipts where event = any($1)), c as (delete from {schema}.output where event = any($1)) \
+     update {schema}.events set body = false where id = any($1)";
+const PUT_RECEIPTS: &str = "insert into {schema}.receipts (event, status, headers, body, cut, digest) \
      select * from unnest($1::uuid[], $2::integer[], $3::text[], $4::bytea[], $5::boolean[], $6::bytea[]) \
      on conflict (event) do update set status = excluded.status, headers = excluded.headers, body = excluded.body, \
      cut = excluded.cut, digest = excluded.digest";
-const DROP_RECEIPTS: &str = "delete from receipts where event = any($1)";
+const DROP_RECEIPTS: &str = "delete from {schema}.receipts where event = any($1)";
 /// Names of headers that are only passed on begin with `>`.
-const SHED: &str = "update payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
+const SHED: &str = "update {schema}.payloads p set headers = s.kept, headers_digest = sha256(convert_to(s.kept, 'UTF8')) from (\
      select q.event, coalesce((select json_agg(h.value order by h.ordinality)::text \
      from json_array_elements(q.headers::json) with ordinality h where left(h.value ->> 0, 1) <> '>'), '[]') as kept \
-     from payloads q where q.event = any($1) and q.headers like '%\">%') s where p.event = s.event";
-const PUT_IMPORTED: &str = "insert into imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
+     from {schema}.payloads q where q.event = any($1) and q.headers like '%\">%') s where p.event = s.event";
+const PUT_IMPORTED: &str =
+    "insert into {schema}.imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
 /// Which swaps were written, and what others may want to hear of them.
 pub(super) type Came = (Vec<bool>, Vec<Hint>);

@@ -1,10 +1,18 @@
 //! The schema in PostgreSQL: every migration in a transaction of its own, with its row in `schema_migrations`, and an
 //! advisory lock round all of them, so that nodes that start together do not get in each other's way.
+//!
+//! A migration names its tables without a schema: its transaction has a `search_path` of our schema alone.
+
+mod locate;
+mod schema_name;
+
+pub use locate::{Located, SchemaConflict, locate};
+pub use schema_name::SchemaName;
 
 use super::{Applied, Migration, Refused, Standing};
 use crate::decide::time::Timestamp;
 use std::fmt;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Transaction};
 
 /// Every version there is.
 pub const MIGRATIONS: &[Migration] = &[
@@ -78,6 +86,8 @@ pub(in crate::store) const TAKE_TIME: &str = "set local statement_timeout = 0";
 pub enum Problem {
     /// It is not ours to change.
     Refused(Refused),
+    /// It is not clear which schema of the database is ours.
+    Conflict(SchemaConflict),
     /// PostgreSQL did not do it.
     Postgres(Error),
 }
@@ -86,6 +96,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
+            Self::Conflict(conflict) => fmt::Display::fmt(conflict, f),
             Self::Postgres(error) => match error.as_db_error() {
                 Some(said) => f.write_str(said.message()),
                 None => fmt::Display::fmt(error, f),
@@ -108,44 +119,48 @@ impl From<Error> for Problem {
     }
 }
 
-/// What this database went through, the oldest first; nothing where it has no log of it.
-pub async fn applied(db: &Client) -> Result<Vec<Applied>, Error> {
-    let there = db.query_one("select to_regclass('schema_migrations') is not null", &[]).await?;
+/// What the store in this schema went through, the oldest first; nothing where there is no log of it.
+pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<Applied>, Error> {
+    let log = schema.relation("schema_migrations");
+    let there = db.query_one("select to_regclass($1) is not null", &[&log]).await?;
     if !there.get::<_, bool>(0) {
         return Ok(Vec::new());
     }
-    let rows = db.query("select version, name, checksum, applied_at from schema_migrations order by version", &[]);
+    let sql =
+        schema.qualify("select version, name, checksum, applied_at from {schema}.schema_migrations order by version");
     let one = |row: tokio_postgres::Row| Applied {
         version: row.get::<_, i32>(0).unsigned_abs(),
         name: row.get(1),
         checksum: row.get(2),
         applied_at: Timestamp(row.get(3)),
     };
-    Ok(rows.await?.into_iter().map(one).collect())
+    Ok(db.query(&sql, &[]).await?.into_iter().map(one).collect())
 }
 
 /// Where every version stands.
-pub async fn status(db: &Client) -> Result<Vec<Standing>, Problem> {
-    Ok(super::standings(MIGRATIONS, &applied(db).await?))
+pub async fn status(db: &Client, schema: &SchemaName) -> Result<Vec<Standing>, Problem> {
+    Ok(super::standings(MIGRATIONS, &applied(db, schema).await?))
 }
 
 /// Goes up to this version; `None`: to the newest. Says what was applied.
-pub async fn up(db: &mut Client, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
+pub async fn up(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
     // Nodes that find nothing to do wait for nobody.
-    if super::way_up(MIGRATIONS, &applied(db).await?, to)?.is_empty() {
+    if super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?.is_empty() {
         return Ok(Vec::new());
     }
     db.batch_execute(LOCK).await?;
-    let done = up_alone(db, to).await;
+    let done = up_alone(db, schema, to).await;
     db.batch_execute(UNLOCK).await?;
     done
 }
 
-async fn up_alone(db: &mut Client, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
-    let way = super::way_up(MIGRATIONS, &applied(db).await?, to)?;
+async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
+    let way = super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?;
+    if !way.is_empty() {
+        make_schema(db, schema).await?;
+    }
     for migration in &way {
-        let tx = db.transaction().await?;
-        tx.batch_execute(TAKE_TIME).await?;
+        let tx = begin(db, schema).await?;
         tx.batch_execute(MAKE_LOG).await?;
         tx.batch_execute(migration.up).await?;
         tx.execute(
@@ -159,19 +174,35 @@ async fn up_alone(db: &mut Client, to: Option<u32>) -> Result<Vec<&'static Migra
     Ok(way)
 }
 
+/// Makes the schema where it is missing. Who may not make one may still use one that was made for it.
+async fn make_schema(db: &Client, schema: &SchemaName) -> Result<(), Error> {
+    let sql = "select exists (select from pg_namespace where nspname = $1)";
+    if !db.query_one(sql, &[&schema.as_str()]).await?.try_get::<_, bool>(0)? {
+        db.batch_execute(&format!("create schema {schema}")).await?;
+    }
+    Ok(())
+}
+
+/// A transaction for statements of a migration: names without a schema are of ours, and of no other.
+async fn begin<'d>(db: &'d mut Client, schema: &SchemaName) -> Result<Transaction<'d>, Error> {
+    let tx = db.transaction().await?;
+    tx.batch_execute(TAKE_TIME).await?;
+    tx.batch_execute(&format!("set local search_path = {schema}, pg_temp")).await?;
+    Ok(tx)
+}
+
 /// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
-pub async fn down(db: &mut Client, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+pub async fn down(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, Problem> {
     db.batch_execute(LOCK).await?;
-    let done = down_alone(db, to).await;
+    let done = down_alone(db, schema, to).await;
     db.batch_execute(UNLOCK).await?;
     done
 }
 
-async fn down_alone(db: &mut Client, to: u32) -> Result<Vec<&'static Migration>, Problem> {
-    let way = super::way_down(MIGRATIONS, &applied(db).await?, to)?;
+async fn down_alone(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+    let way = super::way_down(MIGRATIONS, &applied(db, schema).await?, to)?;
     for migration in &way {
-        let tx = db.transaction().await?;
-        tx.batch_execute(TAKE_TIME).await?;
+        let tx = begin(db, schema).await?;
         tx.batch_execute(migration.down).await?;
         tx.execute("delete from schema_migrations where version = $1", &[&migration.version.cast_signed()]).await?;
         tx.commit().await?;

@@ -1,0 +1,52 @@
+//! Which nodes are connected to a database, for commands that must have the store to themselves.
+//!
+//! Every session of hookonce has the `application_name` `hookonce`; that is all that the first release tells. Later
+//! versions hold a shared advisory lock in each session that may write, which tells the schema of their store: nodes of
+//! another store in the same database do not count.
+
+use crate::store::schema::postgres::SchemaName;
+use std::collections::BTreeSet;
+use std::fmt;
+use tokio_postgres::{Client, Error};
+
+/// The first number of the advisory locks that tell a session's schema; the second is [`SchemaName::number`].
+const CLASS: i32 = 0x686f_6f6b; // "hook"
+
+/// Holds the lock that tells which store this session works with, until the session ends.
+pub(super) async fn tell(db: &Client, schema: &SchemaName) -> Result<(), Error> {
+    db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
+}
+
+const SESSIONS: &str = "select a.pid, coalesce(host(a.client_addr), 'a local socket') from pg_stat_activity a \
+     where a.application_name = 'hookonce' and a.datname = current_database() and a.pid <> pg_backend_pid() \
+     and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 2 \
+     and l.classid::bigint = $1 and l.objid::bigint <> $2) order by a.pid";
+
+/// One session of another hookonce process, a node or a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeSession {
+    /// The process id of the server's side.
+    pub pid: i32,
+    /// The address it is connected from.
+    pub from: String,
+}
+
+/// The sessions of hookonce that work with the store in this schema, or may do so; this one is not among them. None:
+/// no node runs. A node has several.
+pub async fn running_nodes(db: &Client, schema: &SchemaName) -> Result<Vec<NodeSession>, Error> {
+    let (class, number) = (i64::from(CLASS.cast_unsigned()), i64::from(schema.number().cast_unsigned()));
+    let rows = db.query(SESSIONS, &[&class, &number]).await?;
+    rows.iter().map(|row| Ok(NodeSession { pid: row.try_get(0)?, from: row.try_get(1)? })).collect()
+}
+
+/// Sessions of nodes, in words: how many, from where, and their process ids at the server.
+pub struct Sessions<'a>(pub &'a [NodeSession]);
+
+impl fmt::Display for Sessions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from: Vec<&str> = self.0.iter().map(|one| &*one.from).collect::<BTreeSet<_>>().into_iter().collect();
+        let pids: Vec<String> = self.0.iter().map(|one| one.pid.to_string()).collect();
+        let sessions = if self.0.len() == 1 { "session" } else { "sessions" };
+        write!(f, "{} {sessions} from {} (server process {})", self.0.len(), from.join(", "), pids.join(", "))
+    }
+}

@@ -1,0 +1,197 @@
+//! Which schema of a database holds our store: `hookonce` unless the URL names another. A store of the first release is
+//! in the first schema of its user's `search_path`, and stays there until a person moves it.
+//!
+//! Other programs have a table `schema_migrations`, too. Ours is known by its columns and its first row.
+
+use super::{MIGRATIONS, Problem, SchemaName};
+use std::fmt;
+use tokio_postgres::{Client, Error};
+
+/// The version in a `schema_migrations` that a moved store left behind. The first release knows only numbers, and
+/// refuses a store that is so far ahead; so it begins no second, empty store where the first one was.
+pub(super) const MOVED: i32 = i32::MAX;
+/// What the name of that version begins with; the new schema follows.
+pub(super) const MOVED_TO: &str = "moved to schema ";
+
+/// Where a store is, or where one is to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// The schema.
+    pub schema: SchemaName,
+    /// Other schemas of the `search_path` that hold a store, which this one is not.
+    pub others: Vec<SchemaName>,
+}
+
+/// Why no schema of a database can be taken for ours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SchemaConflict {
+    /// The schema holds another program's `schema_migrations`.
+    Foreign(SchemaName),
+    /// The store was moved to another schema than the URL names.
+    Moved {
+        /// Where it was.
+        from: SchemaName,
+        /// Where it is.
+        to: SchemaName,
+    },
+    /// The URL names an empty schema, while there is a store in another one.
+    Elsewhere {
+        /// The schema that the URL names.
+        named: SchemaName,
+        /// The one that holds a store.
+        found: SchemaName,
+    },
+}
+
+impl fmt::Display for SchemaConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(schema) => write!(
+                f,
+                "schema {schema} has a table schema_migrations that is not hookonce's; give hookonce a schema of its own: \
+                 add `schema=NAME` to the URL"
+            ),
+            Self::Moved { from, to } => write!(
+                f,
+                "the store was moved from schema {from} to schema {to}; add `schema={}` to the URL",
+                to.as_str()
+            ),
+            Self::Elsewhere { named, found } => write!(
+                f,
+                "the URL names schema {named}, which is empty, and there is a store in schema {found}; move it with \
+                 `hookonce migrate up --schema {}`, or take `schema` out of the URL. To begin a second store here, \
+                 first move the other one to a schema of its own",
+                named.as_str()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SchemaConflict {}
+
+/// What the table `schema_migrations` of a schema says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Log {
+    /// It is ours, and a store is here.
+    Ours,
+    /// It is ours, and the store went to this schema.
+    MovedTo(SchemaName),
+    /// It is ours, and nothing was applied.
+    Empty,
+    /// It is another program's.
+    Foreign,
+}
+
+const LOGS: &str = "select n.nspname::text, n.nspname = any(current_schemas(false)), \
+     (select count(*) from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped \
+     and (a.attname::text, format_type(a.atttypid, null)) in (('version', 'integer'), ('name', 'text'), \
+     ('checksum', 'text'), ('applied_at', 'bigint'))) = 4 \
+     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relname = 'schema_migrations' \
+     and (n.nspname = $1 or n.nspname = any(current_schemas(false))) \
+     order by array_position(current_schemas(false), n.nspname)";
+
+/// Looks for our store: in the schema that the URL names, else in `hookonce`, else along the `search_path`.
+pub async fn locate(db: &Client, named: Option<&SchemaName>) -> Result<Located, Problem> {
+    let wanted = named.cloned().unwrap_or_default();
+    let (mut here, mut on_path) = (Log::Empty, Vec::new());
+    for row in db.query(LOGS, &[&wanted.as_str()]).await? {
+        let (schema, in_path, fits) = (SchemaName::of(row.try_get(0)?), row.try_get(1)?, row.try_get(2)?);
+        let log = if fits { read(db, &schema).await? } else { Log::Foreign };
+        if schema == wanted {
+            here = log;
+        } else if in_path {
+            on_path.push((schema, log));
+        }
+    }
+    choose(named, wanted, here, on_path).map_err(Problem::Conflict)
+}
+
+async fn read(db: &Client, schema: &SchemaName) -> Result<Log, Error> {
+    let log = schema.relation("schema_migrations");
+    let rows = db.query(&format!("select version, name from {log} order by version desc"), &[]).await?;
+    let rows: Vec<(i32, &str)> =
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?;
+    Ok(match rows.first() {
+        None => Log::Empty,
+        Some((MOVED, name)) => {
+            Log::MovedTo(name.strip_prefix(MOVED_TO).map_or_else(SchemaName::default, SchemaName::of))
+        }
+        _ if rows.iter().any(|(version, name)| (*version, *name) == (1, MIGRATIONS[0].name)) => Log::Ours,
+        _ => Log::Foreign,
+    })
+}
+
+/// Which schema it is, from what the logs say.
+fn choose(
+    named: Option<&SchemaName>,
+    wanted: SchemaName,
+    here: Log,
+    on_path: Vec<(SchemaName, Log)>,
+) -> Result<Located, SchemaConflict> {
+    let stores = || on_path.iter().filter(|(_, log)| *log == Log::Ours).map(|(schema, _)| schema.clone());
+    match here {
+        Log::Ours => {
+            // Two stores by name are two stores on purpose.
+            let others = if named.is_some() { Vec::new() } else { stores().collect() };
+            return Ok(Located { schema: wanted, others });
+        }
+        Log::Foreign if named.is_some() || stores().next().is_none() => return Err(SchemaConflict::Foreign(wanted)),
+        Log::MovedTo(to) => return Err(SchemaConflict::Moved { from: wanted, to }),
+        Log::Foreign | Log::Empty => {}
+    }
+    match (stores().next(), named) {
+        (Some(found), None) => return Ok(Located { schema: found, others: stores().skip(1).collect() }),
+        (Some(found), Some(_)) => return Err(SchemaConflict::Elsewhere { named: wanted, found }),
+        (None, Some(_)) => {}
+        (None, None) => {
+            for (from, log) in on_path {
+                if let Log::MovedTo(to) = log
+                    && to != wanted
+                {
+                    return Err(SchemaConflict::Moved { from, to });
+                }
+            }
+        }
+    }
+    Ok(Located { schema: wanted, others: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> SchemaName {
+        SchemaName::of(name)
+    }
+
+    fn check(named: Option<&str>, here: Log, path: &[(&str, Log)], expected: Result<&str, SchemaConflict>) {
+        let named = named.map(name);
+        let path = path.iter().map(|(schema, log)| (name(schema), log.clone())).collect();
+        let came = choose(named.as_ref(), named.clone().unwrap_or_default(), here, path);
+        assert_eq!(came.map(|located| located.schema), expected.map(name));
+    }
+
+    #[test]
+    fn a_store_is_where_the_url_says_else_in_hookonce_else_where_an_older_one_is_found() {
+        check(None, Log::Empty, &[], Ok("hookonce"));
+        check(None, Log::Ours, &[("public", Log::Ours)], Ok("hookonce"));
+        check(None, Log::Empty, &[("app", Log::Foreign), ("public", Log::Ours)], Ok("public"));
+        check(None, Log::Empty, &[("public", Log::Foreign)], Ok("hookonce"));
+        check(Some("two"), Log::Empty, &[("public", Log::Foreign)], Ok("two"));
+        check(Some("two"), Log::Ours, &[("public", Log::Ours)], Ok("two"));
+    }
+
+    #[test]
+    fn no_empty_store_is_begun_beside_one_that_was_meant() {
+        let moved = |to: &str| Log::MovedTo(name(to));
+        check(None, Log::Empty, &[("public", moved("hookonce"))], Ok("hookonce"));
+        let away = SchemaConflict::Moved { from: name("public"), to: name("two") };
+        check(None, Log::Empty, &[("public", moved("two"))], Err(away.clone()));
+        check(Some("public"), moved("two"), &[], Err(away));
+        let elsewhere = SchemaConflict::Elsewhere { named: name("two"), found: name("public") };
+        check(Some("two"), Log::Empty, &[("public", Log::Ours)], Err(elsewhere));
+        check(None, Log::Foreign, &[("public", Log::Ours)], Ok("public"));
+        check(None, Log::Foreign, &[], Err(SchemaConflict::Foreign(name("hookonce"))));
+        check(Some("two"), Log::Foreign, &[("public", Log::Ours)], Err(SchemaConflict::Foreign(name("two"))));
+    }
+}

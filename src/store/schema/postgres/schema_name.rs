@@ -1,0 +1,89 @@
+//! The name of the PostgreSQL schema that a store lives in.
+//!
+//! Every statement of ours names its tables as `{schema}.events`. Statements that are constants get the name in
+//! [`SchemaName::qualify`], when they are prepared; those that are put together with `format!` get it by the same word,
+//! with a variable `schema` of this type. No session sets a `search_path`: the user's own `sql` runs under the user's.
+
+use crate::decide::id::Digest;
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name that PostgreSQL takes, in bytes.
+const NAME_BYTES_MAX: usize = 63;
+
+/// The name of the schema that a store lives in. It is shown as a quoted identifier, ready for a statement.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SchemaName(Arc<str>);
+
+impl Default for SchemaName {
+    /// Where a store lives unless the URL names another schema.
+    fn default() -> Self {
+        Self("hookonce".into())
+    }
+}
+
+impl SchemaName {
+    /// A name that a person wrote. `None`: PostgreSQL takes no such name, or no statement could hold it safely.
+    pub fn parse(name: &str) -> Option<Self> {
+        let odd = |letter: char| letter.is_control() || letter == '\\';
+        (!name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)).then(|| Self(name.into()))
+    }
+
+    /// The name of a schema that is there.
+    pub(super) fn of(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// The name as people write it, without quotes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A statement of ours with this name wherever `{schema}` stands in it, inside a literal or outside.
+    pub fn qualify(&self, sql: &'static str) -> String {
+        let quoted = self.to_string();
+        sql.replace("'{schema}.", &format!("'{}.", quoted.replace('\'', "''"))).replace("{schema}", &quoted)
+    }
+
+    /// A table, view, index or sequence in this schema, both names quoted.
+    pub fn relation(&self, name: &str) -> String {
+        format!("{self}.\"{}\"", name.replace('"', "\"\""))
+    }
+
+    /// A number for this name, for locks that stand for it.
+    pub fn number(&self) -> i32 {
+        let Digest([a, b, c, d, ..]) = Digest::of(self.0.as_bytes());
+        i32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.replace('"', "\"\""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_names_its_schema_quoted_inside_and_outside_of_literals() {
+        let check = |name: &str, expected: &str| {
+            let schema = SchemaName::parse(name).expect("a name");
+            assert_eq!(schema.qualify("select '{schema}.turns'::regclass, '{}' from {schema}.events"), expected);
+        };
+        check("hookonce", r#"select '"hookonce".turns'::regclass, '{}' from "hookonce".events"#);
+        check(r#"a"b"#, r#"select '"a""b".turns'::regclass, '{}' from "a""b".events"#);
+        check("o'b", r#"select '"o''b".turns'::regclass, '{}' from "o'b".events"#);
+        assert_eq!(SchemaName::default().relation("a\"b"), r#""hookonce"."a""b""#);
+    }
+
+    #[test]
+    fn a_name_that_postgres_would_cut_or_misread_is_none() {
+        for name in ["", "a\0b", "a\nb", "a\\b", &"x".repeat(64)] {
+            assert_eq!(SchemaName::parse(name), None, "{name:?}");
+        }
+        assert!(SchemaName::parse(&"x".repeat(63)).is_some());
+    }
+}
