@@ -114,6 +114,39 @@ fn no_node_runs_on_a_config_without_its_secrets() {
     }
 }
 
+/// What stands before the name of a table in a statement.
+const BEFORE_A_TABLE: [&str; 7] = ["from ", "into ", "update ", "join ", "table ", " on ", "nextval('"];
+
+#[test]
+fn every_statement_names_the_schema_of_our_tables() {
+    let migrations = root().join("src/store/schema/postgres");
+    let mut tables = vec!["schema_migrations".to_owned()];
+    for file in std::fs::read_dir(migrations).unwrap() {
+        let path = file.unwrap().path();
+        let text = if path.extension().is_some_and(|end| end == "sql") {
+            std::fs::read_to_string(path).unwrap()
+        } else {
+            continue;
+        };
+        let made = text.lines().filter_map(|line| {
+            let line = line.strip_prefix("create table ").or(line.strip_prefix("create sequence "))?;
+            line.split([' ', '(']).next().map(str::to_owned)
+        });
+        tables.extend(made);
+    }
+    assert!(tables.len() > 10, "{tables:?}");
+    for (file, _, text) in sources().into_iter().filter(|(file, ..)| file.starts_with("store/postgres/")) {
+        let code = code(&text);
+        for (before, table) in BEFORE_A_TABLE.iter().flat_map(|before| tables.iter().map(move |table| (before, table)))
+        {
+            let unqualified = format!("{before}{table}");
+            let ends = |at: usize| !code[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+            let found = code.match_indices(&unqualified).find(|(at, _)| ends(at + unqualified.len()));
+            assert!(found.is_none(), "{file} says `{unqualified}`: write `{before}{{schema}}.{table}`");
+        }
+    }
+}
+
 #[test]
 fn a_file_is_one_idea() {
     let mut long = Vec::new();

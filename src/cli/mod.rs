@@ -195,6 +195,9 @@ enum Way {
         /// Only up to this version
         #[arg(long)]
         to: Option<u32>,
+        /// First move the store to this schema of its PostgreSQL database; no node may run
+        #[arg(long, value_name = "NAME")]
+        schema: Option<String>,
     },
     /// Go back to a version: removes what the later ones hold
     Down {
@@ -347,7 +350,7 @@ fn migrate(
                 match way {
                     Way::Copy { .. } => unreachable!("it asks for no schema"),
                     Way::Status => migrate::postgres::status(&url, out).await,
-                    Way::Up { to } => migrate::postgres::up(&url, *to, out).await,
+                    Way::Up { to, schema } => migrate::postgres::up(&url, schema.as_deref(), *to, out).await,
                     Way::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
                 }
             })
@@ -373,7 +376,10 @@ fn migrate_file(path: &Path, way: &Way, out: &mut impl Write) -> Result<(), migr
     match way {
         Way::Copy { .. } => unreachable!("it asks for no schema"),
         Way::Status => migrate::status(path, out),
-        Way::Up { to } => migrate::up(path, *to, out),
+        Way::Up { schema: Some(_), .. } => {
+            Err(migrate::MigrateError::Server(format!("{} is a file, which has no schemas", path.display())))
+        }
+        Way::Up { to, schema: None } => migrate::up(path, *to, out),
         Way::Down { to, yes } => migrate::down(path, *to, consent(*yes), out),
     }
 }

@@ -182,6 +182,8 @@ impl Server {
     async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await?;
         tokio::spawn(connection);
+        // The store's tables, wherever they are; what a test makes of its own is in `public`.
+        client.batch_execute("set search_path = public, hookonce").await?;
         Ok(client)
     }
 
@@ -221,7 +223,7 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// PostgreSQL refuses to run as root: there it runs as the user that its package made.
-fn as_owner(program: &Path) -> Command {
+pub fn as_owner(program: &Path) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);
     }

@@ -13,6 +13,7 @@ mod postgres;
 #[path = "../house/redis.rs"]
 mod redis;
 
+mod apps;
 mod backup;
 mod cancelling;
 mod fleet;

@@ -27,6 +27,8 @@ mod moving;
 #[cfg(feature = "sqlite")]
 mod opening;
 #[cfg(feature = "postgres")]
+mod pgbouncer;
+#[cfg(feature = "postgres")]
 mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -30,14 +30,14 @@ async fn postgres_keeps_the_contract() {
     contract::run(async || {
         // A schema of its own for each rule: quicker to make than a database.
         let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        server.client(&database).await.batch_execute(&format!("create schema {schema}")).await.unwrap();
-        let url = format!("{}?options=-c%20search_path%3D{schema}", server.url(&database));
+        let url = format!("{}?schema={schema}", server.url(&database));
         let clock = Clock::manual(START);
         let options = Options { clock: clock.clone(), schema: Schema::Auto };
         let store = Shared(Postgres::open(&url, options).await.unwrap());
+        let database_url = server.url(&database);
         let spoil = move |id: EventId| {
             let sql = format!("update {schema}.payloads set body = 'As it came' where event = '{id}'");
-            let done = std::process::Command::new("psql").args([&url, "-qc", &sql]).status();
+            let done = std::process::Command::new("psql").args([&database_url, "-qc", &sql]).status();
             assert!(done.unwrap().success());
         };
         let fresh = Fresh::of(store, move |length: Duration| clock.advance(length));

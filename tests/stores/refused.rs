@@ -7,7 +7,7 @@ use crate::postgres_server::Server;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
 use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::schema::postgres as migrations;
+use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::shared::Shared;
 use hookonce::store::{CannotOpen, Declared, Store};
 use std::process::Command;
@@ -38,7 +38,20 @@ async fn what_cannot_be_opened_says_what_to_do() {
     db.batch_execute("revoke create on schema public from public").await.unwrap();
 
     check(&server.url_of("locked:hunter2", &database), &["password", "locked"]).await;
-    check(&server.url_of("poor", &database), &["permission denied", "grant"]).await;
+    check(
+        &server.url_of("poor", &database),
+        &["permission denied", "create schema \"hookonce\" authorization \"poor\""],
+    )
+    .await;
+    let inside = server.client(&database).await;
+    inside.batch_execute("create schema hookonce").await.unwrap();
+    let grant = "grant usage, create on schema \"hookonce\" to \"poor\"";
+    check(&server.url_of("poor", &database), &["permission denied", grant]).await;
+    inside.batch_execute(&format!("{grant}; create table hookonce.events ()")).await.unwrap();
+    check(&server.url_of("poor", &database), &["not ours", "schema=NAME"]).await;
+    inside.batch_execute("drop schema hookonce cascade; create schema authorization poor").await.unwrap();
+    drop(try_open(&format!("{}?schema=poor", server.url_of("poor", &database)), Schema::Auto).await.unwrap());
+    drop(inside);
     check(&server.url("nowhere"), &["nowhere", "createdb"]).await;
     check(&server.url_of("tlsonly", &database), &["sslmode=require"]).await;
     check(&format!("{}?sslmode=require", server.url(&database)), &["does not offer TLS", "sslmode"]).await;
@@ -82,7 +95,9 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
     drop(replica);
     for setting in ["fsync", "full_page_writes"] {
         let careless = Server::start_with(&[&format!("{setting}=off")]).await;
-        check(&careless.url("postgres"), &[setting, "= on"]).await;
+        check(&careless.url("postgres"), &[setting, "= on", "durable=yes"]).await;
+        let believed = format!("{}?durable=yes", careless.url("postgres"));
+        assert!(try_open(&believed, Schema::Auto).await.is_ok(), "{setting}: the operator's word counts");
     }
 }
 
@@ -91,8 +106,9 @@ async fn a_pooler_that_lends_a_session_for_a_transaction_is_refused() {
     let server = Server::start().await;
     let database = server.database().await;
     let port = pooler::before(server.port).await;
-    check(&format!("postgres://postgres@127.0.0.1:{port}/{database}"), &["pooler", "pool_mode = session"]).await;
-    let tables = "select count(*) from pg_tables where schemaname = 'public'";
+    check(&format!("postgres://postgres@127.0.0.1:{port}/{database}"), &["pooler", "pool_mode = session", "pool_size"])
+        .await;
+    let tables = "select count(*) from pg_tables where schemaname in ('public', 'hookonce')";
     let made: i64 = server.client(&database).await.query_one(tables, &[]).await.unwrap().get(0);
     assert_eq!(made, 0, "nothing was written");
 }
@@ -144,11 +160,11 @@ async fn gone(db: &Client) {
 async fn schema(db: &Client) -> Vec<String> {
     let sql = "select 'column ' || table_name || ' ' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' \
                || coalesce(column_default, '') || ' ' || is_identity from information_schema.columns \
-               where table_schema = 'public' union all \
-               select indexdef from pg_indexes where schemaname = 'public' union all \
-               select 'sequence ' || sequencename || ' ' || increment_by from pg_sequences where schemaname = 'public' \
+               where table_schema = 'hookonce' union all \
+               select indexdef from pg_indexes where schemaname = 'hookonce' union all \
+               select 'sequence ' || sequencename || ' ' || increment_by from pg_sequences where schemaname = 'hookonce' \
                union all select 'options ' || relname || ' ' || array_to_string(reloptions, ',') from pg_class \
-               where relnamespace = 'public'::regnamespace and reloptions is not null order by 1";
+               where relnamespace = (select oid from pg_namespace where nspname = 'hookonce') and reloptions is not null order by 1";
     db.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
@@ -165,15 +181,15 @@ async fn what_lies_in_quarantine_stays_there_on_the_way_up_and_once_for_each_mes
         let rows = db.query("select source || ' ' || message from quarantine order by n", &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
     };
-    migrations::up(&mut db, Some(6)).await.unwrap();
+    migrations::up(&mut db, &SchemaName::default(), Some(6)).await.unwrap();
     lay(&db, "m1", "a").await;
-    migrations::up(&mut db, Some(7)).await.unwrap();
+    migrations::up(&mut db, &SchemaName::default(), Some(7)).await.unwrap();
     // The same words that a binary of version 6 says: it may still run.
     for (message, source) in [("m1", "a"), ("m1", "b"), ("m2", "b")] {
         lay(&db, message, source).await;
     }
     assert_eq!(lie(&db).await, ["a m1", "b m1", "b m2"]);
-    migrations::down(&mut db, 6).await.unwrap();
+    migrations::down(&mut db, &SchemaName::default(), 6).await.unwrap();
     assert_eq!(lie(&db).await, ["a m1", "b m2"]);
 }
 
@@ -182,16 +198,16 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
     let server = Server::start().await;
     for migration in migrations::MIGRATIONS {
         let mut db = server.client(&server.database().await).await;
-        migrations::up(&mut db, Some(migration.version - 1)).await.unwrap();
+        migrations::up(&mut db, &SchemaName::default(), Some(migration.version - 1)).await.unwrap();
         let before = schema(&db).await;
-        migrations::up(&mut db, Some(migration.version)).await.unwrap();
+        migrations::up(&mut db, &SchemaName::default(), Some(migration.version)).await.unwrap();
         let there = schema(&db).await;
         assert_ne!(before, there);
-        migrations::down(&mut db, migration.version - 1).await.unwrap();
+        migrations::down(&mut db, &SchemaName::default(), migration.version - 1).await.unwrap();
         if migration.version > 1 {
             assert_eq!(schema(&db).await, before, "{}", migration.name);
         }
-        migrations::up(&mut db, Some(migration.version)).await.unwrap();
+        migrations::up(&mut db, &SchemaName::default(), Some(migration.version)).await.unwrap();
         assert_eq!(schema(&db).await, there, "{}", migration.name);
     }
 
@@ -212,8 +228,11 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
     for schema in [Schema::Auto, Schema::Manual, Schema::Read] {
         assert!(try_open(&server.url(&database), schema).await.is_ok(), "{schema:?}");
     }
-    assert_eq!(migrations::status(&db).await.unwrap().len(), migrations::MIGRATIONS.len() + 1);
-    assert!(migrations::down(&mut db, 0).await.is_err(), "the way back from there is not known here");
+    assert_eq!(migrations::status(&db, &SchemaName::default()).await.unwrap().len(), migrations::MIGRATIONS.len() + 1);
+    assert!(
+        migrations::down(&mut db, &SchemaName::default(), 0).await.is_err(),
+        "the way back from there is not known here"
+    );
     db.execute(newer, &[&(latest + 2)]).await.unwrap();
     check(&server.url(&database), &["newer hookonce"]).await;
     db.batch_execute("delete from schema_migrations where name = 'newer'; update schema_migrations set checksum = 'x' where version = 1").await.unwrap();
@@ -258,13 +277,9 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     assert_eq!(store.declare(fields(&[("tag", true)])).await.unwrap(), [""; 0], "another view takes its place");
 
     // Who may only read and write rows goes on without the views.
+    db.batch_execute("create role poor login; grant usage on schema hookonce to poor").await.unwrap();
     db.batch_execute(
-        "create role poor login; grant usage on schema public to poor; revoke create on schema public from public",
-    )
-    .await
-    .unwrap();
-    db.batch_execute(
-        "grant all on all tables in schema public to poor; grant all on all sequences in schema public to poor",
+        "grant all on all tables in schema hookonce to poor; grant all on all sequences in schema hookonce to poor",
     )
     .await
     .unwrap();

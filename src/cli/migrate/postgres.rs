@@ -3,8 +3,9 @@
 use super::{Consent, MigrateError, agreed, tell, tell_standings};
 use crate::store::address::ServerUrl;
 use crate::store::postgres::Postgres;
-use crate::store::schema::postgres as schema;
+use crate::store::schema::postgres::{self as schema, SchemaName};
 use std::io::Write;
+use tokio_postgres::Client;
 
 /// Prints where every version stands.
 pub async fn status(url: &ServerUrl, out: &mut impl Write) -> Result<(), MigrateError> {
@@ -12,11 +13,35 @@ pub async fn status(url: &ServerUrl, out: &mut impl Write) -> Result<(), Migrate
     tell_standings(&schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?, out)
 }
 
-/// Goes up to this version, or as far as it goes.
-pub async fn up(url: &ServerUrl, to: Option<u32>, out: &mut impl Write) -> Result<(), MigrateError> {
-    let (mut db, name) = connect(url).await?;
+/// Goes up to this version, or as far as it goes; before that, moves the store to this schema, if one is named.
+pub async fn up(
+    url: &ServerUrl,
+    schema: Option<&str>,
+    to: Option<u32>,
+    out: &mut impl Write,
+) -> Result<(), MigrateError> {
+    let (mut db, name) = match schema {
+        Some(name) => moved(url, name, out).await?,
+        None => connect(url).await?,
+    };
     let way = schema::up(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
     tell(&way, "applied", out)
+}
+
+/// Moves the store to this schema, unless it is there, and says so.
+async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Client, SchemaName), MigrateError> {
+    let Some(there) = SchemaName::parse(name) else {
+        return Err(MigrateError::Server(format!("`{}` is no name of a schema", name.escape_debug())));
+    };
+    let done = Postgres::relocate(url.expose(), &there).await;
+    let (db, from) = done.map_err(|cannot| MigrateError::Server(cannot.to_string()))?;
+    if let Some(from) = from {
+        writeln!(out, "moved from schema {from} to schema {there}")?;
+    }
+    if !Postgres::names(url.expose(), &there) {
+        writeln!(out, "write `schema={}` into the store's URL before a node starts", there.as_str())?;
+    }
+    Ok((db, there))
 }
 
 /// Goes back to this version, which removes data.
@@ -27,7 +52,7 @@ pub async fn down(url: &ServerUrl, to: u32, consent: Consent, out: &mut impl Wri
     tell(&way, "taken back", out)
 }
 
-async fn connect(url: &ServerUrl) -> Result<(tokio_postgres::Client, schema::SchemaName), MigrateError> {
+async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {
     Postgres::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
 }
 

@@ -33,6 +33,18 @@ pub(super) struct Address {
     pub(super) tls: MakeRustlsConnect,
     /// The schema that the URL names.
     pub(super) schema: Option<SchemaName>,
+    /// Whose word counts for whether the server keeps what it was given.
+    pub(super) durability: Durability,
+}
+
+/// Whose word counts for whether a server keeps through a crash what it has committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Durability {
+    /// The server's settings: one with `fsync = off` or `full_page_writes = off` is refused.
+    #[default]
+    Settings,
+    /// The operator's, by `durable=yes` in the URL: the service is durable by other means.
+    Operator,
 }
 
 impl fmt::Display for Address {
@@ -81,7 +93,7 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIME);
         }
-        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config, schema: asked.schema })
+        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config, schema: asked.schema, durability: asked.durability })
     }
 
     /// The database's name.
@@ -110,10 +122,11 @@ struct Asked {
     mode: Option<Mode>,
     roots: Option<String>,
     schema: Option<SchemaName>,
+    durability: Durability,
 }
 
 impl Asked {
-    /// Takes `sslmode`, `sslrootcert` and `schema` out of a URL.
+    /// Takes `sslmode`, `sslrootcert`, `schema` and `durable` out of a URL.
     fn split(url: &str) -> Result<(String, Self), String> {
         let mut asked = Self::default();
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -146,6 +159,10 @@ impl Asked {
                         "`schema` in the PostgreSQL URL is no name of a schema: write 1 to 63 bytes without control \
                          characters and backslashes",
                     )?);
+                }
+                ("durable", "yes") => asked.durability = Durability::Operator,
+                ("durable", _) => {
+                    return Err("`durable` in the PostgreSQL URL can only be `yes`; leave it out otherwise".into());
                 }
                 _ => others.push(pair),
             }
@@ -270,6 +287,9 @@ mod tests {
             "postgres://u:hunter2@h/d?sslrootcert=/x",
             "postgres://u:hunter2@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere",
             "postgres://u:hunter2@h/d?what=1",
+            "postgres://u:hunter2@h/d?durable=no",
+            "postgres://u:hunter2@h/d?schema=",
+            "postgres://u:hunter2@h/d?schema=a%00b",
         ];
         for url in urls {
             let said = Address::parse(url).err().unwrap_or_else(|| panic!("{url} was read"));
@@ -277,6 +297,9 @@ mod tests {
         }
         let shown = Address::parse("postgres://u:hunter2@h:5433/d").expect("a URL").to_string();
         assert_eq!(shown, "PostgreSQL at h:5433, database d");
+        let named = Address::parse("postgres://u:hunter2@h/d?schema=a%20b&durable=yes").expect("a URL");
+        assert_eq!(named.to_string(), "PostgreSQL at h:5432, database d, schema a b");
+        assert_eq!(named.durability, Durability::Operator);
         let missing = Address::parse("postgres://u@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere").err();
         assert!(missing.is_some_and(|said| said.contains("/not/there")));
     }

@@ -1,11 +1,14 @@
 //! What nodes tell each other through the server, so that nobody waits for the next look. Only hints: they go out
 //! after the commit, on a connection of their own, because the server lets commits that notify through one by one;
-//! what does not fit is left out.
+//! what does not fit is left out. All stores of a database share the channel `hookonce`, as in the first release, and
+//! each hint names the schema of its store.
 
 use super::pool::Pool;
+use super::running;
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
 use crate::store::Hint;
+use crate::store::schema::postgres::SchemaName;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -104,11 +107,13 @@ async fn session(
         }
     });
     client.batch_execute("set synchronous_commit = off; set statement_timeout = '15s'; listen hookonce").await?;
+    let schema = pool.schema();
+    running::tell(&client, &schema).await?;
     let ours: i32 = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
     let notify = client.prepare("select pg_notify('hookonce', $1)").await?;
     let mut waiting = vec![first];
     loop {
-        let payload = payload(&mut waiting);
+        let payload = payload(&mut waiting, &schema);
         if let Some(payload) = payload {
             client.query(&notify, &[&payload]).await?;
             tokio::time::sleep(GATHER).await;
@@ -120,7 +125,7 @@ async fn session(
             },
             one = notified.recv() => match one {
                 Some(one) if one.process_id() != ours => {
-                    for hint in read(one.payload()) {
+                    for hint in read(one.payload(), &schema) {
                         heard.send(hint).map(drop).unwrap_or_default();
                     }
                 }
@@ -135,7 +140,7 @@ async fn session(
 }
 
 /// All of these in one notification; `None`: there is nothing to say.
-fn payload(waiting: &mut Vec<Said>) -> Option<String> {
+fn payload(waiting: &mut Vec<Said>, schema: &SchemaName) -> Option<String> {
     let tell = |said| match said {
         Said::Tell(hints) => hints,
         Said::Listen => Vec::new(),
@@ -149,13 +154,17 @@ fn payload(waiting: &mut Vec<Said>) -> Option<String> {
             Hint::Much => {}
         }
     }
-    let text = json!({ "due": due, "ended": ended }).to_string();
+    let text = json!({ "schema": schema.as_str(), "due": due, "ended": ended }).to_string();
     (!hints.is_empty()).then_some(if text.len() > PAYLOAD_MAX { String::new() } else { text })
 }
 
-/// What a notification says. Anybody may have sent it: what cannot be read is only a reason to look.
-fn read(payload: &str) -> Vec<Hint> {
+/// What a notification says. Anybody may have sent it: what cannot be read is only a reason to look. The first release
+/// names no schema.
+fn read(payload: &str, schema: &SchemaName) -> Vec<Hint> {
     let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![Hint::Much] };
+    if said["schema"].as_str().is_some_and(|other| other != schema.as_str()) {
+        return Vec::new();
+    }
     let list = |name: &str| said[name].as_array().cloned().unwrap_or_default();
     let due = list("due")
         .into_iter()
@@ -170,9 +179,10 @@ mod tests {
 
     fn check(hints: &[Hint], expected: &[Hint]) {
         let mut waiting = vec![Said::Tell(hints.to_vec()), Said::Listen, Said::Tell(hints.to_vec())];
-        let payload = payload(&mut waiting).expect("there is something to say");
+        let ours = SchemaName::default();
+        let payload = payload(&mut waiting, &ours).expect("there is something to say");
         assert!(payload.len() <= PAYLOAD_MAX && waiting.is_empty());
-        assert_eq!(read(&payload), expected);
+        assert_eq!(read(&payload, &ours), expected);
     }
 
     #[test]
@@ -182,7 +192,16 @@ mod tests {
         check(&[ended.clone(), due.clone()], &[due, ended]);
         let many: Vec<_> = (0..=255).map(|n| Hint::Ended(EventId([n; 16]))).collect();
         check(&many, &[Hint::Much]);
-        assert_eq!(payload(&mut vec![Said::Listen]), None);
-        assert_eq!(read("not ours"), [Hint::Much]);
+        assert_eq!(payload(&mut vec![Said::Listen], &SchemaName::default()), None);
+        assert_eq!(read("not ours", &SchemaName::default()), [Hint::Much]);
+    }
+
+    #[test]
+    fn a_hint_of_another_store_is_not_for_us_and_one_of_the_first_release_is() {
+        let told = payload(&mut vec![Said::Tell(vec![Hint::Ended(EventId([7; 16]))])], &SchemaName::default());
+        let two = SchemaName::parse("two").expect("a name");
+        assert_eq!(read(&told.expect("there is something to say"), &two), []);
+        let first_release = json!({ "due": [["s", "1"]], "ended": [] }).to_string();
+        assert_eq!(read(&first_release, &two), [Hint::Due { source: "s".into(), route: "1".into() }]);
     }
 }

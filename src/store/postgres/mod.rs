@@ -24,6 +24,7 @@ mod mark;
 mod pool;
 mod quarantine;
 mod read;
+pub mod relocate;
 mod rows;
 pub mod running;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use super::clock::Clock;
 use super::copy::Heeds;
 use super::ledger::Of;
 use super::quarantine::Quarantined;
-use super::schema::postgres::{Located, SchemaName};
+use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
 use super::{
@@ -50,9 +51,10 @@ use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
 use crate::telemetry::{self, Level};
-use address::Address;
+use address::{Address, Durability};
 use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
+use relocate::RelocateError;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
@@ -130,6 +132,42 @@ impl Postgres {
         Ok((link.client, schema))
     }
 
+    /// Moves the store of the database that this URL names to another schema. Brings the connection, and where the store
+    /// was; `None`: it is there already. No node may run.
+    pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        let pool = Pool::new(address, Session::Writes);
+        let mut client = pool.open().await?.client;
+        let said = |why: String| CannotOpen::Ever(format!("{}: {why}", pool.address));
+        let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
+            Ok(located) => located.schema,
+            // Whoever names the new schema in the URL already means the store that is to be moved there.
+            Err(migrations::Problem::Conflict(SchemaConflict::Elsewhere { named, found })) if named == *to => found,
+            Err(problem) => return Err(left(&pool, problem)),
+        };
+        if from == *to {
+            return Ok((client, None));
+        }
+        let applied = migrations::applied(&client, &from).await;
+        if applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?.is_empty() {
+            return Err(said(format!(
+                "there is no store to move; to begin one in schema {to}, add `schema={}` to the URL and run \
+                 `hookonce migrate up`",
+                to.as_str()
+            )));
+        }
+        match relocate::relocate(&mut client, &from, to).await {
+            Ok(()) => Ok((client, Some(from))),
+            Err(RelocateError::Problem(problem)) => Err(left(&pool, problem)),
+            Err(refused) => Err(said(refused.to_string())),
+        }
+    }
+
+    /// Does this URL name the schema, or mean it where it names none?
+    pub fn names(url: &str, schema: &SchemaName) -> bool {
+        Address::parse(url).is_ok_and(|address| address.schema.unwrap_or_default() == *schema)
+    }
+
     /// What the schema of the database that this URL names lacks; nothing of it is changed.
     pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, CannotOpen> {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
@@ -178,12 +216,22 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
         return ever("it is a replica, which cannot be written to; give the URL of the primary".into());
     }
     for (place, name, loses) in [(1, "fsync", "a crash can lose"), (2, "full_page_writes", "a crash can tear")] {
-        if row.get::<_, &str>(place) == "off" && schema != Schema::Read {
-            return ever(format!(
-                "it runs with `{name} = off`: {loses} what senders were told is safe; set `{name} = on` in \
-                 postgresql.conf and reload it"
-            ));
+        if row.get::<_, &str>(place) != "off" || schema == Schema::Read {
+            continue;
         }
+        if address.durability == Durability::Operator {
+            let why = format!(
+                "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
+                 durable by other means, as `durable=yes` in the URL says"
+            );
+            telemetry::say(Level::Warn, "store", &[("why", &why)]);
+            continue;
+        }
+        return ever(format!(
+            "it runs with `{name} = off`: {loses} what senders were told is safe; set `{name} = on` in \
+             postgresql.conf and reload it. Where the service keeps what it has committed by other means, add \
+             `durable=yes` to the URL"
+        ));
     }
     Ok(Timestamp(row.get(5)))
 }

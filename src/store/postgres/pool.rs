@@ -91,6 +91,11 @@ impl Pool {
         self.schema.set(schema).expect("a store is looked for once");
     }
 
+    /// The schema of the store.
+    pub(super) fn schema(&self) -> SchemaName {
+        self.schema.get().expect("the store was found before it is used").clone()
+    }
+
     /// A connection that nobody uses, or a new one.
     pub(super) async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
         let closed = |_| StoreError::Down("the store is closed".into());

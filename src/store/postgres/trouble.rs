@@ -1,6 +1,7 @@
 //! What an error of the server means: for whoever asked, and for whoever starts a node.
 
 use super::address::Address;
+use crate::store::schema::postgres::SchemaName;
 use crate::store::{CannotOpen, StoreError};
 use std::error::Error as _;
 use std::io;
@@ -65,31 +66,51 @@ pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
         _ if *state == SqlState::INVALID_CATALOG_NAME => {
             ever(format!("make it with `createdb {}`, or name another in the URL", address.database()))
         }
-        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE && why.contains("for schema ") => ever(format!(
-            "give user {user} the right: `grant create on schema public to {user}`, or let it own a schema"
-        )),
-        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(format!(
-            "its tables belong to another user: connect as that one, or give {user} the rights with `grant all on all \
-             tables in schema public to {user}` and the same for its sequences"
-        )),
+        _ if *state == SqlState::INSUFFICIENT_PRIVILEGE => ever(rights(address, &why)),
         "26" => pooled(address),
         _ if *state == SqlState::DUPLICATE_PSTATEMENT => pooled(address),
         _ if *state == SqlState::DUPLICATE_TABLE || *state == SqlState::UNDEFINED_TABLE => {
-            ever("its tables are not ours; give hookonce a database or a schema of its own".into())
+            ever("its tables are not ours; give hookonce a schema of its own: add `schema=NAME` to the URL".into())
         }
         _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
             CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
         }
+        "08" if why.contains("unsupported startup parameter") => ever(
+            "a pooler stands before it: take that parameter out of the URL (`alter role … set` does the same), or name it \
+             in `ignore_startup_parameters` of pgbouncer.ini"
+                .into(),
+        ),
         "08" | "40" | "53" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
         _ => CannotOpen::Ever(format!("{address}: {why}")),
     }
 }
 
-/// Somebody between lends the server's sessions out.
+/// Which right is missing, and the statement that gives it.
+fn rights(address: &Address, why: &str) -> String {
+    let user = format!("\"{}\"", address.user().replace('"', "\"\""));
+    let named = why.split_once("for schema ").map(|(_, name)| SchemaName::parse(name).unwrap_or_default());
+    let schema = named.clone().or(address.schema.clone()).unwrap_or_default();
+    if why.contains("for database ") {
+        return format!("let one who may make the schema: `create schema {schema} authorization {user}`");
+    }
+    if named.is_some() {
+        return format!(
+            "let the owner of the schema give the right: `grant usage, create on schema {schema} to {user}`, or give it \
+             away: `alter schema {schema} owner to {user}`"
+        );
+    }
+    format!(
+        "its tables belong to another user: connect as that one, or give {user} the rights with `grant all on all \
+         tables in schema {schema} to {user}` and the same for its sequences"
+    )
+}
+
+/// A pooler between lends each session of the server for one transaction.
 pub(super) fn pooled(address: &Address) -> CannotOpen {
     CannotOpen::Ever(format!(
-        "{address}: a pooler stands before it that lends a session for one transaction only; give the server's own \
-         address, or a pool with `pool_mode = session`"
+        "{address}: a pooler stands before it that lends a session for one transaction only, and hookonce needs sessions \
+         of its own, with settings, prepared statements, locks and LISTEN; give the server's own address, or set \
+         `pool_mode = session` for this database, with `pool_size` at 13 for each node"
     ))
 }
 

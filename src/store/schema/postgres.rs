@@ -12,7 +12,7 @@ pub use schema_name::SchemaName;
 use super::{Applied, Migration, Refused, Standing};
 use crate::decide::time::Timestamp;
 use std::fmt;
-use tokio_postgres::{Client, Error, Transaction};
+use tokio_postgres::{Client, Error, GenericClient, Transaction};
 
 /// Every version there is.
 pub const MIGRATIONS: &[Migration] = &[
@@ -72,6 +72,9 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
     checksum   text    not null,
     applied_at bigint  not null
 )";
+
+const NOTE: &str = "insert into schema_migrations (version, name, checksum, applied_at) \
+     values ($1, $2, $3, (extract(epoch from clock_timestamp()) * 1000000)::bigint)";
 
 /// The advisory lock round changes of the schema: the letters of our name.
 pub(in crate::store) const LOCK: &str = "select pg_advisory_lock(7525476853281449829)";
@@ -163,19 +166,14 @@ async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Resu
         let tx = begin(db, schema).await?;
         tx.batch_execute(MAKE_LOG).await?;
         tx.batch_execute(migration.up).await?;
-        tx.execute(
-            "insert into schema_migrations (version, name, checksum, applied_at) \
-             values ($1, $2, $3, (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
-            &[&migration.version.cast_signed(), &migration.name, &migration.checksum()],
-        )
-        .await?;
+        tx.execute(NOTE, &[&migration.version.cast_signed(), &migration.name, &migration.checksum()]).await?;
         tx.commit().await?;
     }
     Ok(way)
 }
 
 /// Makes the schema where it is missing. Who may not make one may still use one that was made for it.
-async fn make_schema(db: &Client, schema: &SchemaName) -> Result<(), Error> {
+pub(in crate::store) async fn make_schema(db: &impl GenericClient, schema: &SchemaName) -> Result<(), Error> {
     let sql = "select exists (select from pg_namespace where nspname = $1)";
     if !db.query_one(sql, &[&schema.as_str()]).await?.try_get::<_, bool>(0)? {
         db.batch_execute(&format!("create schema {schema}")).await?;
@@ -189,6 +187,31 @@ async fn begin<'d>(db: &'d mut Client, schema: &SchemaName) -> Result<Transactio
     tx.batch_execute(TAKE_TIME).await?;
     tx.batch_execute(&format!("set local search_path = {schema}, pg_temp")).await?;
     Ok(tx)
+}
+
+/// Every table and sequence that a store may have, with the word of its kind, as the migrations make them.
+pub(in crate::store) fn relations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let made = MIGRATIONS.iter().flat_map(|migration| migration.up.lines()).filter_map(|line| {
+        let (kind, rest) = line.trim_start().strip_prefix("create ")?.split_once(' ')?;
+        let rest = rest.strip_prefix("if not exists ").unwrap_or(rest);
+        let name = rest.split([' ', '(', ';']).next()?;
+        matches!(kind, "table" | "sequence").then_some((kind, name))
+    });
+    made.chain([("table", "schema_migrations")])
+}
+
+/// Leaves a log with one far version where a store was: it tells where the store went, and the first release, which
+/// knows only the number, does not begin another store here.
+pub(in crate::store) async fn leave_a_sign(
+    tx: &Transaction<'_>,
+    from: &SchemaName,
+    to: &SchemaName,
+) -> Result<(), Error> {
+    tx.batch_execute(&format!("set local search_path = {from}, pg_temp")).await?;
+    tx.batch_execute(MAKE_LOG).await?;
+    let name = format!("{}{}", locate::MOVED_TO, to.as_str());
+    tx.execute(NOTE, &[&locate::MOVED, &name, &""]).await?;
+    Ok(())
 }
 
 /// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
@@ -208,4 +231,18 @@ async fn down_alone(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec
         tx.commit().await?;
     }
     Ok(way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_is_made_of_is_read_from_its_migrations() {
+        let all: Vec<_> = relations().collect();
+        for one in [("table", "events"), ("table", "quarantine"), ("sequence", "turns"), ("table", "schema_migrations")]
+        {
+            assert!(all.contains(&one), "{one:?}: {all:?}");
+        }
+    }
 }

@@ -1,0 +1,90 @@
+//! Moves a store from one schema of its database to another: all its tables, sequences and views in one transaction,
+//! while no node runs.
+//!
+//! Where it was, a `schema_migrations` with one far version stays behind. The first release, started again with the same
+//! URL, refuses that; without it, it would begin an empty store there and act again on everything.
+
+use super::running::{NodeSession, Sessions, running_nodes};
+use crate::store::schema::postgres::{self as migrations, LOCK, Problem, SchemaName, TAKE_TIME, UNLOCK};
+use std::fmt;
+use tokio_postgres::{Client, Error};
+
+/// Why a store stays where it is.
+#[derive(Debug)]
+pub enum RelocateError {
+    /// Nodes, or commands, are at work with it.
+    Running(Vec<NodeSession>),
+    /// There is a store in the other schema.
+    Taken(SchemaName),
+    /// The server, or what it holds, does not allow it.
+    Problem(Problem),
+}
+
+impl fmt::Display for RelocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running(sessions) => write!(
+                f,
+                "a store is moved only while no node runs, and hookonce is connected to this database: {}. Stop every \
+                 node, wait for other hookonce commands to end, then try again; behind a pooler, its idle server \
+                 connections count, too",
+                Sessions(sessions)
+            ),
+            Self::Taken(schema) => write!(f, "schema {schema} holds a store already; nothing was moved"),
+            Self::Problem(problem) => fmt::Display::fmt(problem, f),
+        }
+    }
+}
+
+impl std::error::Error for RelocateError {}
+
+impl From<Problem> for RelocateError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<Error> for RelocateError {
+    fn from(error: Error) -> Self {
+        Self::Problem(Problem::Postgres(error))
+    }
+}
+
+/// Moves the store. All of it is moved, or nothing.
+pub async fn relocate(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
+    db.batch_execute(LOCK).await?;
+    let done = relocate_alone(db, from, to).await;
+    db.batch_execute(UNLOCK).await?;
+    done
+}
+
+/// The views `events_<source>` that were made by us: their comment is a digest.
+const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+     where n.nspname = $1 and c.relkind = 'v' and c.relname like 'events\\_%' \
+     and obj_description(c.oid, 'pg_class') ~ '^[0-9a-f]{64}$'";
+
+async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
+    if !migrations::applied(db, to).await?.is_empty() {
+        return Err(RelocateError::Taken(to.clone()));
+    }
+    let sessions = running_nodes(db, from).await?;
+    if !sessions.is_empty() {
+        return Err(RelocateError::Running(sessions));
+    }
+    let tx = db.transaction().await?;
+    tx.batch_execute(TAKE_TIME).await?;
+    migrations::make_schema(&tx, to).await?;
+    for view in tx.query(VIEWS, &[&from.as_str()]).await? {
+        let view = from.relation(view.try_get(0)?);
+        tx.batch_execute(&format!("alter view {view} set schema {to}")).await?;
+    }
+    // Going down to version 0 leaves an empty log: the one that comes takes its place.
+    tx.batch_execute(&format!("drop table if exists {to}.schema_migrations")).await?;
+    for (kind, name) in migrations::relations() {
+        let relation = from.relation(name);
+        tx.batch_execute(&format!("alter {kind} if exists {relation} set schema {to}")).await?;
+    }
+    migrations::leave_a_sign(&tx, from, to).await?;
+    tx.commit().await?;
+    Ok(())
+}
