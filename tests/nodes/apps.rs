@@ -115,8 +115,15 @@ async fn a_schema_that_is_another_programs_is_left_alone() {
         .await
         .unwrap();
     check_refused(RECORDS, &server.url(&database), &["serve"], &["not hookonce's", "schema=NAME"]);
-    let house = node(RECORDS, &format!("{}?schema=mine", server.url(&database)));
+    let url = format!("{}?schema=mine", server.url(&database));
+    let house = node(RECORDS, &url);
     assert_eq!(house.deliver("/in", &delivery(1)).await.word(), "accepted");
+    drop(house);
+    let house = House::empty(RECORDS);
+    let moved = on(&house, &url, &["migrate", "up", "--schema", "hookonce"]).output().unwrap();
+    assert!(!moved.status.success() && String::from_utf8_lossy(&moved.stderr).contains("not hookonce's"), "{moved:?}");
+    assert_eq!(number(&db, "select count(*) from hookonce.schema_migrations").await, 0, "it is still there");
+    assert_eq!(number(&db, "select count(*) from mine.events").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

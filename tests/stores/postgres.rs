@@ -30,7 +30,8 @@ async fn postgres_keeps_the_contract() {
     contract::run(async || {
         // A schema of its own for each rule: quicker to make than a database.
         let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let url = format!("{}?schema={schema}", server.url(&database));
+        // Its statements are a user's, who looks into the store's tables.
+        let url = format!("{}?schema={schema}&options=-c%20search_path%3D{schema}", server.url(&database));
         let clock = Clock::manual(START);
         let options = Options { clock: clock.clone(), schema: Schema::Auto };
         let store = Shared(Postgres::open(&url, options).await.unwrap());

@@ -70,4 +70,15 @@ async fn a_store_of_the_first_release_stays_where_it_is_until_it_is_moved_and_no
     let mut moved = relations(&db, "hookonce").await;
     moved.retain(|name| !name.starts_with("events_"));
     assert_eq!(moved, relations(&fresh_db, "hookonce").await);
+
+    // The way back is the same command.
+    let said = node.run(&["migrate", "up", "--schema", "public"]);
+    assert!(said.contains("write `schema=public` into the store's URL"), "{said}");
+    assert_eq!(relations(&db, "public").await, before);
+    assert_eq!(relations(&db, "hookonce").await, ["schema_migrations"]);
+    if let Some(first) = first_release() {
+        node.start_by(&first);
+        nothing_acts_again(&node, &all).await;
+        assert!(node.house.stop().success());
+    }
 }

@@ -104,16 +104,18 @@ impl Postgres {
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
-        if session == Session::Writes {
-            fit_session(&pool, &link).await?;
-        }
+        let other = if session == Session::Writes { Some(fit_session(&pool, &link).await?) } else { None };
         let schema = fit_schema(&pool, &mut link, options.schema).await?;
-        if session == Session::Writes {
-            running::tell(&link.client, &schema).await.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+        // These were opened before the schema was known.
+        for link in other.into_iter().chain([link]) {
+            if session == Session::Writes {
+                let told = running::tell(&link.client, &schema).await;
+                told.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+            }
+            pool.put(link, Purpose::Write);
         }
         pool.use_schema(schema);
         options.clock.told(now);
-        pool.put(link, Purpose::Write);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
         Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
     }
@@ -237,8 +239,9 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
 }
 
 /// Refuses what stands between and lends the server's sessions out, one transaction at a time: settings, prepared
-/// statements and locks of ours would be those of others. Two connections are two sessions, each its own.
-async fn fit_session(pool: &Pool, link: &Link) -> Result<(), CannotOpen> {
+/// statements and locks of ours would be those of others. Two connections are two sessions, each its own: brings the
+/// second.
+async fn fit_session(pool: &Pool, link: &Link) -> Result<Link, CannotOpen> {
     let backend = async |link: &Link| match link.client.simple_query("select pg_backend_pid()").await {
         Ok(said) => Ok(said.iter().find_map(|said| match said {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -252,8 +255,7 @@ async fn fit_session(pool: &Pool, link: &Link) -> Result<(), CannotOpen> {
     if first == second || backend(link).await? != first {
         return Err(trouble::pooled(&pool.address));
     }
-    pool.put(other, Purpose::Write);
-    Ok(())
+    Ok(other)
 }
 
 /// Finds the store's schema, and brings it up to date or sees that it is.

@@ -5,7 +5,9 @@
 //! URL, refuses that; without it, it would begin an empty store there and act again on everything.
 
 use super::running::{NodeSession, Sessions, running_nodes};
-use crate::store::schema::postgres::{self as migrations, LOCK, Problem, SchemaName, TAKE_TIME, UNLOCK};
+use crate::store::schema::postgres::{
+    self as migrations, LOCK, Problem, SchemaConflict, SchemaName, TAKE_TIME, UNLOCK,
+};
 use std::fmt;
 use tokio_postgres::{Client, Error};
 
@@ -64,8 +66,13 @@ const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n 
      and obj_description(c.oid, 'pg_class') ~ '^[0-9a-f]{64}$'";
 
 async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
-    if !migrations::applied(db, to).await?.is_empty() {
-        return Err(RelocateError::Taken(to.clone()));
+    match migrations::locate(db, Some(to)).await {
+        Err(conflict @ Problem::Conflict(SchemaConflict::Foreign(_))) => return Err(conflict.into()),
+        // A store was here, and may come back: the sign that it left goes.
+        Err(Problem::Conflict(_)) => {}
+        Err(problem) => return Err(problem.into()),
+        Ok(_) if !migrations::applied(db, to).await?.is_empty() => return Err(RelocateError::Taken(to.clone())),
+        Ok(_) => {}
     }
     let sessions = running_nodes(db, from).await?;
     if !sessions.is_empty() {
@@ -78,7 +85,8 @@ async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> 
         let view = from.relation(view.try_get(0)?);
         tx.batch_execute(&format!("alter view {view} set schema {to}")).await?;
     }
-    // Going down to version 0 leaves an empty log: the one that comes takes its place.
+    // What going down to version 0 leaves is a log without rows, what moving away leaves is one with a sign: the log that
+    // comes takes its place.
     tx.batch_execute(&format!("drop table if exists {to}.schema_migrations")).await?;
     for (kind, name) in migrations::relations() {
         let relation = from.relation(name);
