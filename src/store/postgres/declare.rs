@@ -52,7 +52,7 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
         for (field, _) in one.fields.iter().filter(|(name, _)| fits(name)) {
             sql.extend([", ", &*value(field), " as ", &*quoted(field)]);
         }
-        sql.push_str(&format!(" from {schema}.events where source = {}", literal(&one.source)));
+        sql.extend([" from ", &*schema.relation("events"), " where source = ", &*literal(&one.source)]);
         let digest = hex::encode(Digest::of(sql.as_bytes()).0);
         let there = "select obj_description(to_regclass($1), 'pg_class')";
         let made: Option<String> = link.client.query_one(there, &[&view]).await?.try_get(0)?;
