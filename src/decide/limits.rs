@@ -162,6 +162,19 @@ pub const FORGET_BATCH: usize = 500;
 pub const FORGET_BATCHES_MAX: usize = 20_000;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
+/// A clock that jumps forward by more than this counts for expiry only once it has stood.
+pub const CLOCK_JUMP: Duration = Duration::from_hours(1);
+/// For so long, by a clock that cannot be set.
+pub const CLOCK_JUMP_STANDS_FOR: Duration = Duration::from_mins(10);
+/// A clock that moves by less than this beside one that cannot be set still stands; two clocks that are further apart are
+/// worth a word.
+pub const CLOCK_STANDS: Duration = Duration::from_mins(1);
+/// How often a store writes down what time it has last seen.
+pub const CLOCK_WRITTEN_EVERY: Duration = Duration::from_mins(1);
+/// How often a node looks at its clocks; while it waits for one, also at what other nodes have seen.
+pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// Events that are counted to say how many a jump of the clock would forget.
+pub const WOULD_FORGET_MAX: usize = 10_000;
 /// Deliveries of one source that were refused and are remembered by one node, and as many that were ignored.
 pub const TURNED_AWAY_MAX: usize = 64;
 /// The same of those that repeated an event, came too late, or could not be taken.

@@ -20,6 +20,7 @@ mod decimal;
 pub mod delivery;
 pub mod envelope;
 pub mod event;
+pub mod expiry;
 pub mod field;
 pub mod filter;
 mod form;
