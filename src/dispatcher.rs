@@ -9,6 +9,7 @@
 //! only a hint; the store is the truth.
 
 mod attempt;
+mod clocks;
 mod effect;
 mod ends;
 mod hints;
@@ -130,6 +131,7 @@ impl Dispatcher {
         }
         self.0.tasks.spawn(self.clone().keep());
         self.0.tasks.spawn(self.clone().sweep());
+        self.0.tasks.spawn(self.clone().watch_clocks());
     }
 
     /// What is counted.

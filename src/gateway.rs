@@ -136,6 +136,11 @@ impl Gateway {
         self.store.now()
     }
 
+    /// What this machine's clock on the wall shows: the age of a delivery's signature is measured by it.
+    pub fn wall_time(&self) -> Timestamp {
+        self.store.wall_time()
+    }
+
     /// Judges one delivery. What is judged holds nothing of it but what its events carry.
     pub fn judge(&self, source: &Source, delivery: &Delivery<'_>) -> Judged {
         let mut span = Span::begin("receive", delivery.text(trace::PARENT).and_then(Context::parse));

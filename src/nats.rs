@@ -258,7 +258,14 @@ impl Taker {
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return Fate::Later };
         let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
-        let delivery = Delivery { path, query: "", headers: &letter.headers, body: &body, at };
+        let delivery = Delivery {
+            path,
+            query: "",
+            headers: &letter.headers,
+            body: &body,
+            at,
+            wall: self.hall.gateway.wall_time(),
+        };
         let judged = self.hall.gateway.judge(&self.source, &delivery);
         drop(body);
         let (reply, events) = self.hall.gateway.take(&self.source, judged).await;

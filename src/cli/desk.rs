@@ -82,12 +82,21 @@ impl Desk {
     }
 
     /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
-    pub async fn forget(&self) -> Result<Value, Trouble> {
+    pub async fn forget(&self, says: Says) -> Result<Value, Trouble> {
         match self {
-            Self::Store(cabinet) => cabinet.forget().await,
-            Self::Admin(port) => port.forget().await,
+            Self::Store(cabinet) => cabinet.forget(says).await,
+            Self::Admin(port) => port.forget(says).await,
         }
     }
+}
+
+/// What a person says about the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Says {
+    /// Nothing.
+    Nothing,
+    /// It is right, however far it jumped.
+    ClockIsRight,
 }
 
 /// The last eight digits of an event's id, as people see them.

@@ -1,10 +1,12 @@
 //! `hookonce forget`: frees what may be forgotten, or makes one event as if it had never been.
 
 use super::consent::consent;
-use super::desk::{Came, Desk, Purpose, Where, short, text};
+use super::desk::{Came, Desk, Purpose, Says, Where, short, text};
 use super::paper::{Form, Paper};
 use super::trouble::Trouble;
 use crate::config::Env;
+use crate::decide::time::Duration;
+use crate::store::clock_watch::in_words;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
@@ -19,6 +21,9 @@ pub struct Forget {
     /// Yes, this event and its keys
     #[arg(long, requires = "event")]
     yes: bool,
+    /// The clock is right: forget by it at once, even after a jump of more than an hour
+    #[arg(long, conflicts_with = "event")]
+    now: bool,
     /// For programs
     #[arg(long)]
     json: bool,
@@ -32,7 +37,7 @@ pub async fn forget(asked: &Forget, env: Env<'_>, out: &mut impl Write) -> Resul
     let desk = asked.at.open(purpose, env).await?;
     let (document, said) = match &asked.event {
         Some(name) => one(&desk, name, asked.yes).await?,
-        None => old(&desk).await?,
+        None => old(&desk, if asked.now { Says::ClockIsRight } else { Says::Nothing }).await?,
     };
     match Paper::stdout(asked.json).form {
         Form::Json => writeln!(out, "{document:#}")?,
@@ -54,12 +59,19 @@ async fn one(desk: &Desk, name: &str, yes: bool) -> Result<(Value, String), Trou
     }
 }
 
-async fn old(desk: &Desk) -> Result<(Value, String), Trouble> {
-    let document = desk.forget().await?;
+async fn old(desk: &Desk, says: Says) -> Result<(Value, String), Trouble> {
+    let document = desk.forget(says).await?;
     let many = |member: &str, one: &str, several: &str| match document[member].as_u64().unwrap_or(0) {
         1 => format!("1 {one}"),
         n => format!("{n} {several}"),
     };
-    let said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
+    let mut said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
+    if let Some(jump) = document["waiting"]["jump"].as_u64() {
+        let jump = in_words(Duration::from_secs(jump));
+        said += &format!(
+            "\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+             hint: if it is right, run `hookonce forget --now`"
+        );
+    }
     Ok((document, said))
 }

@@ -16,6 +16,8 @@ pub struct Delivery<'d> {
     pub body: &'d Bytes,
     /// When it arrived, by the store's clock.
     pub at: Timestamp,
+    /// The same by this machine's clock on the wall, wherever that was set: the age of a signature is measured by it.
+    pub wall: Timestamp,
 }
 
 /// What a header says.

@@ -91,7 +91,8 @@ mod tests {
         let headers: Vec<_> =
             values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
         let body = Bytes::new();
-        let delivery = Delivery { path: "/", query: "", headers: &headers, body: &body, at: Timestamp(0) };
+        let delivery =
+            Delivery { path: "/", query: "", headers: &headers, body: &body, at: Timestamp(0), wall: Timestamp(0) };
         key(&delivery, "idempotency-key")
     }
 

@@ -4,7 +4,7 @@ use super::{Dispatcher, jitter, rest};
 use crate::decide::event::{Passed, Step};
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::store::{Advance, Look};
+use crate::store::{Advance, Forgotten, Look};
 use std::sync::Arc;
 
 /// The pause between two batches of a sweep, so that claims go first.
@@ -65,11 +65,18 @@ impl Dispatcher {
 
     /// The sweep: it only frees space. What may be forgotten is decided in the claim, and again in the sweep's write.
     pub(super) async fn sweep(self) {
+        let mut swept = Forgotten::default();
         loop {
             let full = match self.0.store.forget(self.0.keeps.clone(), limits::FORGET_BATCH).await {
-                Ok(forgotten) => forgotten.events.max(forgotten.bodies) >= limits::FORGET_BATCH as u64,
+                Ok(forgotten) => {
+                    swept.add(forgotten);
+                    forgotten.events.max(forgotten.bodies) >= limits::FORGET_BATCH as u64
+                }
                 Err(_) => false,
             };
+            if !full {
+                std::mem::take(&mut swept).say();
+            }
             let rest = if full { SWEEP_PAUSE } else { limits::FORGET_EVERY };
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
                 return;

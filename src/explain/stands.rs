@@ -20,12 +20,21 @@ pub enum Known {
     Nothing(String, Timestamp),
 }
 
+/// When a delivery would arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// By the store's clock.
+    pub at: Timestamp,
+    /// By this machine's clock on the wall: the age of a signature is measured by it.
+    pub wall: Timestamp,
+}
+
 impl Known {
-    /// The store's clock, or ours.
-    pub fn now(&self) -> Timestamp {
+    /// The store's clock and the wall's, or ours.
+    pub fn now(&self) -> Now {
         match self {
-            Self::Store(store, _) => store.now(),
-            Self::Nothing(_, now) => *now,
+            Self::Store(store, _) => Now { at: store.now(), wall: store.wall_time() },
+            Self::Nothing(_, now) => Now { at: *now, wall: *now },
         }
     }
 }

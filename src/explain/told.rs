@@ -2,6 +2,7 @@
 
 use super::assumed::{self, Assumed};
 use super::saved::Saved;
+use super::stands::Now;
 use crate::config::{Elsewhere, shown};
 use crate::decide::answer;
 use crate::decide::claim::{IdentityKey, New};
@@ -12,7 +13,6 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::judge::{Step, Verdict, walk};
 use crate::decide::refusal::Refusal;
 use crate::decide::source::{Route, Source};
-use crate::decide::time::Timestamp;
 use std::sync::Arc;
 
 /// A delivery that was walked.
@@ -94,9 +94,10 @@ impl Told {
     }
 
     /// Walks a delivery. What the store knows is another question.
-    pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Timestamp) -> Self {
+    pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Now) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
-        let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at: now };
+        let Now { at, wall } = now;
+        let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at, wall };
         let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.take_on_trust(delivery).ok()?).ok();
         let Assumed { headers, notes } = match saved.source {
             Some(_) => Assumed::default(), // what is kept of an event is all there was to keep

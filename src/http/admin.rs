@@ -28,7 +28,7 @@ use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
 use crate::store::standing::has_route;
-use crate::store::{Advance, Forgotten, Listing, Page, Removal, Store, StoreError, Stored, Story, sweep};
+use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored, Story, sweep};
 use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
@@ -328,11 +328,17 @@ async fn remove(State(desk): State<Desk>, Name(name): Name) -> Result<Response, 
 }
 
 /// The cron endpoint: frees the space of what may be forgotten. Never needed for correctness, safe to call twice.
-async fn forget(State(desk): State<Desk>) -> Response {
-    match sweep::everything(&*desk.store, &desk.dispatcher.keeps()).await {
-        Ok(Forgotten { events, bodies }) => Json(json!({ "forgotten": events, "bodies": bodies })).into_response(),
-        Err(error) => unavailable(&error),
+/// With `now=1` it is a person's word that the clock is right.
+async fn forget(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
+    let clock_is_right = asked.flag("now")?;
+    asked.end()?;
+    if clock_is_right {
+        desk.store.confirm_time().await.map_err(|error| unavailable(&error))?;
     }
+    let swept = sweep::everything(&*desk.store, &desk.dispatcher.keeps()).await;
+    let swept = swept.map_err(|error| unavailable(&error))?;
+    swept.say();
+    Ok(Json(shown::forgotten(swept, &*desk.store)).into_response())
 }
 
 /// Changes of state, deliveries that made no event, and output of commands, as they happen.

@@ -120,6 +120,7 @@ impl Ingest {
             headers: &headers,
             body: &body,
             at: self.gateway.now(),
+            wall: self.gateway.wall_time(),
         };
         let judged = self.gateway.judge(source, &delivery);
         drop(body);

@@ -19,6 +19,7 @@ use crate::decide::source::{InDoubt, Keep, Kept, Makes, Redelivery, Route};
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::store::batch::Batcher;
+use crate::store::clock_watch::ClockWatch;
 use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError, sweep};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -308,8 +309,12 @@ impl Engine {
                 }
             }
         }
-        let keeps = Arc::new(Keeps { sources, others: None });
-        sweep::everything(&*self.store, &keeps).await
+        sweep::everything(&*self.store, &self.keeps()).await
+    }
+
+    /// How long events are kept of the scopes that this engine knows.
+    fn keeps(&self) -> Arc<Keeps> {
+        Arc::new(Keeps { sources: lock(&self.scopes).clone(), others: None })
     }
 }
 
@@ -327,9 +332,11 @@ impl Taken {
 
 /// The sweep goes on while somebody uses the engine.
 async fn sweep(engine: Weak<Engine>) {
+    let mut watch = ClockWatch::default();
     loop {
         tokio::time::sleep(limits::FORGET_EVERY).await;
         let Some(engine) = engine.upgrade() else { return };
+        watch.look(&*engine.store, &engine.keeps()).await;
         // It only frees space; the next one tries again.
         engine.forget().await.ok();
     }

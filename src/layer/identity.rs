@@ -135,7 +135,7 @@ impl Identities {
     ) -> Result<Recognised, Refusal> {
         let headers = self.headers(&request.headers)?;
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
-        let delivery = Delivery { path, query, headers: &headers, body, at };
+        let delivery = Delivery { path, query, headers: &headers, body, at, wall: at };
         let found = self.fields.read(&Scheme::None.verify(&delivery)?)?;
         let digest = Digest::of(body);
         let seen = Seen { found: &found, headers: &request.headers, digest: &digest };

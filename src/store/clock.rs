@@ -1,23 +1,36 @@
-//! The clock of a store. Of one that lives in this process: the wall's time, but never running backwards, and moving
-//! on even while the wall's clock is set back. Of one behind a server: the server's time, as it was last told.
+//! The clocks of a store.
+//!
+//! Its own ([`Clock::now`]) orders things and ends leases, and never runs backwards. Of a store that lives in this
+//! process it is the wall's time, moving on even while the wall's clock is set back; of one behind a server it is the
+//! server's time, as it was last told.
+//!
+//! Beside it is the time by which events expire ([`Clock::expiry`], worked out in [`decide`](crate::decide::expiry)),
+//! which follows the wall's or the server's clock wherever it is set, but not into a jump; and the wall's clock itself
+//! ([`Clock::wall_time`]), by which the age of a signature is measured.
 
+use super::Moment;
+use crate::decide::expiry::{Expiry, ExpiryClock, ExpiryTime, Reading};
 use crate::decide::time::{Duration, Timestamp};
-use std::sync::{Arc, Mutex, PoisonError};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Where a store's time comes from.
 #[derive(Clone, Debug)]
-pub struct Clock(Kind);
+pub struct Clock {
+    kind: Kind,
+    expiry: Arc<Mutex<Kept>>,
+}
 
 #[derive(Clone, Debug)]
 enum Kind {
     Server(Arc<Mutex<Told>>),
-    Wall(Arc<Mutex<Reading>>),
-    Manual(Arc<Mutex<Timestamp>>),
+    Wall(Arc<Mutex<Shown>>),
+    Manual(Arc<Mutex<ByHand>>),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct Shown {
     shown: Timestamp,
     at: Instant,
 }
@@ -28,65 +41,226 @@ struct Told {
     shown: Timestamp,
     server: Timestamp,
     at: Instant,
+    /// As it said it, also where it had said more before.
+    said: Reading,
+}
+
+/// A clock that is moved by hand.
+#[derive(Clone, Copy, Debug)]
+struct ByHand {
+    shown: Timestamp,
+    reading: Reading,
+    trust: Trust,
+}
+
+/// What a clock that is moved by hand shows when a store is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// It is right, whatever the store last saw.
+    Right,
+    /// It may be wrong.
+    Doubted,
+}
+
+/// The time by which events expire, once somebody asked for it, and what is written of it.
+#[derive(Debug, Default)]
+struct Kept {
+    clock: Option<ExpiryClock>,
+    written: Option<Timestamp>,
+    looked_at: Option<Duration>,
 }
 
 impl Clock {
+    fn of(kind: Kind) -> Self {
+        Self { kind, expiry: Arc::default() }
+    }
+
     /// A server's time, which [`Clock::told`] tells; between two answers it moves on by itself. No clock of this
     /// machine counts.
     pub fn server() -> Self {
-        let told = Told { shown: Timestamp::default(), server: Timestamp::default(), at: Instant::now() };
-        Self(Kind::Server(Arc::new(Mutex::new(told))))
+        let said = Reading { wall: Timestamp::default(), uptime: uptime() };
+        let told = Told { shown: Timestamp::default(), server: Timestamp::default(), at: Instant::now(), said };
+        Self::of(Kind::Server(Arc::new(Mutex::new(told))))
     }
 
     /// The server says that it is so late. What counts now: that, unless time was given by hand, or had come further.
     pub fn told(&self, server: Timestamp) -> Timestamp {
-        let Kind::Server(told) = &self.0 else { return self.now() };
-        let mut last = told.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = server.max(last.server);
-        *last = Told { shown: last.shown, server, at: Instant::now() };
+        let Kind::Server(told) = &self.kind else { return self.now() };
+        let said = Reading { wall: server, uptime: uptime() };
+        let server = {
+            let mut last = lock(told);
+            let server = server.max(last.server);
+            *last = Told { shown: last.shown, server, at: Instant::now(), said };
+            server
+        };
+        if let Some(clock) = &mut lock(&self.expiry).clock {
+            clock.observe(said);
+        }
         server
     }
 
     /// The wall's time, from `floor` on: the latest time the store already holds.
     pub fn wall(floor: Timestamp) -> Self {
-        Self(Kind::Wall(Arc::new(Mutex::new(Reading { shown: floor, at: Instant::now() }))))
+        Self::of(Kind::Wall(Arc::new(Mutex::new(Shown { shown: floor, at: Instant::now() }))))
     }
 
-    /// A time that moves only when told to.
+    /// A time that moves only when told to, and is right.
     pub fn manual(start: Timestamp) -> Self {
-        Self(Kind::Manual(Arc::new(Mutex::new(start))))
+        Self::by_hand(start, Trust::Right)
     }
 
-    /// What it shows.
+    /// The same, which is not taken for right when a store is opened that last saw another time.
+    pub fn doubted(start: Timestamp) -> Self {
+        Self::by_hand(start, Trust::Doubted)
+    }
+
+    fn by_hand(start: Timestamp, trust: Trust) -> Self {
+        let reading = Reading { wall: start, uptime: Duration::ZERO };
+        Self::of(Kind::Manual(Arc::new(Mutex::new(ByHand { shown: start, reading, trust }))))
+    }
+
+    /// What it shows: it never runs backwards.
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
+        match &self.kind {
             Kind::Server(told) => {
-                let mut last = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = lock(told);
                 last.shown = last.shown.max(last.server + last.at.elapsed());
                 last.shown
             }
             Kind::Wall(reading) => {
-                let mut last = reading.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = lock(reading);
                 let at = Instant::now();
                 *last = read(*last, at, wall());
                 last.shown
             }
-            Kind::Manual(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
+            Kind::Manual(hand) => lock(hand).shown,
         }
+    }
+
+    /// What this machine's clock on the wall shows, wherever it was set.
+    pub fn wall_time(&self) -> Timestamp {
+        match &self.kind {
+            Kind::Server(_) | Kind::Wall(_) => wall(),
+            Kind::Manual(hand) => lock(hand).reading.wall,
+        }
+    }
+
+    /// The clock by which events expire, and one that cannot be set.
+    fn reading(&self) -> Reading {
+        match &self.kind {
+            Kind::Server(told) => {
+                let (said, uptime) = (lock(told).said, uptime());
+                Reading { wall: said.wall + uptime.saturating_sub(said.uptime), uptime }
+            }
+            Kind::Wall(_) => Reading { wall: wall(), uptime: uptime() },
+            Kind::Manual(hand) => lock(hand).reading,
+        }
+    }
+
+    /// The store that goes by this clock last saw this time; one that does not know holds nothing later than `newest`.
+    pub fn last_seen(&self, seen: Option<Timestamp>, newest: Option<Timestamp>) {
+        let reading = self.reading();
+        let mut kept = lock(&self.expiry);
+        kept.written = seen;
+        let right = matches!(&self.kind, Kind::Manual(hand) if lock(hand).trust == Trust::Right);
+        if !right {
+            kept.clock = Some(ExpiryClock::begin(seen.or(newest).unwrap_or(reading.wall), reading));
+        }
+    }
+
+    /// The time by which events expire.
+    pub fn expiry(&self) -> Expiry {
+        let reading = self.reading();
+        self.observed(&mut lock(&self.expiry), reading).expiry(reading)
+    }
+
+    /// The store's clock and the time by which events expire.
+    pub fn moment(&self) -> Moment {
+        Moment { now: self.now(), expiry: self.expiry().time }
+    }
+
+    /// The time by which events would expire if a jump of the clock counted at once.
+    pub fn jumped(&self) -> ExpiryTime {
+        ExpiryTime(self.reading().wall)
+    }
+
+    /// A person says that the clock is right.
+    pub fn confirm(&self) {
+        let reading = self.reading();
+        self.observed(&mut lock(&self.expiry), reading).confirm(reading);
+    }
+
+    /// What the store is to remember as last seen, where it remembers another time: what that is, and the new one.
+    pub fn to_write(&self) -> Option<(Option<Timestamp>, Timestamp)> {
+        let reading = self.reading();
+        let mut kept = lock(&self.expiry);
+        let written = kept.written;
+        self.observed(&mut kept, reading).to_write(written, reading).map(|time| (written, time))
+    }
+
+    /// The store remembers this.
+    pub fn written(&self, time: Timestamp) {
+        lock(&self.expiry).written = Some(time);
+    }
+
+    /// The store remembers this; another node may have written it.
+    pub fn heard(&self, seen: Option<Timestamp>) {
+        let reading = self.reading();
+        let mut kept = lock(&self.expiry);
+        kept.written = seen;
+        if let Some(seen) = seen {
+            self.observed(&mut kept, reading).adopt(seen, reading);
+        }
+    }
+
+    /// Is it time to look at what the store remembers? At most once in a while, and seldom while nothing is waited for
+    /// and nothing is to be written.
+    pub fn is_to_be_looked_at(&self, every: Duration) -> bool {
+        let waits = self.expiry().waiting.is_some();
+        let writes = self.to_write().is_some();
+        let uptime = self.reading().uptime;
+        let mut kept = lock(&self.expiry);
+        let due = kept.looked_at.is_none_or(|at| uptime.saturating_sub(at) >= every);
+        let looks = due && (waits || writes);
+        if looks {
+            kept.looked_at = Some(uptime);
+        }
+        looks
+    }
+
+    fn observed<'k>(&self, kept: &'k mut Kept, reading: Reading) -> &'k mut ExpiryClock {
+        let clock = kept.clock.get_or_insert_with(|| ExpiryClock::begin(reading.wall, reading));
+        clock.observe(reading);
+        clock
     }
 
     /// Moves a manual clock on; the wall's moves by itself.
     pub fn advance(&self, by: Duration) {
-        if let Kind::Manual(time) = &self.0 {
-            let mut time = time.lock().unwrap_or_else(PoisonError::into_inner);
-            *time = *time + by;
+        if let Kind::Manual(hand) = &self.kind {
+            self.expiry(); // what it is set to later is later
+            let mut hand = lock(hand);
+            let reading = Reading { wall: hand.reading.wall + by, uptime: hand.reading.uptime + by };
+            *hand = ByHand { shown: (hand.shown + by).max(reading.wall), reading, ..*hand };
+        }
+    }
+
+    /// Sets a manual clock, while no time passes.
+    pub fn set(&self, wall: Timestamp) {
+        if let Kind::Manual(hand) = &self.kind {
+            self.expiry();
+            let mut hand = lock(hand);
+            *hand = ByHand { shown: hand.shown.max(wall), reading: Reading { wall, ..hand.reading }, ..*hand };
         }
     }
 }
 
-fn read(last: Reading, at: Instant, wall: Timestamp) -> Reading {
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(last: Shown, at: Instant, wall: Timestamp) -> Shown {
     let moved_on = last.shown + at.saturating_duration_since(last.at);
-    Reading { shown: moved_on.max(wall), at }
+    Shown { shown: moved_on.max(wall), at }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the store's clock")]
@@ -95,13 +269,19 @@ fn wall() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
+/// How long this machine has run, suspend included: nobody can set it.
+fn uptime() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(wall: i64, elapsed: u64, expected: i64) {
         let at = Instant::now();
-        let last = Reading { shown: Timestamp(1_000), at };
+        let last = Shown { shown: Timestamp(1_000), at };
         assert_eq!(read(last, at + Duration::from_micros(elapsed), Timestamp(wall)).shown, Timestamp(expected));
     }
 
@@ -137,5 +317,54 @@ mod tests {
         assert_eq!(clock.now(), Timestamp(5));
         clock.advance(Duration::from_micros(7));
         assert_eq!(clock.clone().now(), Timestamp(12));
+    }
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    #[test]
+    fn a_manual_clock_that_is_moved_on_is_right_and_one_that_is_set_is_not_at_once() {
+        let start = Timestamp(1_750_000_000_000_000);
+        let clock = Clock::manual(start);
+        clock.last_seen(Some(Timestamp(5)), None);
+        clock.advance(400 * DAY);
+        let now = start + 400 * DAY;
+        assert_eq!(clock.moment(), Moment { now, expiry: ExpiryTime(now) });
+        clock.set(now + 31 * DAY);
+        assert_eq!(clock.moment(), Moment { now: now + 31 * DAY, expiry: ExpiryTime(now) });
+        assert_eq!(clock.wall_time(), now + 31 * DAY);
+        clock.set(now);
+        assert_eq!(clock.moment(), Moment { now: now + 31 * DAY, expiry: ExpiryTime(now) }, "the first stays");
+        assert_eq!(clock.wall_time(), now, "the wall does not");
+    }
+
+    #[test]
+    fn a_server_that_jumps_is_waited_for_and_one_that_is_set_back_is_followed() {
+        let clock = Clock::server();
+        let start = Timestamp(1_750_000_000_000_000);
+        clock.told(start);
+        clock.last_seen(Some(start), None);
+        clock.told(start + 31 * DAY);
+        let Expiry { time: ExpiryTime(time), waiting } = clock.expiry();
+        assert!(time >= start && time < start + DAY && waiting.is_some(), "{time} {waiting:?}");
+        assert_eq!(clock.to_write(), None);
+        clock.confirm();
+        assert!(clock.expiry().time.0 >= start + 31 * DAY);
+        assert_eq!(clock.to_write().map(|(was, _)| was), Some(Some(start)));
+        clock.told(start);
+        assert!(clock.expiry().time.0 < start + DAY && clock.now() >= start + 31 * DAY);
+    }
+
+    #[test]
+    fn what_a_store_last_saw_is_its_newest_event_where_it_wrote_nothing_down() {
+        let start = Timestamp(1_750_000_000_000_000);
+        let opened = |seen, newest| {
+            let clock = Clock::doubted(start + 31 * DAY);
+            clock.last_seen(seen, newest);
+            clock.expiry().time.0
+        };
+        assert_eq!(opened(None, None), start + 31 * DAY);
+        assert_eq!(opened(None, Some(start)), start);
+        assert_eq!(opened(Some(start + DAY), Some(start + 60 * DAY)), start + DAY);
+        assert_eq!(opened(None, Some(start + 60 * DAY)), start + 31 * DAY);
     }
 }

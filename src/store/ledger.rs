@@ -8,10 +8,11 @@
 //! that depends on it.
 
 use super::sought::{same_by, sought};
-use super::{Advance, Forgotten, Imported, Keeps, Recalled, Removal};
+use super::{Advance, Forgotten, Imported, Keeps, Moment, Recalled, Removal};
 use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
 use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same, Stands};
 use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
+use crate::decide::expiry::ExpiryTime;
 use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
@@ -128,11 +129,12 @@ pub enum Of<'a> {
 }
 
 /// Claims one event: all its keys or none.
-pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Claim, L::Error> {
+pub fn claim<L: Ledger>(ledger: &mut L, new: New, at: Moment) -> Result<Claim, L::Error> {
+    let now = at.now;
     if let Some(row) = ledger.row(new.event.id)? {
         return Ok(Claim::New { event: Box::new(row.event), now });
     }
-    if let Some((row, same)) = matching(ledger, &new, now)? {
+    if let Some((row, same)) = matching(ledger, &new, at.expiry)? {
         let same = same_delivery(ledger, &new, &row, same)?;
         let (event, stands) = standing_for(ledger, row)?;
         return Ok(Claim::Duplicate { event, same, stands, now });
@@ -163,8 +165,8 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Clai
 
 /// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
 /// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
-/// What has expired is forgotten on the way, by the store's clock.
-fn matching<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<(Row, Same)>, L::Error> {
+/// What has expired is forgotten on the way.
+fn matching<L: Ledger>(ledger: &mut L, new: &New, by: ExpiryTime) -> Result<Option<(Row, Same)>, L::Error> {
     let mut dead: Option<(Row, Same)> = None;
     for (identity, how) in sought(new) {
         let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
@@ -173,7 +175,7 @@ fn matching<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Opti
             continue;
         };
         let same = same_by(identity, &held, &row, new);
-        if expired(ledger, &row, new.kept.keys, now)? {
+        if expired(ledger, &row, new.kept.keys, by)? {
             ledger.remove(row.event.id)?;
         } else if !matches!(row.event.state, State::Dead { .. }) {
             return Ok(Some((row, same)));
@@ -187,16 +189,16 @@ fn matching<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Opti
 
 /// What a repeat is told, where a claim would write nothing: the first of its keys that is held is held by an event that
 /// is kept and not dead. A dead one may be re-armed, and what has expired is forgotten: that takes a claim.
-pub fn recall<L: Ledger>(ledger: &mut L, new: &New, now: Timestamp) -> Result<Option<Recalled>, L::Error> {
+pub fn recall<L: Ledger>(ledger: &mut L, new: &New, at: Moment) -> Result<Option<Recalled>, L::Error> {
     for (identity, how) in sought(new) {
         let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
-        if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, now)? {
+        if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, at.expiry)? {
             return Ok(None);
         }
         let same = same_delivery(ledger, new, &row, same_by(identity, &held, &row, new))?;
         let (event, stands) = standing_for(ledger, row)?;
-        return Ok(Some(Recalled { event, same, stands, receipt: None, now }));
+        return Ok(Some(Recalled { event, same, stands, receipt: None, now: at.now }));
     }
     Ok(None)
 }
@@ -448,9 +450,9 @@ pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> R
 }
 
 /// May it be forgotten? Those that carry their register's order may not: an equal order is not stale.
-fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, now: Timestamp) -> Result<bool, L::Error> {
+fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
     let (Some(from), Keep::For(length)) = (row.keep_from, keep) else { return Ok(false) };
-    if from + length > now {
+    if from + length > by.0 {
         return Ok(false);
     }
     match row.event.change {
@@ -479,9 +481,9 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
 }
 
 /// Forgets one event if it has expired, and says whether it did.
-pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Timestamp) -> Result<bool, L::Error> {
+pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
     let Some(row) = ledger.row(id)? else { return Ok(false) };
-    let goes = expired(ledger, &row, keep, now)?;
+    let goes = expired(ledger, &row, keep, by)?;
     if goes {
         ledger.remove(id)?;
     }
@@ -489,17 +491,27 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, now: Times
 }
 
 /// Frees the space of what has expired: at most `limit` events and as many bodies.
-pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, now: Timestamp) -> Result<Forgotten, L::Error> {
+pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
-    let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-    for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(keeps), kept))) {
+    for (of, kept) in keeps.each() {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
-        forgotten.bodies += ledger.remove_bodies(of, now - kept.body, room)?;
+        forgotten.bodies += ledger.remove_bodies(of, by.less(kept.body), room)?;
         let Keep::For(length) = kept.keys else { continue };
         let room = limit.saturating_sub(usize::try_from(forgotten.events).unwrap_or(limit));
-        for id in ledger.forgettable(of, now - length, room)? {
-            forgotten.events += u64::from(forget_one(ledger, id, kept.keys, now)?);
+        for id in ledger.forgettable(of, by.less(length), room)? {
+            forgotten.events += u64::from(forget_one(ledger, id, kept.keys, by)?);
         }
     }
     Ok(forgotten)
+}
+
+/// How many events the sweep would forget by this time: at most `limit`.
+pub fn would_forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<u64, L::Error> {
+    let mut many = 0;
+    for (of, kept) in keeps.each() {
+        if let Keep::For(length) = kept.keys {
+            many += ledger.forgettable(of, by.less(length), limit - many)?.len();
+        }
+    }
+    Ok(many as u64)
 }

@@ -5,12 +5,13 @@ use super::clock::Clock;
 use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
 use super::quarantine::Quarantined;
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Recalled, Removal, Sighting, Store,
-    StoreError, Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Moment, Needs, Note, Recalled, Removal, Sighting,
+    Store, StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
+use crate::decide::expiry::Expiry;
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Debug)]
 pub struct Memory {
     books: Arc<Mutex<Books>>,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -55,11 +56,11 @@ impl Memory {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does one thing with the books, at the clock's time.
-    fn with<T>(&self, act: impl FnOnce(&mut Books, Timestamp) -> Result<T, Infallible>) -> Result<T, StoreError> {
+    /// Does one thing with the books, at this moment.
+    fn with<T>(&self, act: impl FnOnce(&mut Books, Moment) -> Result<T, Infallible>) -> Result<T, StoreError> {
         let mut books = self.books();
-        let now = self.clock.now();
-        act(&mut books, now).map_err(|never| match never {})
+        let at = self.clock.moment();
+        act(&mut books, at).map_err(|never| match never {})
     }
 }
 
@@ -69,11 +70,11 @@ fn answer<'a, T: Send + 'a>(value: Result<T, StoreError>) -> Answer<'a, T> {
 
 impl Store for Memory {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        answer(self.with(|books, now| new.into_iter().map(|one| ledger::claim(books, one, now)).collect()))
+        answer(self.with(|books, at| new.into_iter().map(|one| ledger::claim(books, one, at)).collect()))
     }
 
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
-        answer(self.with(|books, now| changes.iter().map(|one| ledger::advance(books, one, now)).collect()))
+        answer(self.with(|books, at| changes.iter().map(|one| ledger::advance(books, one, at.now)).collect()))
     }
 
     fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
@@ -96,8 +97,8 @@ impl Store for Memory {
     }
 
     fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
-        answer(self.with(|books, now| {
-            let mut found = ledger::recall(books, new, now)?;
+        answer(self.with(|books, at| {
+            let mut found = ledger::recall(books, new, at)?;
             if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
                 found.receipt = books.receipts.get(&found.event.id).cloned();
             }
@@ -106,7 +107,7 @@ impl Store for Memory {
     }
 
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        answer(self.with(|books, now| {
+        answer(self.with(|books, Moment { now, .. }| {
             let wakes = books.wakes.iter().map(|(at, id)| (*at, &books.rows[id].event));
             let mut wakes = wakes.filter(|(_, event)| look.finds(event)).peekable();
             let mut due = Due::default();
@@ -171,11 +172,11 @@ impl Store for Memory {
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
-        answer(self.with(|books, now| ledger::forget(books, &keeps, limit, now)))
+        answer(self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry)))
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {
-        answer(self.with(|books, now| ledger::remove(books, id, now)))
+        answer(self.with(|books, at| ledger::remove(books, id, at.now)))
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
@@ -193,8 +194,8 @@ impl Store for Memory {
 
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
         let books = self.books().clone();
-        let now = self.clock.now();
-        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, now));
+        let at = self.clock.moment();
+        let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
     }
 
@@ -214,6 +215,24 @@ impl Store for Memory {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn wall_time(&self) -> Timestamp {
+        self.clock.wall_time()
+    }
+
+    fn expiry(&self) -> Expiry {
+        self.clock.expiry()
+    }
+
+    fn confirm_time(&self) -> Answer<'_, ()> {
+        self.clock.confirm();
+        answer(Ok(()))
+    }
+
+    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+        let by = self.clock.jumped();
+        answer(self.with(|books, _| ledger::would_forget(books, &keeps, limit, by)))
     }
 }
 

@@ -9,6 +9,7 @@ pub mod batch;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod cells;
 pub mod clock;
+pub mod clock_watch;
 pub mod contract;
 pub mod copy;
 pub mod ledger;
@@ -38,11 +39,13 @@ pub use place::{Place, Placing};
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same, Stands};
 use crate::decide::event::{Event, Outcome, Receipt, State};
+use crate::decide::expiry::{Expiry, ExpiryTime};
 use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
 use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
+use ledger::Of;
 use quarantine::Quarantined;
 use std::collections::HashMap;
 use std::fmt;
@@ -180,13 +183,42 @@ pub trait Store: Send + Sync + 'static {
         watch::Sender::new(None).subscribe()
     }
 
-    /// The store's clock: it never runs backwards, and no other clock decides anything.
+    /// The store's clock, for leases and for the order of things: it never runs backwards.
     fn now(&self) -> Timestamp;
+
+    /// What this machine's clock on the wall shows, wherever it was set: the age of a signature is measured by it.
+    fn wall_time(&self) -> Timestamp {
+        self.now()
+    }
+
+    /// The time by which events expire, for claims, look-ups and the sweep alike, and what it waits for.
+    fn expiry(&self) -> Expiry {
+        Expiry { time: ExpiryTime(self.now()), waiting: None }
+    }
+
+    /// Takes the clock for right as it is, because a person says so: what it has jumped counts from now on.
+    fn confirm_time(&self) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// How many events the sweep would forget if a jump of the clock that is waited for counted now: at most `limit`.
+    fn would_forget(&self, _: Arc<Keeps>, _limit: usize) -> Answer<'_, u64> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
 
     /// What other nodes write, where the store can tell. Who hears nothing still looks: that is the truth.
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
     }
+}
+
+/// The times that count at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// The store's clock.
+    pub now: Timestamp,
+    /// The time by which events expire.
+    pub expiry: ExpiryTime,
 }
 
 /// How it is found out whether a store can be written.
@@ -417,6 +449,12 @@ impl Default for Keeps {
 }
 
 impl Keeps {
+    /// Each of these sources, and at last all others, as far as they are ours to forget.
+    fn each(&self) -> impl Iterator<Item = (Of<'_>, Kept)> {
+        let known = self.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
+        known.chain(self.others.map(|kept| (Of::Unknown(self), kept)))
+    }
+
     /// How long this source's events are kept.
     pub fn of(&self, source: &str) -> Kept {
         self.sources.get(source).copied().unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use super::{Forgotten, Keeps, Store, StoreError};
 use crate::decide::limits;
+use crate::telemetry::{self, Level};
 use std::sync::Arc;
 
 /// Frees everything that may be forgotten when it is asked, and says how much that was. What another sweep frees
@@ -13,8 +14,23 @@ pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgott
         if some == Forgotten::default() {
             break;
         }
-        all.events += some.events;
-        all.bodies += some.bodies;
+        all.add(some);
     }
     Ok(all)
+}
+
+impl Forgotten {
+    /// Counts more of it.
+    pub fn add(&mut self, more: Self) {
+        self.events += more.events;
+        self.bodies += more.bodies;
+    }
+
+    /// Says how much a sweep forgot, if it was anything.
+    pub fn say(self) {
+        if self != Self::default() {
+            let (events, bodies) = (self.events.to_string(), self.bodies.to_string());
+            telemetry::say(Level::Info, "forgot", &[("events", &events), ("bodies", &bodies)]);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::heard::Verdict;
 use super::meter::{Asked, Count, Histogram, Meter, OUTCOMES};
+use crate::decide::time::Duration;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,10 @@ pub struct Gauges {
     pub dead: Option<u64>,
     /// Seconds since the one was received that waits longest; 0: none waits.
     pub oldest: Option<f64>,
+    /// Seconds by which the store's clock is ahead of this machine's.
+    pub clock_ahead: f64,
+    /// How long expiry has waited for a jump of the clock, and how far the clock jumped.
+    pub expiry_waits: Option<(Duration, Duration)>,
     /// Seconds since the node started.
     pub uptime: f64,
     /// Who looks on.
@@ -61,6 +66,13 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     for (way, count) in ["header", "login"].into_iter().zip(&meter.admin_refused) {
         page.line(&[("way", way)], load(count));
     }
+    let ahead = "By how much the store's clock is ahead of this machine's; negative: behind.";
+    page.one("clock_ahead_seconds", "gauge", ahead, gauges.clock_ahead);
+    let (waits, jump) = gauges.expiry_waits.unwrap_or_default();
+    let waited = "How long expiry has waited for the clock to stand after a jump; 0: it does not wait.";
+    page.one("expiry_waiting_seconds", "gauge", waited, waits.as_secs_f64());
+    let behind = "How far the time by which events expire is behind the clock that jumped; 0: it does not wait.";
+    page.one("expiry_behind_seconds", "gauge", behind, jump.as_secs_f64());
     page.one("listeners", "gauge", "Who follows what happens, at /api/live and /api/tail.", gauges.listeners);
     page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
     page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);

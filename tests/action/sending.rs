@@ -93,7 +93,7 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
         let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
         let believed = |body: Vec<u8>, at| {
             let body = Bytes::from(body);
-            let delivery = Delivery { path: "/in", query: "", headers: &headers, body: &body, at };
+            let delivery = Delivery { path: "/in", query: "", headers: &headers, body: &body, at, wall: at };
             scheme.verify(&delivery).is_ok()
         };
         assert!(believed(body.clone(), bench.at));

@@ -258,7 +258,8 @@ fn an_unknown_caller_takes_as_long_as_a_known_one() {
     let took = |caller: &str| {
         let sent = signed("x-fr-sig", "wrong", "").with("authorization", &format!("Bearer {caller}"));
         let headers: Vec<_> = sent.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
-        let delivery = Delivery { path: IN, query: "", headers: &headers, body: &body, at: Timestamp(0) };
+        let delivery =
+            Delivery { path: IN, query: "", headers: &headers, body: &body, at: Timestamp(0), wall: Timestamp(0) };
         let begun = std::time::Instant::now();
         assert!(config.sources[0].verify.verify(&delivery).is_err());
         begun.elapsed()

@@ -93,7 +93,7 @@ fn events(mut source: Source) -> usize {
             headers.extend(message::headers("HOOKS", i128::from(n), n));
         }
         let query = format!("id={id}");
-        let delivery = Delivery { path: "/in", query: &query, headers: &headers, body: &bytes, at };
+        let delivery = Delivery { path: "/in", query: &query, headers: &headers, body: &bytes, at, wall: at };
         let mut next = || EventId(uuid::Uuid::now_v7().into_bytes());
         match judge(&source, &delivery, &mut next) {
             Verdict::Events(new) => {

@@ -24,6 +24,7 @@ pub struct Server {
     pub dir: tempfile::TempDir,
     pub port: u16,
     settings: Vec<String>,
+    program: PathBuf,
     watcher: Option<Child>,
     databases: AtomicU32,
 }
@@ -36,13 +37,18 @@ impl Server {
 
     /// The same with these settings.
     pub async fn start_with(settings: &[&str]) -> Self {
+        Self::start_by(&program("postgres"), settings).await
+    }
+
+    /// The same by this program, which becomes the server.
+    pub async fn start_by(by: &Path, settings: &[&str]) -> Self {
         let dir = folder();
         let data = dir.path().join("data");
         let mut initdb = as_owner(&program("initdb"));
         initdb.arg("-D").arg(&data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
         run(&mut initdb);
         write_as_owner(&data.join("pg_hba.conf"), HBA);
-        Self::over(dir, settings).await
+        Self::over(dir, by, settings).await
     }
 
     /// A replica of this one.
@@ -63,12 +69,13 @@ impl Server {
             &self.port.to_string(),
         ]);
         run(copy.arg("-D").arg(dir.path().join("data")));
-        Self::over(dir, &[]).await
+        Self::over(dir, &program("postgres"), &[]).await
     }
 
-    async fn over(dir: tempfile::TempDir, settings: &[&str]) -> Self {
+    async fn over(dir: tempfile::TempDir, by: &Path, settings: &[&str]) -> Self {
         let settings = settings.iter().map(ToString::to_string).collect();
-        let mut server = Self { dir, port: 0, settings, watcher: None, databases: AtomicU32::new(0) };
+        let program = by.to_owned();
+        let mut server = Self { dir, port: 0, settings, program, watcher: None, databases: AtomicU32::new(0) };
         // A free port may be taken by another before the server has it.
         for _ in 0..5 {
             server.port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -88,7 +95,7 @@ impl Server {
         // The server ends when this pipe does: also when the test is killed.
         let script =
             r#"log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & server=$!; read -r _; kill -QUIT $server; wait $server"#;
-        watcher.args(["-c", script, "sh"]).arg(log).arg(program("postgres"));
+        watcher.args(["-c", script, "sh"]).arg(log).arg(&self.program);
         watcher
             .arg("-D")
             .arg(self.dir.path().join("data"))

@@ -138,7 +138,14 @@ impl Request {
 
     /// What the source makes of it. Ids are counted from 1.
     pub(crate) fn judged(&self, source: &Source) -> Verdict {
-        let delivery = Delivery { path: &source.path, query: "", headers: &self.headers, body: &self.body, at: now() };
+        let delivery = Delivery {
+            path: &source.path,
+            query: "",
+            headers: &self.headers,
+            body: &self.body,
+            at: now(),
+            wall: now(),
+        };
         let mut ids = 0_u8;
         judge(source, &delivery, &mut || {
             ids += 1;

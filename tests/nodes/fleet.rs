@@ -1,5 +1,6 @@
 //! Several nodes on one store, a receiver that counts, and senders that do not give up.
 
+use crate::faketime::wrong_clock;
 use crate::house::{House, Sent};
 use crate::servers::StoreServer;
 use hookonce::decide::event::{How, State};
@@ -11,7 +12,6 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::collections::{BTreeMap, HashMap};
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
@@ -302,15 +302,6 @@ async fn count(store: &dyn Store) -> BTreeMap<String, usize> {
             return ends;
         }
     }
-}
-
-/// This machine's clock is wrong for this command, and only its wall clock.
-fn wrong_clock(command: &mut Command, by: &str) {
-    let library =
-        ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
-    let library = library.into_iter().find(|path| std::path::Path::new(path).exists());
-    let library = library.expect("faketime is installed: ./test does that");
-    command.env("LD_PRELOAD", library).env("FAKETIME", by).env("DONT_FAKE_MONOTONIC", "1");
 }
 
 /// So many in a long run, else so many.

@@ -5,6 +5,8 @@
 mod cutter;
 #[path = "../house/disk.rs"]
 mod disk;
+#[path = "../house/faketime.rs"]
+mod faketime;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]
@@ -16,6 +18,7 @@ mod redis;
 mod apps;
 mod backup;
 mod cancelling;
+mod clocks;
 mod fleet;
 mod keeping;
 mod later;

@@ -27,7 +27,7 @@ impl World {
         self.ids += 1;
         let id = self.new_id(clock, random);
         let one = &self.sender.sent[sent];
-        let delivery = Delivery { path: "/in", query: "", headers: &one.headers, body: &one.body, at: now };
+        let delivery = Delivery { path: "/in", query: "", headers: &one.headers, body: &one.body, at: now, wall: now };
         let verdict = judge(self.source(), &delivery, &mut || id);
         let mut new = match verdict {
             Verdict::Events(mut events) => events.pop().expect("one receiver"),

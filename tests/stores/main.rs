@@ -66,7 +66,7 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 async fn memory_keeps_the_contract() {
     contract::run(async || {
         let clock = Clock::manual(START);
-        Fresh::of(Memory::new(clock.clone()), move |length: Duration| clock.advance(length))
+        Fresh::by(Memory::new(clock.clone()), &clock)
     })
     .await;
 }
@@ -82,7 +82,7 @@ async fn sqlite_keeps_the_contract() {
         let path = dir.path().join(format!("{n}.db"));
         let clock = Clock::manual(START);
         let store = Sqlite::open_by(&path, Access::Node, Some(clock.clone())).unwrap();
-        let fresh = Fresh::of(store, move |length: Duration| clock.advance(length));
+        let fresh = Fresh::by(store, &clock);
         fresh.running(hookonce::decide::statement::Dialect::Sqlite).spoiled_by(
             move |id: hookonce::decide::id::EventId| {
                 let db = rusqlite::Connection::open(&path).unwrap();

@@ -41,7 +41,7 @@ async fn postgres_keeps_the_contract() {
             let done = std::process::Command::new("psql").args([&database_url, "-qc", &sql]).status();
             assert!(done.unwrap().success());
         };
-        let fresh = Fresh::of(store, move |length: Duration| clock.advance(length));
+        let fresh = Fresh::by(store, &clock);
         fresh.running(hookonce::decide::statement::Dialect::Postgres).spoiled_by(spoil)
     })
     .await;

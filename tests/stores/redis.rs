@@ -63,7 +63,7 @@ async fn keeps_the_contract(program: &Path) {
             let length: usize = ::redis::cmd("STRLEN").arg(&name).query(&mut client).unwrap();
             ::redis::cmd("SETRANGE").arg(name).arg(length - 1).arg("\u{1}").exec(&mut client).unwrap();
         };
-        Fresh::of(store, move |length: Duration| clock.advance(length)).spoiled_by(spoil)
+        Fresh::by(store, &clock).spoiled_by(spoil)
     })
     .await;
 }

@@ -1,11 +1,11 @@
 //! A store that is opened here: beside a running node to read, with its lock to write.
 
-use super::{Came, nobody, several};
+use super::{Came, Says, nobody, several};
 use crate::cli::trouble::Trouble;
 use crate::decide::event::{Event, Step};
 use crate::decide::source::Route;
 use crate::http::admin::{LIST_MAX, NAMESAKES_MAX, shown, supersedes};
-use crate::store::{Advance, Forgotten, Keeps, Listing, Removal, Store, Stored, sweep};
+use crate::store::{Advance, Keeps, Listing, Removal, Store, Stored, sweep};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -57,9 +57,12 @@ impl Cabinet {
         }
     }
 
-    pub(super) async fn forget(&self) -> Result<Value, Trouble> {
-        let Forgotten { events, bodies } = sweep::everything(&*self.store, &self.keeps).await?;
-        Ok(json!({ "forgotten": events, "bodies": bodies }))
+    pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {
+        if says == Says::ClockIsRight {
+            self.store.confirm_time().await?;
+        }
+        let swept = sweep::everything(&*self.store, &self.keeps).await?;
+        Ok(shown::forgotten(swept, &*self.store))
     }
 
     async fn named(&self, name: &str) -> Result<Event, Trouble> {

@@ -1,6 +1,6 @@
 //! The admin port of a running node.
 
-use super::{Came, nobody, several, text};
+use super::{Came, Says, nobody, several, text};
 use crate::cli::trouble::Trouble;
 use crate::decide::time::Duration;
 use crate::http::admin::LIST_MAX;
@@ -132,8 +132,12 @@ impl Port {
         self.tell(Method::DELETE, &["api", "events", name], name).await
     }
 
-    pub(super) async fn forget(&self) -> Result<Value, Trouble> {
-        let heard = self.ask_within(FORGET_TIME, Method::POST, self.url(&["api", "forget"])).await?;
+    pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {
+        let mut url = self.url(&["api", "forget"]);
+        if says == Says::ClockIsRight {
+            url.query_pairs_mut().append_pair("now", "1");
+        }
+        let heard = self.ask_within(FORGET_TIME, Method::POST, url).await?;
         if heard.status == StatusCode::OK { Ok(heard.body) } else { Err(self.trouble(&heard)) }
     }
 

@@ -371,6 +371,7 @@ mod tests {
             headers: &headers,
             body: &body,
             at: now,
+            wall: now,
         };
         let verdict = judge(&source, &delivery, &mut || crate::decide::id::EventId([1; 16]));
         let Verdict::Events(events) = verdict else { panic!("{verdict:?}: {}", String::from_utf8_lossy(&body)) };

@@ -23,8 +23,14 @@ fn field(at: &str) -> Field {
 fn read(fields: &[Field], shape: Option<&[&str]>, body: &[u8], around: &Around<'_>) -> Result<Found, Refusal> {
     let headers: Vec<_> = around.headers.iter().map(|(name, value)| ((*name).into(), value.to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
-    let delivery =
-        Delivery { path: around.path, query: around.query, headers: &headers, body: &body, at: Timestamp(0) };
+    let delivery = Delivery {
+        path: around.path,
+        query: around.query,
+        headers: &headers,
+        body: &body,
+        at: Timestamp(0),
+        wall: Timestamp(0),
+    };
     let shape = shape.map(|path| path.iter().map(|&part| part.to_owned()).collect());
     FieldSet::new(fields.to_vec(), shape).read(&Scheme::None.verify(&delivery).expect("no scheme"))
 }
@@ -251,7 +257,7 @@ fn an_event_keeps_every_field_that_has_a_value() {
     assert_eq!(set.ix("a"), Some(FieldIx(1)));
     assert_eq!(set.ix("z"), None);
     let body = Bytes::from_static(br#"{"b":1.0}"#);
-    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0) };
+    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0), wall: Timestamp(0) };
     let found = set.read(&Scheme::None.verify(&delivery).expect("no scheme")).expect("JSON");
     assert_eq!(found.keep(&set).to_json(), r#"{"b":1.0,"c":"d"}"#);
     assert_eq!(found.value(FieldIx(1)), None);

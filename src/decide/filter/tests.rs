@@ -22,7 +22,7 @@ fn fields() -> FieldSet {
 
 fn found(body: &str) -> Found {
     let body = Bytes::copy_from_slice(body.as_bytes());
-    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0) };
+    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0), wall: Timestamp(0) };
     fields().read(&Scheme::None.verify(&delivery).expect("no scheme")).expect("JSON")
 }
 

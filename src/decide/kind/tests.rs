@@ -177,7 +177,14 @@ fn compare(used: KindUse, own: &[(String, Vec<String>)], headers: &[(&str, &str)
     };
     let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
     let bytes = Bytes::copy_from_slice(body.as_bytes());
-    let delivery = Delivery { path: "", query: "", headers: &headers, body: &bytes, at: Timestamp::default() };
+    let delivery = Delivery {
+        path: "",
+        query: "",
+        headers: &headers,
+        body: &bytes,
+        at: Timestamp::default(),
+        wall: Timestamp::default(),
+    };
     let seen = paths.walk(&bytes).expect("the test's own JSON");
     kinds.compare(&delivery, &seen)
 }

@@ -151,7 +151,7 @@ impl Hmac {
             None => Cow::Borrowed(""),
         };
         if self.timestamp.is_some() {
-            timely(parse_time(&stamp).ok_or(Refusal::BadSignature)?, delivery.at, self.tolerance)?;
+            timely(parse_time(&stamp).ok_or(Refusal::BadSignature)?, delivery.wall, self.tolerance)?;
         }
         let id = match &self.id {
             Some(place) if self.over.contains(&Piece::Id) => text_at(place, delivery)?,
@@ -236,7 +236,14 @@ impl Hmac {
 /// What a sender has already written into the body.
 fn in_body(place: Option<&Place>, body: &[u8]) -> Option<String> {
     let body = bytes::Bytes::copy_from_slice(body);
-    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp::default() };
+    let delivery = Delivery {
+        path: "",
+        query: "",
+        headers: &[],
+        body: &body,
+        at: Timestamp::default(),
+        wall: Timestamp::default(),
+    };
     text_at(place?, &delivery).ok().map(Cow::into_owned)
 }
 

@@ -91,7 +91,7 @@ pub(super) fn verify<'d>(
     if id.contains('.') {
         return Err(Refusal::BadSignature);
     }
-    timely(parse_seconds(stamp).ok_or(Refusal::BadSignature)?, delivery.at, tolerance)?;
+    timely(parse_seconds(stamp).ok_or(Refusal::BadSignature)?, delivery.wall, tolerance)?;
     let theirs = signatures(signature(delivery, names.signature)?)?;
     let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
     Ok((secrets.signed(Hash::Sha256, &message, &theirs)?, id))

@@ -4,7 +4,9 @@
 use super::asked::Asked;
 use super::{Desk, shown};
 use crate::decide::event::State as Stands;
+use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
+use crate::store::clock_watch::Ahead;
 use crate::store::{Census, Listing, Store, StoreError};
 use crate::telemetry::heard::Verdict;
 use crate::telemetry::meter::{Asked as Call, Count, Meter, OUTCOMES};
@@ -147,6 +149,7 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
         "claim_p50": meter.claims_below(0.5),
         "claim_p99": meter.claims_below(0.99),
     });
+    told["clock"] = clock(&desk).await;
     let census = census.ok();
     told["events"] = match &census {
         Some(c) => {
@@ -156,6 +159,19 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
     };
     told["oldest_waiting"] = json!(census.as_ref().and_then(|census| census.oldest.as_ref()).map(shown::event));
     Ok(Json(told).into_response())
+}
+
+/// How far the store's clock is from this machine's, the time by which events expire, and what that waits for.
+async fn clock(desk: &Desk) -> Value {
+    let expiry = desk.store.expiry();
+    let mut told = json!({ "ahead": Ahead::of(&*desk.store).seconds(), "expires_by": expiry.time.0, "waiting": null });
+    if let Some(waiting) = &expiry.waiting {
+        let would = desk.store.would_forget(desk.dispatcher.keeps(), limits::WOULD_FORGET_MAX);
+        let would = timeout(COUNT_TIME, would).await.ok().and_then(Result::ok);
+        told["waiting"] = shown::waiting(waiting);
+        told["waiting"]["would_forget"] = json!(would);
+    }
+    told
 }
 
 /// What was counted in a window: of each source, of each point, each count.

@@ -3,12 +3,13 @@
 use crate::action::Chunk;
 use crate::decide::claim::Same;
 use crate::decide::event::{Event, How, State};
+use crate::decide::expiry::Waiting;
 use crate::decide::field::{Place, Value as Field};
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::store::quarantine::Quarantined;
 use crate::store::standing::standing;
-use crate::store::{Sighting, Store, StoreError, Stored, Story};
+use crate::store::{Forgotten, Sighting, Store, StoreError, Stored, Story};
 use crate::telemetry::heard::Heard;
 use axum::response::sse;
 use serde_json::{Value, json};
@@ -24,6 +25,20 @@ pub fn quarantined(message: &Quarantined) -> Value {
         "bytes": message.bytes,
         "head": String::from_utf8_lossy(&message.head),
     })
+}
+
+/// What a sweep forgot, and what it waits for.
+pub fn forgotten(Forgotten { events, bodies }: Forgotten, store: &dyn Store) -> Value {
+    let mut shown = json!({ "forgotten": events, "bodies": bodies });
+    if let Some(waiting) = store.expiry().waiting {
+        shown["waiting"] = self::waiting(&waiting);
+    }
+    shown
+}
+
+/// A jump of the clock that expiry waits for.
+pub fn waiting(waiting: &Waiting) -> Value {
+    json!({ "since": waiting.since, "jump": waiting.jump.as_secs(), "left": waiting.left.as_secs() })
 }
 
 /// One event.

@@ -9,6 +9,7 @@ use crate::explain::saved::{Saved, deliveries};
 use crate::explain::stands::Known;
 use crate::explain::{self, Cannot, Lack};
 use crate::http::body::{BodyLimits, read};
+use crate::store::clock_watch::Ahead;
 use crate::telemetry::exposition::{Gauges, exposition};
 use crate::telemetry::trace;
 use axum::Json;
@@ -153,6 +154,8 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
         running: census.as_ref().map(|census| census.running),
         dead: census.as_ref().map(|census| census.dead),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
+        clock_ahead: Ahead::of(&*desk.store).seconds(),
+        expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.stood(), waiting.jump)),
         uptime: desk.started.elapsed().as_secs_f64(),
         listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),
         spans_dropped: trace::dropped(),

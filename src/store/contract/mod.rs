@@ -6,7 +6,7 @@
 //! # async fn check() {
 //! contract::run(async || {
 //!     let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-//!     contract::Fresh::of(Memory::new(clock.clone()), move |length| clock.advance(length))
+//!     contract::Fresh::by(Memory::new(clock.clone()), &clock)
 //! }).await;
 //! # }
 //! ```
@@ -16,6 +16,7 @@ mod effects;
 mod forgetting;
 mod groups;
 mod imports;
+mod jumping;
 mod listing;
 mod making;
 mod quarantine;
@@ -24,6 +25,7 @@ mod registers;
 
 pub use making::{Making, imported, making};
 
+use super::clock::Clock;
 use super::{Advance, Imported, Look, Store};
 use crate::decide::claim::{Claim, New, Same, Stands};
 use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
@@ -31,7 +33,7 @@ use crate::decide::id::{EventId, Key, Node};
 use crate::decide::retry::{Jitter, Retry};
 use crate::decide::source::{Keep, Kept, Route};
 use crate::decide::statement::Dialect;
-use crate::decide::time::Duration;
+use crate::decide::time::{Duration, Timestamp};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -113,6 +115,11 @@ pub const RULES: &[(&str, Rule)] = rules! {
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to
         what_is_not_over_is_not_forgotten_by_a_person_either
     }
+    jumping {
+        a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_ten_minutes
+        a_clock_that_is_set_right_again_forgets_nothing_and_proves_nothing
+        a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_when_it_is_set_back
+    }
     effects {
         a_statement_goes_with_its_change_or_neither_is_written
     }
@@ -156,6 +163,7 @@ type Outside<T> = Box<dyn Fn(T) + Send + Sync>;
 pub struct Fresh {
     store: Arc<dyn Store>,
     wait: Outside<Duration>,
+    set: Option<Outside<Timestamp>>,
     spoil: Option<Outside<EventId>>,
     statements: Option<Dialect>,
 }
@@ -163,7 +171,19 @@ pub struct Fresh {
 impl Fresh {
     /// This store; `wait` moves its clock on.
     pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        Self { store: Arc::new(store), wait: Box::new(wait), spoil: None, statements: None }
+        Self { store: Arc::new(store), wait: Box::new(wait), set: None, spoil: None, statements: None }
+    }
+
+    /// This store, which goes by a clock that is moved by hand.
+    pub fn by(store: impl Store, clock: &Clock) -> Self {
+        let (wait, set) = (clock.clone(), clock.clone());
+        Self::of(store, move |length| wait.advance(length)).set_by(move |to| set.set(to))
+    }
+
+    /// The same, whose clock can be set while no time passes.
+    #[must_use]
+    pub fn set_by(self, set: impl Fn(Timestamp) + Send + Sync + 'static) -> Self {
+        Self { set: Some(Box::new(set)), ..self }
     }
 
     /// The same, where an event's stored body can be changed behind the store's back.
@@ -180,6 +200,16 @@ impl Fresh {
 
     fn wait(&self, length: Duration) {
         (self.wait)(length);
+    }
+
+    fn can_be_set(&self) -> bool {
+        self.set.is_some()
+    }
+
+    fn set_clock(&self, to: Timestamp) {
+        if let Some(set) = &self.set {
+            set(to);
+        }
     }
 
     async fn claim(&self, one: Making) -> Claim {

@@ -393,6 +393,22 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
     link.ask(&asks).await.map(drop)
 }
 
+const SET_LAST_SEEN: &str = "insert into last_seen as seen (id, at) values (1, $1) on conflict (id) do update \
+     set at = excluded.at where seen.at = $2";
+
+/// What time the store has last seen, and the server's clock with it.
+pub(super) async fn last_seen(link: &mut Link, clock: &Clock) -> Result<Option<Timestamp>> {
+    let answers = link.ask(&[ask!("select at from last_seen"), ask!(CLOCK)]).await?;
+    clock.told(Timestamp(answers[1][0].try_get(0)?));
+    answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
+}
+
+/// Writes it down, if it is still as it was. Nobody waits for the disk.
+pub(super) async fn set_last_seen(link: &mut Link, was: Option<Timestamp>, time: Timestamp) -> Result<()> {
+    let write = ask!(SET_LAST_SEEN, time.0, was.map(|was| was.0));
+    link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
+}
+
 pub(super) fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -39,7 +39,7 @@ use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
-use super::shared::{Cell, Reading, Shelf, Swap, Swapped};
+use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped};
 use super::{
     Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, StoreError, Stored,
     Story,
@@ -117,7 +117,10 @@ impl Postgres {
         pool.use_schema(schema);
         options.clock.told(now);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
-        Ok(Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() })
+        let opened = Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() };
+        let cannot = |error| CannotOpen::Yet(format!("{}: {error}", opened.pool.address));
+        shared::begin(&opened).await.map_err(cannot)?;
+        Ok(opened)
     }
 
     async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
@@ -415,8 +418,16 @@ impl Shelf for Postgres {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
     }
 
-    fn now(&self) -> Timestamp {
-        self.clock.now()
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| look::last_seen(link, &self.clock).await))
+    }
+
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::set_last_seen(link, was, time).await))
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {

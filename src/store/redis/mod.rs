@@ -36,7 +36,7 @@ use super::clock::Clock;
 use super::copy::{self, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
-use super::shared::{Cell, Reading, Shelf, Swap};
+use super::shared::{self, Cell, Reading, Shelf, Swap};
 use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
@@ -157,7 +157,9 @@ impl Redis {
             tasks.push(tokio::spawn(write_notes(core.clone())));
             tasks.push(tokio::spawn(look_again(core.link.clone())));
         }
-        Ok(Self { core, tasks })
+        let opened = Self { core, tasks };
+        shared::begin(&opened).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        Ok(opened)
     }
 }
 
@@ -461,7 +463,22 @@ impl Shelf for Redis {
         Some(self.core.hints.subscribe())
     }
 
-    fn now(&self) -> Timestamp {
-        self.core.clock.now()
+    fn clock(&self) -> &Clock {
+        &self.core.clock
+    }
+
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        Box::pin(self.core.last_seen())
+    }
+
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if self.core.may_write() {
+                let mut words = Words::new(&self.core.names);
+                words.last_seen(was, time);
+                self.core.send(words).await?;
+            }
+            Ok(())
+        })
     }
 }

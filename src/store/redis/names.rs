@@ -159,6 +159,11 @@ impl Names {
         self.one("writers")
     }
 
+    /// What time the store has last seen.
+    pub(super) fn last_seen(&self) -> Vec<u8> {
+        self.one("last_seen")
+    }
+
     /// What is written to see whether everything may be written.
     pub(super) fn probe(&self) -> Vec<u8> {
         self.one("probe")

@@ -258,6 +258,14 @@ impl Core {
         })
     }
 
+    /// What time the store has last seen.
+    pub(super) async fn last_seen(&self) -> Result<Option<Timestamp>> {
+        let mut questions = Pipeline::new();
+        questions.cmd("GET").arg(self.names.last_seen());
+        let (answers, _) = self.ask(questions).await?;
+        Ok(answers.first().and_then(number).map(Timestamp))
+    }
+
     pub(super) async fn receipt_of(&self, id: EventId) -> Result<Option<Receipt>> {
         let mut questions = Pipeline::new();
         questions.cmd("GET").arg(self.names.event(Kind::Receipt, id));

@@ -8,6 +8,7 @@ use crate::decide::event::{Cause, Event, State};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
+use crate::decide::time::Timestamp;
 use crate::store::Hint;
 use crate::store::Note;
 use crate::store::copy::{Heeds, MARK};
@@ -255,6 +256,15 @@ impl<'n> Words<'n> {
         for recipe in recipes {
             part.call(command!("HSET", &scopes, recipe.scope.as_str(), coding::recipe(recipe)));
         }
+        self.add(part);
+    }
+
+    /// Adds what time the store has last seen, if it is still as it was.
+    pub(super) fn last_seen(&mut self, was: Option<Timestamp>, time: Timestamp) {
+        let mut part = Part::default();
+        let name = self.names.last_seen();
+        part.seen.push([name.clone(), was.map(|was| number(was.0)).unwrap_or_default()]);
+        part.call(command!("SET", name, number(time.0)));
         self.add(part);
     }
 

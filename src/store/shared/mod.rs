@@ -15,21 +15,26 @@
 mod cell;
 pub mod draft;
 mod effect;
+mod last_seen;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, TURNS_AT_ONCE, Version};
 pub use effect::Swapped;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) use last_seen::begin;
 
+use super::clock::Clock;
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
-    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Note, Page,
-    Place, Placing, Probe, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Moment, Note,
+    Page, Place, Placing, Probe, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
+use crate::decide::expiry::Expiry;
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
@@ -190,8 +195,12 @@ pub trait Shelf: Send + Sync + 'static {
     fn failed(&self) -> watch::Receiver<Option<String>> {
         watch::Sender::new(None).subscribe()
     }
-    /// See [`Store::now`].
-    fn now(&self) -> Timestamp;
+    /// Its clocks.
+    fn clock(&self) -> &Clock;
+    /// What time the store has last seen and believed, as a node wrote it down.
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>>;
+    /// Writes it down, if it is still as it was.
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()>;
     /// See [`Store::hints`].
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
@@ -220,6 +229,11 @@ struct Drafted<T> {
 }
 
 impl<S: Shelf> Shared<S> {
+    /// The times that count when the store's clock shows this.
+    fn at(&self, now: Timestamp) -> Moment {
+        Moment { now, expiry: self.0.clock().expiry().time }
+    }
+
     /// Runs a rule over every input, as if one after another, and writes what it comes to. `None`: others wrote first
     /// each time.
     async fn run<I: Sync, T: Send>(
@@ -331,8 +345,9 @@ fn cells_to_claim(new: &New) -> Vec<Cell> {
 impl<S: Shelf> Store for Shared<S> {
     fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
         Box::pin(async move {
-            let claims =
-                self.run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), now)).await?;
+            let claims = self
+                .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), self.at(now)))
+                .await?;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
         })
     }
@@ -375,6 +390,7 @@ impl<S: Shelf> Store for Shared<S> {
     /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         Box::pin(async move {
+            self.look_at_clock().await;
             let mut due = self.0.due(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
@@ -414,7 +430,10 @@ impl<S: Shelf> Store for Shared<S> {
     }
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
-        Box::pin(async move { self.sweep(&keeps, limit).await })
+        Box::pin(async move {
+            self.look_at_clock().await;
+            self.sweep(&keeps, limit).await
+        })
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {
@@ -455,7 +474,7 @@ impl<S: Shelf> Store for Shared<S> {
             let mut claims = Vec::new();
             for one in new {
                 let begins_with = |one: &New| cells_to_claim(one);
-                let rule = |draft: &mut Draft<'_>, one: &New, now| ledger::claim(draft, one.clone(), now);
+                let rule = |draft: &mut Draft<'_>, one: &New, now| ledger::claim(draft, one.clone(), self.at(now));
                 let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
                 claims.push(drafted.map_or(Claim::Again, |drafted| drafted.answer));
@@ -481,7 +500,23 @@ impl<S: Shelf> Store for Shared<S> {
     }
 
     fn now(&self) -> Timestamp {
-        self.0.now()
+        self.0.clock().now()
+    }
+
+    fn wall_time(&self) -> Timestamp {
+        self.0.clock().wall_time()
+    }
+
+    fn expiry(&self) -> Expiry {
+        self.0.clock().expiry()
+    }
+
+    fn confirm_time(&self) -> Answer<'_, ()> {
+        Box::pin(self.confirm())
+    }
+
+    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+        Box::pin(async move { self.count_forgettable(&keeps, limit, self.0.clock().jumped()).await })
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {

@@ -1,9 +1,10 @@
 //! Forgetting beside others who forget the same.
 
 use super::{Cell, Shared, Shelf};
+use crate::decide::expiry::ExpiryTime;
 use crate::decide::id::EventId;
 use crate::decide::source::{Keep, Kept};
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Duration;
 use crate::store::ledger::{self, Of};
 use crate::store::{Forgotten, Keeps, StoreError};
 
@@ -19,15 +20,35 @@ enum Frees {
 
 impl<S: Shelf> Shared<S> {
     pub(super) async fn sweep(&self, keeps: &Keeps, limit: usize) -> Result<Forgotten, StoreError> {
-        let (mut bodies, mut events, now) = (0, 0, self.0.now());
-        let known = keeps.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-        for (of, kept) in known.chain(keeps.others.map(|kept| (Of::Unknown(keeps), kept))) {
-            bodies += self.free(Frees::Bodies, of, kept, now, limit - bodies).await?;
+        let (mut bodies, mut events, by) = (0, 0, self.expiry_time());
+        for (of, kept) in keeps.each() {
+            bodies += self.free(Frees::Bodies, of, kept, by, limit - bodies).await?;
             if let Keep::For(length) = kept.keys {
-                events += self.free(Frees::Events(length), of, kept, now, limit - events).await?;
+                events += self.free(Frees::Events(length), of, kept, by, limit - events).await?;
             }
         }
         Ok(Forgotten { events: events as u64, bodies: bodies as u64 })
+    }
+
+    /// The time by which events expire, as it is now: whoever swept for long looks again before each write.
+    fn expiry_time(&self) -> ExpiryTime {
+        self.0.clock().expiry().time
+    }
+
+    /// How many events the sweep would forget by this time: at most `limit`.
+    pub(super) async fn count_forgettable(
+        &self,
+        keeps: &Keeps,
+        limit: usize,
+        by: ExpiryTime,
+    ) -> Result<u64, StoreError> {
+        let mut many = 0;
+        for (of, kept) in keeps.each() {
+            if let Keep::For(length) = kept.keys {
+                many += self.0.forgettable(of, by.less(length), limit - many).await?.len();
+            }
+        }
+        Ok(many as u64)
     }
 
     /// Frees up to `limit` of these. Others may free the same meanwhile: what they took is not counted here, and then it
@@ -37,14 +58,14 @@ impl<S: Shelf> Shared<S> {
         what: Frees,
         of: Of<'_>,
         kept: Kept,
-        now: Timestamp,
+        by: ExpiryTime,
         limit: usize,
     ) -> Result<usize, StoreError> {
         let (mut freed, mut seen) = (0, Vec::new());
         while freed < limit {
             let old = match what {
-                Frees::Bodies => self.0.with_old_bodies(of, now - kept.body, limit - freed).await?,
-                Frees::Events(length) => self.0.forgettable(of, now - length, limit - freed).await?,
+                Frees::Bodies => self.0.with_old_bodies(of, by.less(kept.body), limit - freed).await?,
+                Frees::Events(length) => self.0.forgettable(of, by.less(length), limit - freed).await?,
             };
             if old.is_empty() || old == seen {
                 break; // what is still there was left there by the rules
@@ -68,10 +89,12 @@ impl<S: Shelf> Shared<S> {
             let cells = |id: &EventId| vec![Cell::Event(*id)];
             let gone = match what {
                 Frees::Bodies => {
-                    self.run(some, cells, |draft, id, now| draft.remove_body(*id, now - kept.body)).await?
+                    self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().less(kept.body)))
+                        .await?
                 }
                 Frees::Events(_) => {
-                    self.run(some, cells, |draft, id, now| ledger::forget_one(draft, *id, kept.keys, now)).await?
+                    self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time()))
+                        .await?
                 }
             };
             freed += gone.into_iter().filter(|gone| *gone == Some(true)).count();

@@ -28,6 +28,7 @@ struct Board {
     versions: Mutex<HashMap<Cell, Version>>,
     dawdles: AtomicUsize,
     fails_after: AtomicUsize,
+    seen: Mutex<Option<Timestamp>>,
 }
 
 impl Board {
@@ -37,6 +38,7 @@ impl Board {
             versions: Mutex::default(),
             dawdles: AtomicUsize::new(dawdles),
             fails_after: AtomicUsize::new(usize::MAX),
+            seen: Mutex::default(),
         }
     }
 
@@ -182,8 +184,18 @@ impl Shelf for Board {
     fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
         self.memory.quarantined(limit)
     }
-    fn now(&self) -> Timestamp {
-        self.memory.now()
+    fn clock(&self) -> &Clock {
+        &self.memory.clock
+    }
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        Box::pin(std::future::ready(Ok(*self.seen.lock().unwrap())))
+    }
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
+        let mut seen = self.seen.lock().unwrap();
+        if *seen == was {
+            *seen = Some(time);
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -193,7 +205,7 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 async fn a_draft_keeps_the_contract() {
     contract::run(async || {
         let clock = Clock::manual(START);
-        Fresh::of(Shared(Board::new(clock.clone(), 0)), move |length| clock.advance(length))
+        Fresh::by(Shared(Board::new(clock.clone(), 0)), &clock)
     })
     .await;
 }

@@ -78,9 +78,9 @@ impl Writer {
 
     fn up_to_commit(&mut self, change: &Change, statement: &Bound) -> Result<Ran, rusqlite::Error> {
         self.execute("begin immediate")?;
-        let now = self.clock.now();
-        let mut rows = Rows { db: &self.db, now, turns: &mut self.turns, mark: &mut self.mark };
-        let advance = ledger::advance(&mut rows, change, now)?;
+        let at = self.clock.moment();
+        let mut rows = Rows { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let advance = ledger::advance(&mut rows, change, at.now)?;
         if advance == Advance::Lost {
             return Ok(Ran::Ready(advance));
         }

@@ -6,29 +6,28 @@ use crate::decide::change::Tried;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{EventId, Key, Turn};
-use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Found, columns};
 use crate::store::ledger::{self, Held, Ledger, Register, Row};
-use crate::store::{Needs, Recalled};
+use crate::store::{Moment, Needs, Recalled};
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 /// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
-pub(super) fn foresee(db: &Connection, new: Vec<New>, now: Timestamp) -> Result<Vec<Claim>> {
+pub(super) fn foresee(db: &Connection, new: Vec<New>, at: Moment) -> Result<Vec<Claim>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, Mark::none());
-        let claim = |one| ledger::claim(&mut Glance::new(db, now, &mut turns, &mut mark), one, now);
+        let claim = |one| ledger::claim(&mut Glance::new(db, at, &mut turns, &mut mark), one, at);
         new.into_iter().map(claim).collect()
     })
 }
 
 /// What a repeat is told, in one snapshot.
-pub(super) fn recall(db: &Connection, new: &New, needs: Needs, now: Timestamp) -> Result<Option<Recalled>> {
+pub(super) fn recall(db: &Connection, new: &New, needs: Needs, at: Moment) -> Result<Option<Recalled>> {
     in_snapshot(db, || {
         let (mut turns, mut mark) = (0, Mark::none());
-        let mut found = ledger::recall(&mut Glance::new(db, now, &mut turns, &mut mark), new, now)?;
+        let mut found = ledger::recall(&mut Glance::new(db, at, &mut turns, &mut mark), new, at)?;
         if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
             found.receipt = super::read::receipt(db, found.event.id)?;
         }
@@ -52,8 +51,8 @@ struct Glance<'t> {
 }
 
 impl<'t> Glance<'t> {
-    fn new(db: &'t Connection, now: Timestamp, turns: &'t mut u64, mark: &'t mut Mark) -> Self {
-        Self { rows: Rows { db, now, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
+    fn new(db: &'t Connection, at: Moment, turns: &'t mut u64, mark: &'t mut Mark) -> Self {
+        Self { rows: Rows { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
     }
 }
 

@@ -15,6 +15,7 @@ mod definitions;
 mod effect;
 mod export;
 mod foresee;
+mod last_seen;
 mod listed;
 mod log;
 mod mark;
@@ -45,11 +46,12 @@ use super::{
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
+use crate::decide::expiry::Expiry;
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
-use crate::decide::time::{Duration, Timestamp};
+use crate::decide::time::Timestamp;
 use crate::telemetry::{self, Level};
 use log::Log;
 use notes::Notes;
@@ -64,9 +66,6 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
 use writer::{Ask, Failed, Job, Writer};
-
-/// A database's clock that is further ahead of the wall's than this is worth a word.
-const CLOCK_AHEAD: Duration = Duration::from_hours(24);
 
 /// A store in a file of this machine.
 pub struct Sqlite {
@@ -106,13 +105,9 @@ impl Sqlite {
         let wall = Clock::wall(Timestamp::default()).now();
         fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
         let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
-        if floor > wall + CLOCK_AHEAD && clock.is_none() {
-            let why = format!(
-                "it holds {floor}, which this machine's clock ({wall}) has yet to reach; it goes on from there"
-            );
-            telemetry::say(Level::Warn, "clock", &[("why", &why)]);
-        }
+        let seen = last_seen::read(&db).map_err(|error| OpenError::sqlite(path, error))?;
         let clock = clock.unwrap_or_else(|| Clock::wall(floor));
+        clock.last_seen(seen, Some(floor).filter(|floor| *floor > Timestamp::default()));
         let failed = Arc::new(watch::Sender::new(None));
         let (commits, notes) = (Arc::new(AtomicU64::new(0)), Notes::default());
         let mut writer = None;
@@ -122,7 +117,7 @@ impl Sqlite {
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
             let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
             let notes = notes.clone();
-            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark };
+            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
             if access == Access::Node {
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }
@@ -242,14 +237,18 @@ fn fit_schema(path: &Path, db: &mut Connection, access: Access, now: Timestamp) 
 /// whose holder is over is free.
 fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
-    let now = writer.clock.now();
+    let at = writer.clock.moment();
+    let now = at.now;
     let orphans = tx.execute(
         "update events set wake_at = ?1, revision = revision + 1 where state = 'running' and wake_at > ?1",
         [now.0],
     )?;
-    let mut rows = Rows { db: &tx, now, turns: &mut writer.turns, mark: &mut writer.mark };
+    let mut rows = Rows { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
     let freed = rows.free_slots()?;
+    let saw = writer.clock.to_write().map(|(_, time)| time);
+    saw.iter().try_for_each(|time| last_seen::write(&tx, *time))?;
     tx.commit()?;
+    saw.into_iter().for_each(|time| writer.clock.written(time));
     writer.mark.committed();
     if orphans + freed > 0 {
         let taken = [("running", &*orphans.to_string()), ("slots", &*freed.to_string())];
@@ -265,14 +264,14 @@ impl Store for Sqlite {
         }
         let bytes = new.iter().map(|one| one.payload.body.len()).sum();
         self.ask(new.len(), bytes, |rows| {
-            let now = rows.now;
-            new.into_iter().map(|one| ledger::claim(rows, one, now)).collect()
+            let at = rows.at;
+            new.into_iter().map(|one| ledger::claim(rows, one, at)).collect()
         })
     }
 
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
         self.ask(changes.len(), 0, move |rows| {
-            let now = rows.now;
+            let now = rows.at.now;
             changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
         })
     }
@@ -303,7 +302,7 @@ impl Store for Sqlite {
     }
 
     fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
-        let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.now());
+        let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.moment());
         let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
         let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
         Box::pin(std::future::ready(found))
@@ -347,14 +346,14 @@ impl Store for Sqlite {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.ask(limit, 0, move |rows| {
-            let now = rows.now;
-            ledger::forget(rows, &keeps, limit, now)
+            let by = rows.at.expiry;
+            ledger::forget(rows, &keeps, limit, by)
         })
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {
         self.ask(1, 0, move |rows| {
-            let now = rows.now;
+            let now = rows.at.now;
             ledger::remove(rows, id, now)
         })
     }
@@ -378,8 +377,8 @@ impl Store for Sqlite {
     }
 
     fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
-        let now = self.clock.now();
-        self.look(move |db| foresee::foresee(db, new, now))
+        let at = self.clock.moment();
+        self.look(move |db| foresee::foresee(db, new, at))
     }
 
     fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
@@ -422,6 +421,24 @@ impl Store for Sqlite {
 
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn wall_time(&self) -> Timestamp {
+        self.clock.wall_time()
+    }
+
+    fn expiry(&self) -> Expiry {
+        self.clock.expiry()
+    }
+
+    fn confirm_time(&self) -> Answer<'_, ()> {
+        self.clock.confirm();
+        self.ask(1, 0, |_| Ok(())) // it is written down in the next transaction, which is this one
+    }
+
+    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+        let by = self.clock.jumped();
+        self.ask(1, 0, move |rows| ledger::would_forget(rows, &keeps, limit, by))
     }
 }
 

@@ -8,9 +8,9 @@ use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::Sighting;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
+use crate::store::{Moment, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
@@ -20,8 +20,8 @@ type Result<T> = std::result::Result<T, rusqlite::Error>;
 pub(super) struct Rows<'t> {
     /// The writing connection.
     pub(super) db: &'t Connection,
-    /// The store's clock.
-    pub(super) now: Timestamp,
+    /// The times that count in it.
+    pub(super) at: Moment,
     /// The last turn that was given.
     pub(super) turns: &'t mut u64,
     /// Where the last write is noted.
@@ -54,7 +54,7 @@ impl Rows<'_> {
         telemetry::say(Level::Error, "damaged", &what);
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
-        ledger::bury(self, row, self.now)
+        ledger::bury(self, row, self.at.now)
     }
 
     fn sound(&mut self, found: Found) -> Result<Row> {
@@ -72,7 +72,7 @@ impl Rows<'_> {
         )?;
         let groups = slots.query_map([], |row| row.get(0).map(Key))?.collect::<Result<Vec<_>>>()?;
         for group in &groups {
-            ledger::hand_slot_on(self, group, self.now)?;
+            ledger::hand_slot_on(self, group, self.at.now)?;
         }
         Ok(groups.len())
     }

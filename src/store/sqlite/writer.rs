@@ -10,6 +10,7 @@
 //! ```
 
 use super::effect::Effect;
+use super::last_seen;
 use super::log::Log;
 use super::mark::Mark;
 use super::notes::{Besides, Notes};
@@ -89,6 +90,8 @@ pub(super) struct Writer {
     pub(super) notes: Notes,
     pub(super) log: Log,
     pub(super) mark: Mark,
+    /// The time that this transaction writes down as last seen.
+    pub(super) saw: Option<Timestamp>,
 }
 
 impl Writer {
@@ -166,8 +169,12 @@ impl Writer {
         if wrote.is_err() && !self.db.is_autocommit() {
             self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
         }
+        let saw = self.saw.take();
         match &wrote {
-            Ok(_) => self.mark.committed(),
+            Ok(_) => {
+                self.mark.committed();
+                saw.into_iter().for_each(|time| self.clock.written(time));
+            }
             Err(_) => self.mark.rolled_back(),
         }
         if wrote? {
@@ -180,13 +187,18 @@ impl Writer {
     fn in_transaction(&mut self, batch: &mut [Box<dyn Task>]) -> Result<bool, rusqlite::Error> {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
-        let mut rows = Rows { db: &self.db, now: self.clock.now(), turns: &mut self.turns, mark: &mut self.mark };
+        let at = self.clock.moment();
+        let mut rows = Rows { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
         for task in batch {
             task.run(&mut rows)?;
         }
         let besides = if self.db.total_changes() == before { Besides::Nothing } else { Besides::Writes };
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
+        }
+        if let Some((_, time)) = self.clock.to_write() {
+            last_seen::write(&self.db, time)?;
+            self.saw = Some(time);
         }
         Ok(self.db.total_changes() != before)
     }

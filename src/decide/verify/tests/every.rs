@@ -124,7 +124,7 @@ fn the_log_names_the_header_that_was_there() {
     let doubts = |scheme: &Scheme, headers: &[Sent<'_>]| {
         let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
         let body = Bytes::from_static(b"{}");
-        scheme.doubts(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT })
+        scheme.doubts(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT })
     };
     let standard = &schemes()[1];
     assert!(doubts(standard, &[]).starts_with("there is no webhook-signature or svix-signature header"));
@@ -154,7 +154,7 @@ fn signed_json_is_never_passed_on_as_something_else() {
                 headers.push(("content-encoding".into(), coding.into()));
                 let headers: Vec<_> = headers.iter().map(|(n, v)| (n.clone(), v.as_bytes().to_vec())).collect();
                 let body = Bytes::copy_from_slice(body);
-                let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT };
+                let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT };
                 assert!(scheme.verify(&delivery).is_err(), "{content} {coding} {body:?}");
             }
         }
@@ -163,7 +163,7 @@ fn signed_json_is_never_passed_on_as_something_else() {
         "application/x-www-form-urlencoded".clone_into(&mut headers[0].1);
         let headers: Vec<_> = headers.iter().map(|(n, v)| (n.clone(), v.as_bytes().to_vec())).collect();
         let body = Bytes::from_static(b"token=x&text=y");
-        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT };
+        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT };
         assert!(scheme.verify(&delivery).is_ok());
     }
 }
@@ -218,7 +218,7 @@ fn a_scheme_is_told_in_words_without_its_secrets() {
 #[test]
 fn an_id_may_be_a_number_in_the_body_but_not_a_truth() {
     let body = Bytes::from_static(br#"{"id":7,"name":"x","yes":true,"empty":""}"#);
-    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT };
+    let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT, wall: AT };
     let verified = Scheme::None.verify(&delivery).expect("no scheme");
     let id = |at: &str| {
         let at = Place::parse(at).expect("a place");
@@ -261,7 +261,7 @@ proptest! {
             "x-time", "authorization", "content-type"];
         let headers: Vec<_> = names.iter().map(|name| ((*name).to_owned(), value.clone())).collect();
         let body = Bytes::from(body);
-        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: Timestamp(at) };
+        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: Timestamp(at), wall: Timestamp(at) };
         for scheme in &schemes()[..4] {
             prop_assert_eq!(scheme.verify(&delivery).map(|verified| verified.secret()), Err(Refusal::BadSignature));
         }

@@ -30,7 +30,7 @@ struct Believed {
 fn verify(scheme: &Scheme, headers: &[Sent<'_>], body: &[u8], at: Timestamp) -> Result<Believed, Refusal> {
     let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
-    let delivery = Delivery { path: "/in/x", query: "", headers: &headers, body: &body, at };
+    let delivery = Delivery { path: "/in/x", query: "", headers: &headers, body: &body, at, wall: at };
     let verified = scheme.verify(&delivery)?;
     assert_eq!(verified.delivery().body, &body);
     let delivery_id = scheme.delivery_id().map_or(Ok(None), |id| verified.delivery_id(&id))?;

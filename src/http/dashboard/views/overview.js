@@ -5,7 +5,7 @@ import { api } from "../api.js";
 import { live, atMost } from "../live.js";
 import { Bars, sparkline, split } from "../charts.js";
 import { chip, count, eventLink, many, percent, sameShort, sameWords, verdictChip, copier, VERDICTS } from "../words.js";
-import { clockIs, when, relative, full } from "../time.js";
+import { clockIs, when, relative, full, length } from "../time.js";
 import { because } from "./heard.js";
 import { address } from "./sources.js";
 
@@ -123,12 +123,14 @@ class Drawn {
     fill(this.whose, "Deliveries and charts are what node ", h("code", {}, node), " saw; it started ", when(started), ". Events and dead letters are the whole store's.");
   }
 
-  drawNeeds({ events, oldest_waiting: oldest, store }) {
+  drawNeeds({ events, oldest_waiting: oldest, store, clock }) {
     const notes = [];
+    const jump = clock.waiting;
+    if (jump) notes.push(h("div", { class: "notice warn", id: "clock" }, icon("events"), h("span", {}, h("b", {}, `The clock jumped forward by ${length(jump.jump * 1000)}. `), `Expiry waits since ${full(Date.parse(jump.since))} and follows in ${length(jump.left * 1000)}. Then ${many(jump.would_forget, "event")} will be forgotten. If the clock is right, run `, h("code", {}, "hookonce forget --now"), ".")));
     if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not answer. "), store.why ?? "", " Senders hear 503 and will come again.")));
     if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, events.dead === 1 ? "Look at it" : "Look at them"))));
     if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", came ", when(oldest.received_at))));
-    const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok]);
+    const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok, jump]);
     if (key !== this.needsKey) fill(this.needs, notes);
     this.needs.hidden = !notes.length;
     this.needsKey = key;
@@ -171,7 +173,7 @@ class Drawn {
     }));
   }
 
-  drawStore({ store, events, since }) {
+  drawStore({ store, events, since, clock }) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
     const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
     const all = ["waiting", "running", "done", "dead"].map((word) => `${count(events[word])}${events.capped ? "+" : ""} ${word}`).join(", ");
@@ -179,6 +181,7 @@ class Drawn {
       fact("health", store.ok ? h("span", { class: "chip state-done" }, h("i"), `${store.kind} answers`) : h("span", { class: "chip state-dead" }, h("i"), store.why ?? "no answer")),
       fact("a claim takes", `${ms(store.claim_p50)}, the slowest hundredth ${ms(store.claim_p99)}`),
       fact("events kept", all),
+      fact("clock", Math.abs(clock.ahead) > 60 ? `${length(Math.abs(clock.ahead) * 1000)} ${clock.ahead > 0 ? "ahead of" : "behind"} this machine's` : "agrees with this machine's", clock.waiting ? "; expiry waits" : ""),
       fact("new and ended", "read back from the store since ", h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
   }
 }

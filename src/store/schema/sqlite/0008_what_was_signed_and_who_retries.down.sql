@@ -4,3 +4,4 @@ alter table scopes drop column since;
 alter table keys drop column id_digest;
 alter table events drop column published_again;
 alter table events drop column retrier;
+drop table last_seen;

@@ -6,3 +6,5 @@ alter table events add column published_again text;
 -- since when a scope's identities are made as they are: what is older may hold keys that are made otherwise.
 alter table keys add column id_digest blob;
 alter table scopes add column since integer;
+-- What time the store has last seen and believed: one row. A clock that is further ahead does not count for expiry at once.
+create table last_seen (id integer primary key check (id = 1), at integer not null);
