@@ -393,12 +393,12 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
     link.ask(&asks).await.map(drop)
 }
 
-const SET_LAST_SEEN: &str = "insert into last_seen as seen (id, at) values (1, $1) on conflict (id) do update \
+const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) values (1, $1) on conflict (id) do update \
      set at = excluded.at where seen.at = $2";
 
 /// What time the store has last seen, and the server's clock with it.
 pub(super) async fn last_seen(link: &mut Link, clock: &Clock) -> Result<Option<Timestamp>> {
-    let answers = link.ask(&[ask!("select at from last_seen"), ask!(CLOCK)]).await?;
+    let answers = link.ask(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
     clock.told(Timestamp(answers[1][0].try_get(0)?));
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
