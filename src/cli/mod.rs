@@ -26,6 +26,8 @@ pub mod show;
 pub mod table;
 pub mod tail;
 pub mod trouble;
+#[cfg(feature = "sqlite")]
+pub mod vacuum;
 
 use crate::config::problem::Ink;
 use crate::node::Does;
@@ -114,6 +116,15 @@ enum Command {
         store: Option<PathBuf>,
         #[command(subcommand)]
         way: Way,
+    },
+    /// Give the room that an SQLite file no longer needs back to the disk; no node may run on it
+    #[cfg(feature = "sqlite")]
+    Vacuum {
+        #[command(flatten)]
+        which: Which,
+        /// The file, instead of the one in the config
+        #[arg(long, value_name = "PATH")]
+        store: Option<PathBuf>,
     },
     /// Write a config to begin with, and a secret beside it
     Init(init::Ask),
@@ -208,14 +219,23 @@ enum Way {
         #[arg(long)]
         yes: bool,
     },
-    /// Move everything a file holds into PostgreSQL or Redis; no node may run on either
+    /// Copy everything a store holds into an empty one, and compare both; no node may run on either
     Copy {
-        /// The file: `sqlite:PATH`
+        /// The store to read: `sqlite:PATH`, `postgres://…`, `redis://…`, or the variable with it: `env:NAME`
         #[arg(long, value_name = "STORE")]
         from: String,
-        /// The empty store: `postgres://…` or `redis://…`; or the variable with it: `env:NAME`
+        /// The empty store to fill, given in the same way
         #[arg(long, value_name = "STORE")]
         to: String,
+    },
+    /// Use a store again that was copied into another one, or whose copy did not finish
+    Reopen {
+        /// The store; else the one in the config
+        #[arg(value_name = "STORE")]
+        copied: Option<String>,
+        /// Don't ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -287,6 +307,18 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
         #[cfg(feature = "sqlite")]
         Command::Migrate { way: Way::Copy { from, to }, .. } => beside(migrate::copy::copy(&from, &to, &env, out)),
         #[cfg(feature = "sqlite")]
+        Command::Migrate { which, store, way: Way::Reopen { copied, yes } } => beside(async {
+            let address = match (copied, store) {
+                (Some(copied), _) => migrate::copy::address(&copied, &env, crate::store::copy::Side::Source)?,
+                (None, store) => store_address(which.config.as_deref(), store, &env)?,
+            };
+            migrate::copy::reopen(&address, yes, out).await
+        }),
+        #[cfg(feature = "sqlite")]
+        Command::Vacuum { which, store } => {
+            beside(async { vacuum::vacuum(&store_address(which.config.as_deref(), store, &env)?, out) })
+        }
+        #[cfg(feature = "sqlite")]
         Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
         Command::Presets { name } => presets::presets(name.as_deref(), out),
         Command::Schema => schema::schema(out).map(|()| 0),
@@ -328,6 +360,19 @@ fn ink(to: &impl IsTerminal) -> Ink {
     if colour { Ink::Colour } else { Ink::Plain }
 }
 
+/// The file that was named, else the store in the config.
+#[cfg(feature = "sqlite")]
+fn store_address(
+    config: Option<&Path>,
+    store: Option<PathBuf>,
+    env: crate::config::Env<'_>,
+) -> Result<crate::config::StoreAddress, Trouble> {
+    match store {
+        Some(path) => Ok(crate::config::StoreAddress::Sqlite(path)),
+        None => migrate::store(config, env).map_err(Trouble::unknown),
+    }
+}
+
 #[cfg(feature = "sqlite")]
 fn migrate(
     config: Option<&Path>,
@@ -348,7 +393,7 @@ fn migrate(
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 match way {
-                    Way::Copy { .. } => unreachable!("it asks for no schema"),
+                    Way::Copy { .. } | Way::Reopen { .. } => unreachable!("it asks for no schema"),
                     Way::Status => migrate::postgres::status(&url, out).await,
                     Way::Up { to, schema } => migrate::postgres::up(&url, schema.as_deref(), *to, out).await,
                     Way::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
@@ -374,7 +419,7 @@ fn migrate(
 #[cfg(feature = "sqlite")]
 fn migrate_file(path: &Path, way: &Way, out: &mut impl Write) -> Result<(), migrate::MigrateError> {
     match way {
-        Way::Copy { .. } => unreachable!("it asks for no schema"),
+        Way::Copy { .. } | Way::Reopen { .. } => unreachable!("it asks for no schema"),
         Way::Status => migrate::status(path, out),
         Way::Up { schema: Some(_), .. } => {
             Err(migrate::MigrateError::Server(format!("{} is a file, which has no schemas", path.display())))

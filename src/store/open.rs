@@ -2,9 +2,11 @@
 
 use super::address::Address;
 use super::clock::Clock;
+use super::copy::{CopyStore, Side};
 use super::memory::Memory;
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use super::shared::{Shared, Shelf};
-use super::{CannotOpen, Store, copy};
+use super::{CannotOpen, Store};
 use crate::decide::time::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ pub enum Use {
     Tool,
     /// By a command that only looks.
     Look,
+    /// By a copy, from it or into it.
+    Copy(Side),
 }
 
 /// Who brings an older schema up to date.
@@ -30,26 +34,44 @@ pub enum Migrate {
     Manual,
 }
 
-/// The cells of a store that nodes share, for whoever fills it.
-pub async fn shelf(address: &Address) -> Result<Arc<dyn Shelf>, CannotOpen> {
+/// Opens a store to copy from it, or into it. A source must be there; a target is made if it is not.
+pub async fn open_to_copy(address: &Address, side: Side) -> Result<Box<dyn CopyStore>, CannotOpen> {
     match address {
+        #[cfg(feature = "sqlite")]
+        Address::Sqlite(path) => {
+            use super::sqlite::{Access, OpenError, Sqlite, open_file};
+            let cannot = |error: OpenError| CannotOpen::Ever(error.to_string());
+            if side == Side::Source {
+                drop(open_file(path, Access::Read).map_err(cannot)?); // what is not there is not made, nor its lock
+            }
+            Ok(Box::new(Sqlite::open(path, Access::Copy).map_err(cannot)?))
+        }
         #[cfg(feature = "postgres")]
-        Address::Postgres(url) => Ok(Arc::new(postgres(url, Use::Node(Migrate::Auto)).await?)),
+        Address::Postgres(url) => Ok(Box::new(postgres(url, Use::Copy(side)).await?)),
         #[cfg(feature = "redis")]
-        Address::Redis(url) => Ok(Arc::new(redis(url, Use::Tool).await?)),
-        other => Err(CannotOpen::Ever(format!("{other} is no store that nodes share"))),
+        Address::Redis(url) => {
+            if side == Side::Source && super::redis::Redis::is_empty(url.expose()).await? {
+                return Err(CannotOpen::Ever(format!("{address} holds no store; check the URL and its `prefix`")));
+            }
+            Ok(Box::new(redis(url, Use::Copy(side)).await?))
+        }
+        Address::Memory => Err(CannotOpen::Ever(format!(
+            "a store in memory cannot be the {side} of a copy: it ends with its node. Expected sqlite:PATH, \
+             postgres://HOST/DATABASE or redis://HOST"
+        ))),
+        #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
+        _ => Err(CannotOpen::Ever(format!("this hookonce was built without what {address} needs"))),
     }
 }
 
-/// A store that somebody is still filling is not used.
+/// A store that is part of a copy is not used. One that was copied away may still be looked at.
 #[cfg(any(feature = "postgres", feature = "redis"))]
-async fn whole(shelf: impl Shelf, address: &Address) -> Result<Arc<dyn Store>, CannotOpen> {
-    match copy::is_unfinished(&shelf).await {
-        Ok(false) => Ok(Arc::new(Shared(shelf))),
-        Ok(true) => Err(CannotOpen::Ever(format!(
-            "{address} holds an unfinished copy of another store\n\
-             hint: run `hookonce migrate copy` again to finish it, or begin with an empty store"
-        ))),
+async fn whole(shelf: impl Shelf, address: &Address, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
+    use super::copy::{self, CopyMark};
+    match copy::mark_of(&shelf).await {
+        Ok(None) => Ok(Arc::new(Shared(shelf))),
+        Ok(Some(CopyMark::Source { .. } | CopyMark::Retired { .. })) if to == Use::Look => Ok(Arc::new(Shared(shelf))),
+        Ok(Some(mark)) => Err(CannotOpen::Ever(mark.refusal(address))),
         Err(error) => Err(CannotOpen::Yet(format!("{address}: {error}"))),
     }
 }
@@ -58,8 +80,8 @@ async fn whole(shelf: impl Shelf, address: &Address) -> Result<Arc<dyn Store>, C
 async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::postgres::Postgres, CannotOpen> {
     use super::postgres::{Options, Postgres, Schema};
     let schema = match to {
-        Use::Node(Migrate::Auto) => Schema::Auto,
-        Use::Node(Migrate::Manual) | Use::Tool => Schema::Manual,
+        Use::Node(Migrate::Auto) | Use::Copy(Side::Target) => Schema::Auto,
+        Use::Node(Migrate::Manual) | Use::Tool | Use::Copy(Side::Source) => Schema::Manual,
         Use::Look => Schema::Read,
     };
     Postgres::open(url.expose(), Options { clock: Clock::server(), schema }).await
@@ -68,7 +90,11 @@ async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::pos
 #[cfg(feature = "redis")]
 async fn redis(url: &super::address::ServerUrl, to: Use) -> Result<super::redis::Redis, CannotOpen> {
     use super::redis::{Access, Options, Redis};
-    let access = if to == Use::Look { Access::Read } else { Access::Node };
+    let access = match to {
+        Use::Node(_) | Use::Tool => Access::Node,
+        Use::Copy(_) => Access::Copy,
+        Use::Look => Access::Read,
+    };
     Redis::open(url.expose(), Options { clock: Clock::server(), access }).await
 }
 
@@ -102,9 +128,9 @@ pub async fn open_for(address: &Address, to: Use) -> Result<Arc<dyn Store>, Cann
         #[cfg(feature = "sqlite")]
         Address::Sqlite(path) => sqlite(path, to).await,
         #[cfg(feature = "postgres")]
-        Address::Postgres(url) => whole(postgres(url, to).await?, address).await,
+        Address::Postgres(url) => whole(postgres(url, to).await?, address, to).await,
         #[cfg(feature = "redis")]
-        Address::Redis(url) => whole(redis(url, to).await?, address).await,
+        Address::Redis(url) => whole(redis(url, to).await?, address, to).await,
         #[allow(unreachable_patterns, reason = "with every feature there is none that is left")]
         _ => Err(CannotOpen::Ever(format!("this hookonce was built without what {address} needs"))),
     }
@@ -127,6 +153,7 @@ async fn sqlite(path: &Path, to: Use) -> Result<Arc<dyn Store>, CannotOpen> {
         Use::Node(_) => Access::Node,
         Use::Tool => Access::Tool,
         Use::Look => Access::Read,
+        Use::Copy(_) => Access::Copy,
     };
     let path = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path, access)).await;

@@ -1,70 +1,115 @@
-//! `hookonce migrate copy`: everything a file holds, moved into a store that nodes can share.
+//! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
 
+use crate::cli::consent::consent;
 use crate::cli::trouble::Trouble;
 use crate::config::Env;
-use crate::store::address::Address;
-use crate::store::copy::{CannotCopy, Copied, Progress, Stage, copy as copy_all};
-use crate::store::open::shelf;
-use crate::store::sqlite::{Access, Sqlite};
+use crate::store::address::{Address, NoAddress};
+use crate::store::copy::{self, Copied, CopyError, CopyMark, CopyStore, Progress, Side, Stage, Totals};
+use crate::store::open::open_to_copy;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 /// How wide the bar is.
 const BAR: u64 = 30;
 
-/// Moves all of one store into another. No node may run on either.
+/// Copies all of one store into another. No node may run on either.
 pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let path = match Address::parse(from, Path::new("")) {
-        Ok(Address::Sqlite(path)) => path,
-        Err(_) if Path::new(from).is_file() => from.into(),
-        _ => return Err(Trouble::unknown(format!("`{}` cannot be moved: expected sqlite:PATH", shown(from)))),
-    };
-    // A password on the command line could be read by everybody on this machine.
-    let target = match to.strip_prefix("env:") {
-        Some(name) => {
-            env(name).ok_or_else(|| Trouble::unknown(format!("the environment variable `{name}` is not set")))?
-        }
-        None => to.to_owned(),
-    };
-    let address = match Address::parse(&target, Path::new("")) {
-        Ok(address) if address.is_shared() => address,
-        _ => {
-            let why = "a file is moved into postgres://HOST/DATABASE or redis://HOST";
-            return Err(Trouble::unknown(format!("`{}` cannot be the target: {why}", shown(to))));
-        }
-    };
-    // Read first: what is not there is not made. Then with its lock: nobody writes it meanwhile.
-    drop(Sqlite::open(&path, Access::Read).map_err(|error| Trouble::unknown(error.to_string()))?);
-    let source = Sqlite::open(&path, Access::Tool).map_err(|error| Trouble::unknown(error.to_string()))?;
-    let target = shelf(&address).await.map_err(|error| Trouble::unknown(error.to_string()))?;
-    let name = std::fs::canonicalize(&path).unwrap_or(path).display().to_string();
-    let mut bar = Bar { shown: None, live: io::stderr().is_terminal() };
-    let copied = copy_all(&source, &name, &*target, |progress| bar.show(progress)).await;
-    bar.end();
-    let Copied { events, keys, others, before, digest } = copied.map_err(|cannot| match cannot {
-        CannotCopy::Store(error) => Trouble::unknown(format!("{error}\nhint: run the same command again to go on")),
-        refused => Trouble::No(refused.to_string()),
-    })?;
-    writeln!(out, "moved {events} events with {keys} keys, and {others} registers, slots and imported keys")?;
-    if before > 0 {
-        writeln!(out, "{before} of them were there already")?;
+    let (source, target) = (address(from, env, Side::Source)?, address(to, env, Side::Target)?);
+    if source == target || is_one_file(&source, &target) {
+        return Err(Trouble::unknown(CopyError::Same.to_string()));
     }
-    let digest = digest.map_or(String::new(), |digest| format!("{digest:?}"));
-    writeln!(out, "both hold the same: sha256 {digest}")?;
+    let (from, to) = (open(&source, Side::Source).await?, open(&target, Side::Target).await?);
+    let mut bar = Bar { shown: None, live: io::stderr().is_terminal() };
+    let copied = copy::copy(&*from, &*to, |progress| bar.show(progress)).await;
+    bar.end();
+    let Copied { source: here, target: there, resumed } = copied.map_err(trouble)?;
+    let again = if resumed { ", finishing an earlier copy" } else { "" };
+    writeln!(out, "copied {} events from {source} to {target}{again}", here.events)?;
+    table(&here, &there, out)?;
     writeln!(
         out,
-        "next: write the new address into `store` of the config, and start the nodes; keep the file until then"
+        "next: write the new address into `store` of the config, and start the nodes\n\
+         {source} stays as it is; no node starts on it any more (`hookonce migrate reopen` undoes that)"
     )?;
     Ok(0)
 }
 
+/// Makes a store usable again that was copied away.
+pub async fn reopen(address: &Address, yes: bool, out: &mut impl Write) -> Result<u8, Trouble> {
+    let store = open(address, Side::Source).await?;
+    let what = match copy::mark_on(&*store).await.map_err(trouble)? {
+        None => {
+            writeln!(out, "{address} can be used: it is not part of a copy")?;
+            return Ok(0);
+        }
+        Some(mark @ CopyMark::Target { .. }) => return Err(Trouble::no(mark.refusal(address))),
+        Some(CopyMark::Source { .. }) => {
+            "its copy would be given up, and must then begin again with an empty target.".to_owned()
+        }
+        Some(CopyMark::Retired { at, .. }) => {
+            format!("it was copied on {at}; what the other store has done since then would be done again.")
+        }
+    };
+    consent(&format!("{address}: {what}"), yes).await?;
+    copy::reopen(&*store).await.map_err(trouble)?;
+    writeln!(out, "{address} can be used again")?;
+    Ok(0)
+}
+
+/// The store that somebody gave on the command line: an address, `env:NAME`, or a file that is there.
+pub fn address(given: &str, env: Env<'_>, side: Side) -> Result<Address, Trouble> {
+    // A password on the command line could be read by everybody on this machine.
+    let text = match given.strip_prefix("env:") {
+        Some(name) => {
+            env(name).ok_or_else(|| Trouble::unknown(format!("the environment variable `{name}` is not set")))?
+        }
+        None => given.to_owned(),
+    };
+    match Address::parse(&text, Path::new("")) {
+        Ok(address) => Ok(address),
+        Err(_) if Path::new(&text).is_file() => Ok(Address::Sqlite(text.into())),
+        Err(NoAddress) => Err(Trouble::unknown(format!(
+            "`{}` cannot be the {side}: expected sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or env:NAME",
+            shown(given)
+        ))),
+    }
+}
+
+async fn open(address: &Address, side: Side) -> Result<Box<dyn CopyStore>, Trouble> {
+    open_to_copy(address, side).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))
+}
+
+/// A server that does not answer may answer later; everything else is an answer.
+fn trouble(error: CopyError) -> Trouble {
+    match error {
+        CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => Trouble::unknown(error.to_string()),
+        refused => Trouble::no(refused.to_string()),
+    }
+}
+
+/// Two names of one file.
+fn is_one_file(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Sqlite(one), Address::Sqlite(other)) => match (one.canonicalize(), other.canonicalize()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Both sides, number by number.
+fn table(here: &Totals, there: &Totals, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{:<14} {:>12} {:>12}", "", "source", "target")?;
+    for ((name, here), (_, there)) in here.lines().into_iter().zip(there.lines()) {
+        writeln!(out, "{name:<14} {here:>12} {there:>12}")?;
+    }
+    writeln!(out, "sha256 of the source {:?}\nsha256 of the target {:?}", here.digest, there.digest)
+}
+
 /// What somebody gave as a store, without a password that may stand in it.
 fn shown(given: &str) -> String {
-    match Address::parse(given, Path::new("")) {
-        Ok(address) => address.to_string(),
-        Err(_) if given.contains('@') => format!("{}:…", given.split(':').next().unwrap_or_default()),
-        Err(_) => given.to_owned(),
-    }
+    if given.contains('@') { format!("{}:…", given.split(':').next().unwrap_or_default()) } else { given.to_owned() }
 }
 
 /// How far it is, on standard error: a bar for people, every tenth part for a log.

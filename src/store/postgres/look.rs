@@ -95,11 +95,16 @@ pub(super) async fn payload(link: &mut Link, id: EventId) -> Result<Stored<Paylo
     let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
                (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
     let rows = link.ask(&[ask!(sql, Id(id))]).await?.remove(0);
-    let Some(row) = rows.first() else { return Ok(Stored::Forgotten) };
-    let (text, body): (&str, Raw<'_>) = (row.try_get(0)?, row.try_get(2)?);
-    let body = packed::unpack(body.0, row.try_get(3)?);
+    rows.first().map_or(Ok(Stored::Forgotten), |row| unpacked(row, 0))
+}
+
+/// The payload whose columns begin here.
+pub(super) fn unpacked(row: &Row, from: usize) -> Result<Stored<Payload>> {
+    let (text, body): (&str, Raw<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
+    let body = packed::unpack(body.0, row.try_get(from + 3)?);
     let digest = |place| row.try_get::<_, Option<Raw<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
-    let whole = digest(1)? == Some(Digest::of(text.as_bytes())) && digest(4)? == body.as_deref().map(Digest::of);
+    let whole =
+        digest(from + 1)? == Some(Digest::of(text.as_bytes())) && digest(from + 4)? == body.as_deref().map(Digest::of);
     Ok(match (cells::headers(text), body) {
         (Some(headers), Some(body)) if whole => Stored::Whole(Payload { headers, body: body.into() }),
         _ => Stored::Damaged,
@@ -111,14 +116,16 @@ const RECEIPT: &str = "select status, headers, body, cut, digest from {schema}.r
 /// An answer that is not as it was kept is none.
 pub(super) async fn receipt(link: &mut Link, id: EventId) -> Result<Option<Receipt>> {
     let rows = link.ask(&[ask!(RECEIPT, Id(id))]).await?.remove(0);
-    kept(id, rows.first())
+    kept(id, rows.first(), 0)
 }
 
-fn kept(id: EventId, row: Option<&Row>) -> Result<Option<Receipt>> {
+/// The kept answer whose columns begin here.
+pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> Result<Option<Receipt>> {
     let Some(row) = row else { return Ok(None) };
-    let (text, body, cut): (&str, Raw<'_>, bool) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-    let status = u16::try_from(row.try_get::<_, i32>(0)?).unwrap_or_default();
-    let digest = Digest(row.try_get::<_, Raw<'_>>(4)?.array());
+    let (text, body, cut): (&str, Raw<'_>, bool) =
+        (row.try_get(from + 1)?, row.try_get(from + 2)?, row.try_get(from + 3)?);
+    let status = u16::try_from(row.try_get::<_, i32>(from)?).unwrap_or_default();
+    let digest = Digest(row.try_get::<_, Raw<'_>>(from + 4)?.array());
     let whole = digest == cells::receipt_digest(status, cut, text, body.0);
     let receipt = cells::headers(text).filter(|_| whole);
     if receipt.is_none() {
@@ -215,7 +222,7 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
         sightings: Vec::new(),
         duplicates: 0,
         attempts: Vec::new(),
-        receipt: kept(id, receipt.first())?,
+        receipt: kept(id, receipt.first(), 0)?,
         has_body: !body.is_empty(),
         event,
     };
@@ -236,7 +243,7 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
         told.duplicates = row.try_get::<_, i64>(0)?.unsigned_abs();
     }
     for row in attempts {
-        told.attempts.push(tried(row)?);
+        told.attempts.push(tried(row, 0)?);
     }
     if told.event.state == (State::Waiting { due: None }) {
         told.behind = behind.first().map(|row| row.try_get(0)).transpose()?.map(|Id(holder)| holder);
@@ -244,15 +251,16 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
     Ok(Some(told))
 }
 
-fn tried(row: &Row) -> Result<Tried> {
+/// The attempt whose columns begin here.
+pub(super) fn tried(row: &Row, from: usize) -> Result<Tried> {
     Ok(Tried {
-        life: row.try_get::<_, i32>(0)?.unsigned_abs(),
-        attempt: row.try_get::<_, i32>(1)?.unsigned_abs(),
-        started_at: Timestamp(row.try_get(2)?),
-        ended_at: Timestamp(row.try_get(3)?),
-        outcome: row.try_get(4)?,
-        why: row.try_get(5)?,
-        output: row.try_get(6)?,
+        life: row.try_get::<_, i32>(from)?.unsigned_abs(),
+        attempt: row.try_get::<_, i32>(from + 1)?.unsigned_abs(),
+        started_at: Timestamp(row.try_get(from + 2)?),
+        ended_at: Timestamp(row.try_get(from + 3)?),
+        outcome: row.try_get(from + 4)?,
+        why: row.try_get(from + 5)?,
+        output: row.try_get(from + 6)?,
     })
 }
 

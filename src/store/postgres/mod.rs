@@ -17,6 +17,7 @@ mod address;
 mod beside;
 mod declare;
 mod effect;
+mod export;
 mod hints;
 mod listed;
 mod look;
@@ -34,7 +35,7 @@ mod trouble;
 mod write;
 
 use super::clock::Clock;
-use super::copy::Heeds;
+use super::copy::{Cursor, ExportShelf, Exported, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::postgres::{Located, SchemaConflict, SchemaName};
@@ -432,5 +433,19 @@ impl Shelf for Postgres {
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         Some(self.hints.listen())
+    }
+}
+
+impl ExportShelf for Postgres {
+    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| export::export(link, from, limit).await))
+    }
+
+    fn entries(&self) -> Answer<'_, u64> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| export::entries(link).await))
+    }
+
+    fn connected(&self) -> Answer<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -204,7 +204,7 @@ fn fits_kind(facts: &Facts, address: &Address, access: Access) -> Result<(), Can
         )));
     }
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
-    if replica && access == Access::Node {
+    if replica && access != Access::Read {
         return Err(CannotOpen::Ever(format!(
             "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"

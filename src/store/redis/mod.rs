@@ -23,6 +23,7 @@ mod address;
 mod check;
 mod coding;
 mod epoch;
+mod export;
 mod greeting;
 mod hints;
 mod link;
@@ -47,6 +48,7 @@ use crate::telemetry::{self, Level};
 use ::redis::{Pipeline, Value};
 use address::Address;
 use epoch::Writer;
+use export::Scanned;
 use link::{Link, Script};
 use names::Names;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +76,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 pub enum Access {
     /// A node, or a command that writes: it makes the store if there is none.
     Node,
+    /// A copy from it or into it: it does the same, and is not taken for a node.
+    Copy,
     /// A reader.
     Read,
 }
@@ -92,6 +96,8 @@ pub struct Options {
 pub struct Redis {
     core: Arc<Core>,
     tasks: Vec<JoinHandle<()>>,
+    /// Names without an order, gathered for a copy.
+    scanned: tokio::sync::Mutex<Option<Scanned>>,
 }
 
 /// What its tasks share.
@@ -149,15 +155,17 @@ impl Redis {
         });
         core.ask(Pipeline::new()).await.map_err(|error| CannotOpen::Yet(error.to_string()))?; // tells the time
         let mut tasks = Vec::new();
-        if access == Access::Node {
+        if core.may_write() {
             let mut words = Words::new(&core.names);
             words.probe();
             core.send(words).await.map_err(|error| core.cannot_write(&error))?;
+        }
+        if access == Access::Node {
             tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
             tasks.push(tokio::spawn(look_again(core.link.clone())));
         }
-        let opened = Self { core, tasks };
+        let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         shared::begin(&opened).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
         Ok(opened)
     }
@@ -187,7 +195,7 @@ impl Core {
     }
 
     fn may_write(&self) -> bool {
-        self.access == Access::Node
+        self.access != Access::Read
     }
 
     /// Asks something, with the time before it and the marks after it.

@@ -212,7 +212,7 @@ impl Core {
 }
 
 /// The first sightings, in their order, and how many there were.
-fn seen(value: &Value) -> (Vec<Sighting>, u64) {
+pub(super) fn seen(value: &Value) -> (Vec<Sighting>, u64) {
     let (mut sightings, mut count) = (Vec::new(), 0);
     for (name, value) in pairs(value) {
         match std::str::from_utf8(name).ok().map(str::parse::<u64>) {
@@ -225,7 +225,7 @@ fn seen(value: &Value) -> (Vec<Sighting>, u64) {
 }
 
 /// Attempts with their output, as far as it is still there.
-fn tries(attempts: &Value, outputs: &Value) -> Vec<Tried> {
+pub(super) fn tries(attempts: &Value, outputs: &Value) -> Vec<Tried> {
     let outputs: std::collections::HashMap<_, _> = pairs(outputs).into_iter().collect();
     let read = |value: &Value| {
         let tried = coding::read_tried(bytes(value)?)?;

@@ -7,7 +7,7 @@ use super::names::{self, Kind};
 use super::write::Words;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::{EventId, Key, Turn};
+use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::cells;
 use crate::store::ledger::{Of, Row};
@@ -250,12 +250,7 @@ impl Core {
         let (answers, _) = self.ask(questions).await?;
         let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(Stored::Forgotten) };
         let digest = bytes(row).map(|row| coding::read_row(id, row).0.event().body_digest);
-        let Some(payload) = bytes(payload) else { return Ok(Stored::Forgotten) };
-        Ok(match (coding::read_payload(payload, digest), bytes(passed).map(coding::read_headers)) {
-            (Stored::Whole(payload), Some(Some(headers))) => Stored::Whole(Payload { headers, ..payload }),
-            (Stored::Whole(_), Some(None)) => Stored::Damaged,
-            (stored, _) => stored,
-        })
+        Ok(payload_as_kept(digest, bytes(payload), bytes(passed)))
     }
 
     /// What time the store has last seen.
@@ -342,6 +337,20 @@ impl Core {
             self.send(words).await?;
         }
         Ok(())
+    }
+}
+
+/// Headers and body, with the headers that are only passed on while those are there.
+pub(super) fn payload_as_kept(
+    digest: Option<Digest>,
+    payload: Option<&[u8]>,
+    passed: Option<&[u8]>,
+) -> Stored<Payload> {
+    let Some(payload) = payload else { return Stored::Forgotten };
+    match (coding::read_payload(payload, digest), passed.map(coding::read_headers)) {
+        (Stored::Whole(payload), Some(Some(headers))) => Stored::Whole(Payload { headers, ..payload }),
+        (Stored::Whole(_), Some(None)) => Stored::Damaged,
+        (stored, _) => stored,
     }
 }
 

@@ -18,8 +18,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-#[cfg(feature = "sqlite")]
-mod moved;
 mod queue;
 
 /// The books of a memory store as a shelf.

@@ -29,9 +29,11 @@ mod recent;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod vacuum;
 mod writer;
 
 pub use open::{Access, Lock, OpenError, Opened, open_file};
+pub use vacuum::{Vacuumed, vacuum};
 
 use super::clock::Clock;
 use super::ledger;
@@ -102,6 +104,7 @@ impl Sqlite {
         if let (Access::Node, Some(lock)) = (access, &lock) {
             open::sound(path, &db, lock)?;
         }
+        open::not_copied(path, &db, access)?;
         let wall = Clock::wall(Timestamp::default()).now();
         fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
         let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
@@ -227,8 +230,10 @@ fn fit_schema(path: &Path, db: &mut Connection, access: Access, now: Timestamp) 
     let applied = migrations::applied(db).map_err(|error| OpenError::sqlite(path, error))?;
     let fits = match access {
         Access::Node => migrations::up(db, None, now).map(drop),
-        Access::Tool if applied.is_empty() => migrations::up(db, None, now).map(drop),
-        Access::Tool | Access::Read => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
+        Access::Tool | Access::Copy if applied.is_empty() => migrations::up(db, None, now).map(drop),
+        Access::Tool | Access::Copy | Access::Read => {
+            schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into)
+        }
     };
     fits.map_err(|problem| OpenError::schema(path, problem))
 }
@@ -363,13 +368,7 @@ impl Store for Sqlite {
     }
 
     fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
-        self.ask(recipes.len(), 0, move |rows| {
-            rows.db.prepare_cached("delete from scopes")?.execute([])?;
-            let insert = "insert or replace into scopes (scope, once, since) values (?1, ?2, ?3)";
-            let mut insert = rows.db.prepare_cached(insert)?;
-            let mut put = |Recipe { scope, once, since }: &Recipe| insert.execute((scope, once, since.map(|at| at.0)));
-            recipes.iter().try_for_each(|recipe| put(recipe).map(drop))
-        })
+        self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
     }
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {

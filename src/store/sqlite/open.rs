@@ -1,8 +1,10 @@
 //! Opening a database file: whether we may, whether it is one, and the settings that the promises rest on.
 
 use super::definitions;
+use super::export::mark_in;
 use super::mark::Mark;
 use super::mend::{self, Looks};
+use crate::store::copy::CopyMark;
 use crate::store::schema::Refused;
 use crate::store::schema::sqlite::Problem;
 use rusqlite::config::DbConfig;
@@ -36,6 +38,8 @@ pub enum Access {
     Node,
     /// A command that writes while no node runs.
     Tool,
+    /// The same, for a copy from or into it: it heeds no mark of another.
+    Copy,
     /// A reader, beside whoever writes.
     Read,
 }
@@ -65,6 +69,7 @@ enum Why {
     Foreign,
     NoWal(String),
     Schema(Refused),
+    Copied(CopyMark),
     TooOld(String),
     Io(io::Error),
     Sqlite(rusqlite::Error),
@@ -117,6 +122,7 @@ impl fmt::Display for OpenError {
                  Put it on a local disk"
             ),
             Why::Schema(refused) => write!(f, "{path}: {refused}"),
+            Why::Copied(mark) => f.write_str(&mark.refusal(&path)),
             Why::TooOld(version) => write!(
                 f,
                 "{path} was not opened: SQLite {version} can lose commits, hookonce needs 3.51.3 or later; build with \
@@ -229,7 +235,7 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         return Err(OpenError::new(path, Why::Folder));
     }
     let lock = match access {
-        Access::Node | Access::Tool => Some(take_lock(path)?),
+        Access::Node | Access::Tool | Access::Copy => Some(take_lock(path)?),
         Access::Read => None,
     };
     let is_new = !path.exists();
@@ -239,7 +245,7 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
         return Err(OpenError::new(path, Why::Gone));
     }
     let db = match access {
-        Access::Node | Access::Tool => {
+        Access::Node | Access::Tool | Access::Copy => {
             create(path)?;
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?
         }
@@ -272,6 +278,19 @@ pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), OpenError> {
     };
     leave_log(db);
     Err(why)
+}
+
+/// Refuses a file that is part of a copy. One that was copied away may still be looked at.
+pub(super) fn not_copied(path: &Path, db: &Connection, access: Access) -> Result<(), OpenError> {
+    let mark = match access {
+        Access::Copy => None,
+        Access::Node | Access::Tool | Access::Read => mark_in(db).map_err(|error| OpenError::sqlite(path, error))?,
+    };
+    match mark {
+        None => Ok(()),
+        Some(CopyMark::Source { .. } | CopyMark::Retired { .. }) if access == Access::Read => Ok(()),
+        Some(mark) => Err(OpenError::new(path, Why::Copied(mark))),
+    }
 }
 
 /// Is the file whole enough to act on? A log without a note of the last write may have been left beside a copy that was

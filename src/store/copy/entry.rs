@@ -1,0 +1,360 @@
+//! The entries of a store: everything that it holds, one after another in an order that every store can follow.
+
+use super::CopyStore;
+use crate::decide::change::Tried;
+use crate::decide::claim::Payload;
+use crate::decide::event::Receipt;
+use crate::decide::id::{Digest, EventId, Key};
+use crate::decide::key::{self, Part};
+use crate::decide::recipe::Recipe;
+use crate::store::Sighting;
+use crate::store::ledger::{Held, Register, Row};
+use crate::store::quarantine::Quarantined;
+use std::sync::Arc;
+
+/// One thing that a store holds, with all that belongs to it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Entry {
+    /// An event.
+    Event(Box<Whole>),
+    /// What a subject was last changed to.
+    Register(Key, Register),
+    /// The holder of a group's slot.
+    Slot(Key, EventId),
+    /// A key that was imported.
+    Imported(Key),
+    /// What a scope's identities are made of.
+    Recipe(Recipe),
+    /// A message in quarantine.
+    Quarantined(Box<Quarantined>),
+}
+
+/// An event with all that belongs to it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Whole {
+    /// Its row.
+    pub row: Row,
+    /// Its keys, in the order of their bytes.
+    pub keys: Vec<(Key, Held)>,
+    /// Headers and body, while they are kept.
+    pub payload: Option<Payload>,
+    /// The kept answer.
+    pub receipt: Option<Receipt>,
+    /// Attempts that ended.
+    pub tried: Vec<Tried>,
+    /// How many duplicates there were.
+    pub duplicates: u64,
+    /// The first few of them.
+    pub sightings: Vec<Sighting>,
+}
+
+/// Where reading goes on: the kind of entry, and the last one of that kind that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cursor {
+    /// Events, by id.
+    Events(Option<EventId>),
+    /// Registers, by key.
+    Registers(Option<Key>),
+    /// Slots, by group.
+    Slots(Option<Key>),
+    /// Imported keys, by key.
+    Imported(Option<Key>),
+    /// Recipes, by scope: all of them at once.
+    Recipes,
+    /// Quarantine, the oldest first: all of it at once.
+    Quarantine,
+}
+
+/// One page of entries.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// In the order of their kind and name.
+    pub entries: Vec<Entry>,
+    /// Where the next page begins; `None`: that was all.
+    pub next: Option<Cursor>,
+}
+
+impl Cursor {
+    /// The first page.
+    pub const START: Self = Self::Events(None);
+
+    /// The beginning of the next kind.
+    fn next_kind(self) -> Option<Self> {
+        match self {
+            Self::Events(_) => Some(Self::Registers(None)),
+            Self::Registers(_) => Some(Self::Slots(None)),
+            Self::Slots(_) => Some(Self::Imported(None)),
+            Self::Imported(_) => Some(Self::Recipes),
+            Self::Recipes => Some(Self::Quarantine),
+            Self::Quarantine => None,
+        }
+    }
+
+    /// Where a copy goes on, as a register; `None`: everything is copied.
+    pub(super) fn register(cursor: Option<Self>) -> Register {
+        let (kind, id, key) = match cursor {
+            Some(Self::Events(id)) => (0, id, None),
+            Some(Self::Registers(key)) => (1, None, key),
+            Some(Self::Slots(key)) => (2, None, key),
+            Some(Self::Imported(key)) => (3, None, key),
+            Some(Self::Recipes) => (4, None, None),
+            Some(Self::Quarantine) => (5, None, None),
+            None => (6, None, None),
+        };
+        Register {
+            value: Digest(key.map_or([0; 32], |key| key.0)),
+            order: Some(kind),
+            strict: id.is_some() || key.is_some(),
+            event: id.unwrap_or(EventId([0; 16])),
+        }
+    }
+
+    /// Where a copy goes on, by its register; one that cannot be read begins anew, which changes nothing.
+    pub(super) fn of(register: &Register) -> Option<Self> {
+        let Register { value, order, strict, event } = *register;
+        let key = strict.then_some(Key(value.0));
+        match order {
+            Some(1) => Some(Self::Registers(key)),
+            Some(2) => Some(Self::Slots(key)),
+            Some(3) => Some(Self::Imported(key)),
+            Some(4) => Some(Self::Recipes),
+            Some(5) => Some(Self::Quarantine),
+            Some(6) => None,
+            _ => Some(Self::Events(strict.then_some(event))),
+        }
+    }
+}
+
+/// Whether the kind of a page has entries behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum More {
+    /// There may be some.
+    Maybe,
+    /// That was the last of them.
+    No,
+}
+
+impl Exported {
+    /// The page that began at this cursor.
+    pub fn page(from: Cursor, entries: Vec<Entry>, more: More) -> Self {
+        let last = entries.last().filter(|_| more == More::Maybe);
+        let next = match last {
+            Some(Entry::Event(whole)) => Some(Cursor::Events(Some(whole.row.event.id))),
+            Some(Entry::Register(key, _)) => Some(Cursor::Registers(Some(*key))),
+            Some(Entry::Slot(group, _)) => Some(Cursor::Slots(Some(*group))),
+            Some(Entry::Imported(key)) => Some(Cursor::Imported(Some(*key))),
+            Some(Entry::Recipe(_) | Entry::Quarantined(_)) | None => from.next_kind(),
+        };
+        Self { entries, next }
+    }
+}
+
+impl Whole {
+    /// The bytes of what can be large.
+    pub fn bytes(&self) -> usize {
+        let (body, answer) = (self.payload.as_ref().map(|p| p.body.len()), self.receipt.as_ref().map(|r| r.body.len()));
+        let outputs: usize = self.tried.iter().map(|tried| tried.output.len()).sum();
+        body.unwrap_or(0) + answer.unwrap_or(0) + outputs
+    }
+}
+
+impl Entry {
+    /// Brings texts that are only for people into a form that the target can hold.
+    pub(super) fn fit(&mut self, to: &dyn CopyStore) {
+        let fit = |own: &mut String| *own = to.text(own).into_owned();
+        let fit_shared = |own: &mut Option<Arc<str>>| *own = own.as_deref().map(|own| to.text(own).into());
+        match self {
+            Self::Event(whole) => {
+                fit_shared(&mut whole.row.event.delivery_id);
+                whole.sightings.iter_mut().for_each(|seen| fit_shared(&mut seen.delivery_id));
+                for Tried { outcome, why, .. } in &mut whole.tried {
+                    fit(outcome);
+                    fit(why);
+                }
+            }
+            Self::Quarantined(one) => {
+                let Quarantined { source, message, subject, at: _, why, bytes: _, head: _ } = &mut **one;
+                *source = to.text(source).into();
+                [message, subject, why].into_iter().for_each(fit);
+            }
+            Self::Recipe(Recipe { scope, once, since: _ }) => [scope, once].into_iter().for_each(fit),
+            Self::Register(..) | Self::Slot(..) | Self::Imported(_) => {}
+        }
+    }
+
+    /// As people name it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Event(whole) => format!("event {}", whole.row.event.id),
+            Self::Register(key, _) => format!("register {key:?}"),
+            Self::Slot(group, _) => format!("slot {group:?}"),
+            Self::Imported(key) => format!("imported key {key:?}"),
+            Self::Recipe(recipe) => format!("the recipe of scope {}", recipe.scope),
+            Self::Quarantined(one) => format!("the quarantined message {} of source {}", one.message, one.source),
+        }
+    }
+
+    /// The digest of everything up to this entry.
+    pub(super) fn digest_after(&self, before: Digest) -> Digest {
+        let payload = match self {
+            Self::Event(whole) => whole.payload.as_ref(),
+            Self::Register(..) | Self::Slot(..) | Self::Imported(_) | Self::Recipe(_) | Self::Quarantined(_) => None,
+        };
+        // A payload is not spelt out by its `Debug`.
+        let (own, headers) = (format!("{self:?}"), format!("{:?}", payload.map(|payload| &payload.headers)));
+        let body = payload.map(|payload| Digest::of(&payload.body));
+        key::value(&[
+            Part::bytes("before", &before.0),
+            Part::text("own", &own),
+            Part::text("headers", &headers),
+            Part::bytes("body", body.as_ref().map_or(&[], |digest| &digest.0)),
+        ])
+    }
+}
+
+/// How many of each a store holds, and the digest of all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// Events.
+    pub events: u64,
+    /// Their keys.
+    pub keys: u64,
+    /// Their bodies.
+    pub bodies: u64,
+    /// Their kept answers.
+    pub receipts: u64,
+    /// Their attempts.
+    pub attempts: u64,
+    /// Their duplicates.
+    pub duplicates: u64,
+    /// Registers.
+    pub registers: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Imported keys.
+    pub imported: u64,
+    /// Recipes.
+    pub recipes: u64,
+    /// Messages in quarantine.
+    pub quarantined: u64,
+    /// Of everything.
+    pub digest: Digest,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            events: 0,
+            keys: 0,
+            bodies: 0,
+            receipts: 0,
+            attempts: 0,
+            duplicates: 0,
+            registers: 0,
+            slots: 0,
+            imported: 0,
+            recipes: 0,
+            quarantined: 0,
+            digest: Digest::of(b""),
+        }
+    }
+}
+
+impl Totals {
+    /// Adds the next entry.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        self.digest = entry.digest_after(self.digest);
+        match entry {
+            Entry::Event(whole) => {
+                let Whole { row: _, keys, payload, receipt, tried, duplicates, sightings: _ } = &**whole;
+                self.events += 1;
+                self.keys += keys.len() as u64;
+                self.bodies += u64::from(payload.is_some());
+                self.receipts += u64::from(receipt.is_some());
+                self.attempts += tried.len() as u64;
+                self.duplicates += duplicates;
+            }
+            Entry::Register(..) => self.registers += 1,
+            Entry::Slot(..) => self.slots += 1,
+            Entry::Imported(_) => self.imported += 1,
+            Entry::Recipe(_) => self.recipes += 1,
+            Entry::Quarantined(_) => self.quarantined += 1,
+        }
+    }
+
+    /// Entries of all kinds.
+    pub fn entries(&self) -> u64 {
+        self.events + self.registers + self.slots + self.imported + self.recipes + self.quarantined
+    }
+
+    /// Each number with its name, in the order in which people read them.
+    pub fn lines(&self) -> [(&'static str, u64); 11] {
+        let Self {
+            events,
+            keys,
+            bodies,
+            receipts,
+            attempts,
+            duplicates,
+            registers,
+            slots,
+            imported,
+            recipes,
+            quarantined,
+            digest: _,
+        } = *self;
+        [
+            ("events", events),
+            ("keys", keys),
+            ("bodies", bodies),
+            ("receipts", receipts),
+            ("attempts", attempts),
+            ("duplicates", duplicates),
+            ("registers", registers),
+            ("slots", slots),
+            ("imported keys", imported),
+            ("recipes", recipes),
+            ("quarantined", quarantined),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cursor_comes_back_from_its_register() {
+        let (id, key) = (EventId([7; 16]), Key([9; 32]));
+        for cursor in [
+            Some(Cursor::START),
+            Some(Cursor::Events(Some(id))),
+            Some(Cursor::Registers(None)),
+            Some(Cursor::Registers(Some(key))),
+            Some(Cursor::Slots(None)),
+            Some(Cursor::Slots(Some(key))),
+            Some(Cursor::Imported(None)),
+            Some(Cursor::Imported(Some(key))),
+            Some(Cursor::Recipes),
+            Some(Cursor::Quarantine),
+            None,
+        ] {
+            assert_eq!(Cursor::of(&Cursor::register(cursor)), cursor);
+        }
+    }
+
+    #[test]
+    fn a_page_leads_to_the_next_of_its_kind_then_to_the_next_kind_and_in_the_end_to_nothing() {
+        let mut cursor = Some(Cursor::START);
+        let mut kinds = 0;
+        while let Some(at) = cursor {
+            kinds += 1;
+            cursor = Exported::page(at, Vec::new(), More::Maybe).next;
+        }
+        assert_eq!(kinds, 6);
+        let key = Key([3; 32]);
+        let page = |more| Exported::page(Cursor::Imported(None), vec![Entry::Imported(key)], more).next;
+        assert_eq!(page(More::Maybe), Some(Cursor::Imported(Some(key))));
+        assert_eq!(page(More::No), Some(Cursor::Recipes));
+    }
+}

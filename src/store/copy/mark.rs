@@ -1,0 +1,122 @@
+//! Marks of a copy: registers of its own, in the source and in the target, that no subject of a source can have.
+//!
+//! A register is what every store has, and what nodes of the first release heed: on PostgreSQL and Redis they write
+//! nothing where [`MARK`] is, and do not start.
+
+use crate::decide::id::{Digest, EventId, Key};
+use crate::decide::time::Timestamp;
+use crate::store::StoreError;
+use crate::store::ledger::Register;
+use std::fmt;
+
+/// The register that says that this store is part of a copy. No subject of a source has this key: it is no key of any
+/// scope.
+pub(in crate::store) const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
+/// The register that says how far a target was filled.
+pub(super) const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
+/// The register that holds a store's own id, made by its first copy.
+pub(super) const STORE_ID: Key = Key(*b"hookonce: the id of this store  ");
+
+/// Whether this register is the copy's own, and not copied.
+pub(in crate::store) fn is_own(key: &Key) -> bool {
+    key.0.starts_with(b"hookonce: ")
+}
+
+/// Whether a write heeds the mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heeds {
+    /// It is refused where the store is marked.
+    Mark,
+    /// It is written all the same: it is the copy's own.
+    Nothing,
+}
+
+/// The error for a write that heeds the mark.
+pub(in crate::store) fn under_way() -> StoreError {
+    StoreError::Down("it is being copied, or was; nothing is written to it".into())
+}
+
+/// The part that a store has in a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyMark {
+    /// It is being filled from the store of this id.
+    Target {
+        /// The source.
+        from: Digest,
+    },
+    /// It is being copied into the store of this id.
+    Source {
+        /// The target.
+        to: Digest,
+    },
+    /// It was copied, and nodes use the other store.
+    Retired {
+        /// The target.
+        to: Digest,
+        /// When the copy was finished.
+        at: Timestamp,
+    },
+}
+
+impl CopyMark {
+    pub(super) fn register(self) -> Register {
+        let (value, order) = match self {
+            Self::Target { from } => (from, None), // as the first release writes it
+            Self::Source { to } => (to, Some(0)),
+            Self::Retired { to, at } => (to, Some(at.0)),
+        };
+        own(value, order)
+    }
+
+    /// The mark that this register is.
+    pub fn of(register: &Register) -> Self {
+        match register.order {
+            None => Self::Target { from: register.value },
+            Some(0) => Self::Source { to: register.value },
+            Some(at) => Self::Retired { to: register.value, at: Timestamp(at) },
+        }
+    }
+
+    /// Why no node uses the store at this address, and what to do.
+    pub fn refusal(self, address: &dyn fmt::Display) -> String {
+        match self {
+            Self::Target { .. } => format!(
+                "{address} holds an unfinished copy of another store\n\
+                 hint: run `hookonce migrate copy` again to finish it, or begin with an empty store"
+            ),
+            Self::Source { .. } => format!(
+                "{address} is being copied into another store, and that copy did not finish\n\
+                 hint: run `hookonce migrate copy` again to finish it, or `hookonce migrate reopen` to give it up and use \
+                 this store"
+            ),
+            Self::Retired { at, .. } => format!(
+                "{address} was copied into another store on {at}, and nodes use that one\n\
+                 hint: name that store as `store` in the config. To go back to this one, run `hookonce migrate reopen`; \
+                 what the other store has done since then would be done again"
+            ),
+        }
+    }
+}
+
+/// A register of the copy's own.
+pub(super) fn own(value: Digest, order: Option<i64>) -> Register {
+    Register { value, order, strict: false, event: EventId([0; 16]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mark_comes_back_from_its_register_and_its_keys_are_the_copys_own() {
+        let id = Digest::of(b"a");
+        for mark in [
+            CopyMark::Target { from: id },
+            CopyMark::Source { to: id },
+            CopyMark::Retired { to: id, at: Timestamp(1_750_000_000_000_000) },
+        ] {
+            assert_eq!(CopyMark::of(&mark.register()), mark);
+        }
+        assert!([MARK, PLACE, STORE_ID].iter().all(is_own) && !is_own(&Key([0; 32])));
+    }
+}

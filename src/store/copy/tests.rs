@@ -1,0 +1,323 @@
+//! Copies from one file into another, interrupted, changed under way, and given up.
+
+use super::*;
+use crate::decide::claim::{Claim, Same};
+use crate::decide::event::{Blocks, Outcome, Receipt, Step};
+use crate::decide::id::Node;
+use crate::decide::limits;
+use crate::decide::recipe::Recipe;
+use crate::decide::retry::Jitter;
+use crate::decide::source::Route;
+use crate::store::clock::Clock;
+use crate::store::contract::{self, making};
+use crate::store::quarantine::Quarantined;
+use crate::store::sqlite::{Access, OpenError, Sqlite};
+use crate::store::{Advance, Look, Note as Seen, Sighting, Store};
+use bytes::Bytes;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const START: Timestamp = Timestamp(1_750_000_000_000_000);
+
+/// Events in the source that [`fill`] makes.
+const EVENTS: u64 = 600;
+
+fn open(path: &Path, access: Access) -> std::result::Result<Sqlite, OpenError> {
+    Sqlite::open_by(path, access, Some(Clock::manual(START)))
+}
+
+/// Something of everything.
+async fn fill_file(path: &Path) {
+    let store = open(path, Access::Node).expect("it opens");
+    for n in 0..EVENTS {
+        let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n as usize % 400));
+        if n % 3 == 0 {
+            let subject = format!("s{}", n % 5);
+            one = one.change(&subject, &format!("v{n}"), i64::try_from(n).ok()).group(&subject);
+        }
+        store.claim(vec![one.made(Store::now(&store))]).await.expect("it claims");
+    }
+    let due = store.due(Look::Strays(Arc::new([])), 50).await.expect("it reads").events;
+    for event in due {
+        let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) };
+        let change = event.change(start, &Route::default(), START).expect("it starts");
+        let Advance::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0) else {
+            panic!("lost")
+        };
+        let receipt = Receipt { status: 201, headers: Vec::new(), body: b"made".to_vec(), cut: false };
+        let settle = Step::Settle { outcome: Outcome::Delivered(Some(receipt)), blocks: Blocks(1), jitter: Jitter(0) };
+        let change = event.change(settle, &Route::default(), START).expect("it settles");
+        store.advance(vec![change]).await.expect("it writes");
+        let sighting = Sighting { at: START, delivery_id: Some("again".into()), same: Same::Delivery };
+        store.note(vec![Seen { event: event.id, sighting }; 20]).await.expect("it notes");
+    }
+    store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
+    let recipe = |scope: &str, since| Recipe { scope: scope.into(), once: "o".into(), since };
+    store.remember(vec![recipe("s", None), recipe("t", Some(START))]).await.expect("it remembers");
+    for n in 0..3 {
+        let (source, head) = ("q".into(), Bytes::from_static(b"head"));
+        let (message, subject, why) = (format!("m{n}"), "x".into(), "odd".into());
+        let message = Quarantined { source, message, subject, at: START, why, bytes: 4, head };
+        store.quarantine(message).await.expect("it is laid there");
+    }
+}
+
+/// Two paths in one folder, the first with a store in it.
+async fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (a, b) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    fill_file(&a).await;
+    (dir, a, b)
+}
+
+fn to_copy(path: &Path) -> Sqlite {
+    open(path, Access::Copy).expect("it opens to be copied")
+}
+
+/// What no node may use, in these words.
+fn check_refused(path: &Path, access: Access, words: &str) {
+    let why = open(path, access).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(why.contains(words), "{access:?} {}: {why:?}", path.display());
+}
+
+/// A store that fails, or whose writes are seen, after so many fills.
+struct Faulty<'s> {
+    store: &'s Sqlite,
+    fills: AtomicUsize,
+}
+
+impl<'s> Faulty<'s> {
+    fn after(fills: usize, store: &'s Sqlite) -> Self {
+        Self { store, fills: AtomicUsize::new(fills) }
+    }
+}
+
+impl CopyStore for Faulty<'_> {
+    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+        self.store.export(from, limit)
+    }
+    fn entries(&self) -> Answer<'_, u64> {
+        self.store.entries()
+    }
+    fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool> {
+        if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Box::pin(std::future::ready(Err(StoreError::Down("it was told to".into()))));
+        }
+        self.store.fill(entries, notes)
+    }
+    fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
+        self.store.noted(key)
+    }
+    fn clear_recipes(&self) -> Answer<'_, ()> {
+        self.store.clear_recipes()
+    }
+    fn settled(&self) -> Answer<'_, ()> {
+        self.store.settled()
+    }
+    fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
+        self.store.pass_turns(highest)
+    }
+    fn in_use(&self) -> Answer<'_, Option<String>> {
+        self.store.in_use()
+    }
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        CopyStore::text(self.store, text)
+    }
+    fn now(&self) -> Timestamp {
+        CopyStore::now(self.store)
+    }
+}
+
+/// Every row of every table, as text; without what is not copied.
+fn dump(path: &Path) -> Vec<String> {
+    let db = rusqlite::Connection::open(path).expect("it opens");
+    let names = |sql: &str, of: &str| -> Vec<String> {
+        let mut rows = db.prepare(sql).expect("it is SQL");
+        let rows = rows.query_map([of], |row| row.get(0)).expect("it reads");
+        rows.collect::<std::result::Result<_, _>>().expect("names")
+    };
+    let tables = names("select name from sqlite_schema where type = ?1 and name not like 'sqlite_%'", "table");
+    let mut all = Vec::new();
+    for table in tables.iter().filter(|table| *table != "schema_migrations") {
+        // Numbers of rows, and columns that are made of others, are the file's own.
+        let columns = names("select name from pragma_table_info(?1)", table);
+        let columns: Vec<_> = columns.iter().filter(|column| !["n", "id"].contains(&&***column)).collect();
+        let columns =
+            columns.iter().map(|column| format!("quote(\"{column}\")")).collect::<Vec<_>>().join(" || ' ' || ");
+        let which = if table == "registers" { "where substr(key, 1, 10) <> cast('hookonce: ' as blob)" } else { "" };
+        let sql = format!("select ?1 || ' ' || {columns} from {table} {which}");
+        all.extend(names(&sql, table));
+    }
+    all.sort();
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
+    let (_dir, a, b) = two().await;
+    let mut stages = Vec::new();
+    let (from, to) = (to_copy(&a), to_copy(&b));
+    let copied = copy(&from, &to, |progress| {
+        assert!(progress.done <= progress.of);
+        if stages.last() != Some(&progress.stage) {
+            stages.push(progress.stage);
+        }
+    });
+    let Copied { source, target, resumed } = copied.await.expect("it is copied");
+    assert_eq!(source, target);
+    assert_eq!((source.events, source.registers, source.slots, source.imported), (EVENTS, 5, 5, 2), "{source:?}");
+    assert_eq!((source.recipes, source.quarantined, source.duplicates, resumed), (2, 3, 50 * 20, false), "{source:?}");
+    assert_eq!(stages, [Stage::Copies, Stage::Compares]);
+    drop((from, to));
+    assert_eq!(dump(&a), dump(&b));
+    check_refused(&a, Access::Node, "was copied into another store on 2025");
+    check_refused(&a, Access::Tool, "hookonce migrate reopen");
+    assert!(open(&a, Access::Read).is_ok(), "it may be looked at");
+    let there = open(&b, Access::Node).expect("a node starts on the target");
+    let before = there.list(crate::store::Listing { limit: 10_000, ..Default::default() }).await.expect("it reads");
+    let Claim::New { event, .. } = there.claim(vec![making().made(START)]).await.expect("it claims").remove(0) else {
+        panic!("it is new")
+    };
+    assert!(before.iter().all(|one| one.turn < event.turn || one.state.ended().is_some()), "turns go on");
+    drop(there);
+    let again = copy(&to_copy(&a), &to_copy(&b), |_| {}).await;
+    assert!(matches!(again, Err(CopyError::Source(CopyMark::Retired { .. }))), "{again:?}");
+    let other = tempfile::tempdir().expect("a folder");
+    let c = other.path().join("c.db");
+    fill_file(&c).await;
+    let full = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
+    assert!(matches!(full, Err(CopyError::NotEmpty)), "{full:?}");
+    assert!(open(&c, Access::Node).is_ok(), "a source that was not copied is as it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_goes_on_wherever_it_was_interrupted_and_meanwhile_nobody_uses_the_target() {
+    let (_dir, a, b) = two().await;
+    let whole = dump(&a);
+    // One fill after another fails, in the target and then in the source.
+    let mut interrupted = 0;
+    loop {
+        let (from, to) = (to_copy(&a), to_copy(&b));
+        let marked = mark_on(&to).await.expect("it reads").is_some();
+        let fills = if marked { 1 } else { interrupted };
+        let cut = copy(&from, &Faulty::after(fills, &to), |_| {}).await;
+        drop((from, to));
+        match cut {
+            Ok(copied) => {
+                assert!(copied.resumed && interrupted > 4, "{interrupted}");
+                break;
+            }
+            Err(CopyError::Store(Side::Target, StoreError::Down(_))) => interrupted += 1,
+            Err(other) => panic!("{other}"),
+        }
+        if marked {
+            check_refused(&b, Access::Node, "unfinished copy");
+            check_refused(&b, Access::Read, "unfinished copy");
+        }
+        assert!(interrupted < 50, "it never ends");
+    }
+    assert_eq!(dump(&b), whole);
+    assert!(open(&b, Access::Node).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_killed_at_its_last_write_leaves_no_store_that_a_node_uses_and_is_finished() {
+    let (_dir, a, b) = two().await;
+    // The source is retired, and the target not yet opened.
+    let (from, to) = (to_copy(&a), to_copy(&b));
+    let mut fills = 3;
+    loop {
+        let cut = copy(&from, &Faulty::after(fills, &to), |_| {}).await;
+        assert!(matches!(cut, Err(CopyError::Store(Side::Target, _))), "{cut:?}");
+        if matches!(mark_on(&from).await.expect("it reads"), Some(CopyMark::Retired { .. })) {
+            break;
+        }
+        fills = if fills == 3 { 1 } else { fills };
+        // One page each time, and the last write of all in the end.
+    }
+    drop((from, to));
+    check_refused(&a, Access::Node, "was copied");
+    check_refused(&b, Access::Node, "unfinished copy");
+    copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is finished");
+    check_refused(&a, Access::Node, "was copied");
+    assert!(open(&b, Access::Node).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unfinished_copy_is_of_one_source_alone() {
+    let (dir, a, b) = two().await;
+    let c = dir.path().join("c.db");
+    fill_file(&c).await;
+    let cut = copy(&to_copy(&a), &Faulty::after(4, &to_copy(&b)), |_| {}).await;
+    assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
+    assert!(open(&a, Access::Node).is_ok(), "a copy that failed leaves its source as it was");
+    let other = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
+    assert!(matches!(other, Err(CopyError::Target(CopyMark::Target { .. }))), "{other:?}");
+    let from_it = copy(&to_copy(&b), &to_copy(&dir.path().join("d.db")), |_| {}).await;
+    assert!(matches!(from_it, Err(CopyError::Source(CopyMark::Target { .. }))), "{from_it:?}");
+    let given_up = reopen(&to_copy(&b)).await;
+    assert!(matches!(given_up, Err(CopyError::Source(CopyMark::Target { .. }))), "{given_up:?}");
+    let same = to_copy(&a);
+    assert!(matches!(copy(&same, &same, |_| {}).await, Err(CopyError::Same)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_changed_since_a_copy_was_interrupted_is_noticed() {
+    let (_dir, a, b) = two().await;
+    let cut = copy(&to_copy(&a), &Faulty::after(4, &to_copy(&b)), |_| {}).await;
+    assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
+    let db = rusqlite::Connection::open(&a).expect("it opens");
+    db.execute("update events set revision = revision + 1 where id = (select min(id) from events)", []).expect("SQL");
+    drop(db);
+    let differs = copy(&to_copy(&a), &to_copy(&b), |_| {}).await;
+    assert!(matches!(&differs, Err(CopyError::Differs(what)) if what.starts_with("event ")), "{differs:?}");
+    check_refused(&b, Access::Node, "unfinished copy");
+    assert!(open(&a, Access::Node).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_target_holds_beside_the_copy_is_noticed() {
+    let (_dir, a, b) = two().await;
+    let (from, to) = (to_copy(&a), to_copy(&b));
+    let copied = copy(&from, &to, |progress| {
+        if progress.stage == Stage::Copies && progress.done >= EVENTS {
+            let db = rusqlite::Connection::open(&b).expect("it opens");
+            let alone = "insert or ignore into keys (key, event, identity, alias) \
+                         select zeroblob(32), min(id), 'body', 0 from events";
+            db.execute(alone, []).expect("SQL");
+        }
+    });
+    let differs = copied.await;
+    assert!(matches!(&differs, Err(CopyError::Differs(what)) if what.starts_with("event ")), "{differs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_copied_is_used_again_only_when_a_person_says_so() {
+    let (_dir, a, b) = two().await;
+    copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
+    check_refused(&a, Access::Node, "was copied");
+    let mark = reopen(&to_copy(&a)).await.expect("it is reopened");
+    assert!(matches!(mark, Some(CopyMark::Retired { .. })), "{mark:?}");
+    assert!(matches!(reopen(&to_copy(&a)).await, Ok(None)));
+    assert!(open(&a, Access::Node).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (a, b) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    let store = open(&a, Access::Node).expect("it opens");
+    for n in 0..10_u8 {
+        let one = making().body(vec![n; limits::BATCH_BYTES_MAX / 3 + 1]);
+        store.claim(vec![one.made(START)]).await.expect("it claims");
+    }
+    drop(store);
+    let mut pages = Vec::new();
+    let (from, to) = (to_copy(&a), to_copy(&b));
+    let copied = copy(&from, &to, |progress| pages.push((progress.stage, progress.done)));
+    assert_eq!(copied.await.expect("it is copied").source.events, 10);
+    pages.retain(|(stage, _)| *stage == Stage::Copies);
+    pages.dedup();
+    assert_eq!(pages.iter().map(|(_, done)| *done).collect::<Vec<_>>(), [3, 6, 9, 10]);
+}

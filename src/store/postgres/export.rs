@@ -1,0 +1,185 @@
+//! Reading all of a store, to copy it: a page of events in two round trips, with all that belongs to them.
+
+use super::look::{kept, recipes, tried, unpacked};
+use super::pool::{Failed, Link, ask};
+use super::quarantine;
+use super::rows::{self, Id, Raw};
+use crate::decide::claim::Same;
+use crate::decide::id::{Digest, EventId, IdDigest, Key};
+use crate::decide::limits;
+use crate::decide::time::Timestamp;
+use crate::store::cells::columns;
+use crate::store::copy::mark::is_own;
+use crate::store::copy::{Cursor, Entry, Exported, More, Whole};
+use crate::store::ledger::{Held, Register};
+use crate::store::{Sighting, Stored};
+use std::collections::BTreeMap;
+use tokio_postgres::Row;
+
+type Result<T> = std::result::Result<T, Failed>;
+
+const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1) order by id");
+/// How large each event of a page is with all that belongs to it. Lengths are told without reading what is so long.
+const SIZES: &str = "select e.id, coalesce((select coalesce(p.unpacked, octet_length(p.body)) from {schema}.payloads p \
+     where p.event = e.id), 0) + coalesce((select octet_length(r.body)::bigint from {schema}.receipts r \
+     where r.event = e.id), 0) + coalesce((select sum(octet_length(o.bytes))::bigint from {schema}.output o \
+     where o.event = e.id), 0) from (select id from {schema}.events where id > $1 order by id limit $2) e order by e.id";
+const KEYS: &str =
+    "select event, key, identity, alias, id_digest from {schema}.keys where event = any($1) order by key";
+const PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest \
+     from {schema}.payloads p join {schema}.events e on e.id = p.event where p.event = any($1)";
+const RECEIPTS: &str = "select event, status, headers, body, cut, digest from {schema}.receipts where event = any($1)";
+const ATTEMPTS: &str = "select a.event, a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, \
+     coalesce(o.bytes, '') from {schema}.attempts a left join {schema}.output o on o.id = a.id \
+     where a.event = any($1) order by a.id";
+const DUPLICATES: &str = "select event, count from {schema}.duplicates where event = any($1)";
+const SIGHTINGS: &str =
+    "select event, at, delivery_id, identity from {schema}.sightings where event = any($1) order by event, n";
+const REGISTERS: &str = "select key, value, ord, strict, event from {schema}.registers \
+     where key > $1 order by key limit $2";
+const SLOTS: &str = "select grp, event from {schema}.slots where grp > $1 order by grp limit $2";
+const IMPORTED: &str = "select key from {schema}.imported where key > $1 order by key limit $2";
+/// Counted where that is quick, else as the server last guessed.
+const ENTRIES: &str = "select case when c.reltuples > 1000000 then c.reltuples::bigint \
+     else (select count(*) from {schema}.events) end + (select count(*) from {schema}.slots) + \
+     (select count(*) from (select from {schema}.registers limit 1000000) r) + \
+     (select count(*) from (select from {schema}.imported limit 1000000) i) \
+     from pg_catalog.pg_class c where c.oid = '{schema}.events'::regclass";
+
+/// About how many entries there are.
+pub(super) async fn entries(link: &mut Link) -> Result<u64> {
+    let rows = link.ask(&[ask!(ENTRIES)]).await?.remove(0);
+    Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, i64::unsigned_abs))
+}
+
+/// One page.
+pub(super) async fn export(link: &mut Link, from: Cursor, limit: usize) -> Result<Exported> {
+    let room = i64::try_from(limit).unwrap_or(i64::MAX);
+    let after = |key: Option<Key>| key.map_or(Vec::new(), |key| key.0.to_vec());
+    let more = |read: usize| if read == limit { More::Maybe } else { More::No };
+    match from {
+        Cursor::Events(last) => events(link, from, last, room).await,
+        Cursor::Registers(mut last) => loop {
+            let rows = link.ask(&[ask!(REGISTERS, after(last), room)]).await?.remove(0);
+            let more = more(rows.len());
+            let mut entries = Vec::new();
+            for row in &rows {
+                let key = key(row, 0)?;
+                if !is_own(&key) {
+                    entries.push(Entry::Register(key, register(row)?));
+                }
+                last = Some(key);
+            }
+            // A page of nothing but our own would look like the last one.
+            if more == More::No || !entries.is_empty() {
+                return Ok(Exported::page(from, entries, more));
+            }
+        },
+        Cursor::Slots(last) => {
+            let rows = link.ask(&[ask!(SLOTS, after(last), room)]).await?.remove(0);
+            let one = |row: &Row| Ok(Entry::Slot(key(row, 0)?, row.try_get::<_, Id>(1)?.0));
+            let entries = rows.iter().map(one).collect::<Result<Vec<_>>>()?;
+            Ok(Exported::page(from, entries, more(rows.len())))
+        }
+        Cursor::Imported(last) => {
+            let rows = link.ask(&[ask!(IMPORTED, after(last), room)]).await?.remove(0);
+            let entries = rows.iter().map(|row| Ok(Entry::Imported(key(row, 0)?))).collect::<Result<Vec<_>>>()?;
+            Ok(Exported::page(from, entries, more(rows.len())))
+        }
+        Cursor::Recipes => {
+            let entries = recipes(link).await?.into_iter().map(Entry::Recipe);
+            Ok(Exported::page(from, entries.collect(), More::No))
+        }
+        Cursor::Quarantine => {
+            let newest = quarantine::newest(link, limits::QUARANTINE_MAX).await?.into_iter().rev();
+            let entries = newest.map(|one| Entry::Quarantined(Box::new(one)));
+            Ok(Exported::page(from, entries.collect(), More::No))
+        }
+    }
+}
+
+fn key(row: &Row, place: usize) -> Result<Key> {
+    Ok(row.try_get::<_, Raw<'_>>(place).map(|raw| Key(raw.array()))?)
+}
+
+fn register(row: &Row) -> Result<Register> {
+    Ok(Register {
+        value: Digest(row.try_get::<_, Raw<'_>>(1)?.array()),
+        order: row.try_get(2)?,
+        strict: row.try_get(3)?,
+        event: row.try_get::<_, Id>(4)?.0,
+    })
+}
+
+/// Events with all that belongs to them, until there are enough bytes of bodies.
+async fn events(link: &mut Link, from: Cursor, last: Option<EventId>, room: i64) -> Result<Exported> {
+    let last = last.unwrap_or(EventId([0; 16])); // no event has this id
+    let sizes = link.ask(&[ask!(SIZES, Id(last), room)]).await?.remove(0);
+    let (mut ids, mut bytes) = (Vec::new(), 0);
+    let mut more = if i64::try_from(sizes.len()) == Ok(room) { More::Maybe } else { More::No };
+    for row in &sizes {
+        if bytes >= limits::BATCH_BYTES_MAX {
+            more = More::Maybe;
+            break;
+        }
+        ids.push(row.try_get::<_, Id>(0)?);
+        bytes = bytes.saturating_add(usize::try_from(row.try_get::<_, i64>(1)?).unwrap_or_default());
+    }
+    if ids.is_empty() {
+        return Ok(Exported::page(from, Vec::new(), More::No));
+    }
+    let entries = wholes(link, &ids).await?.into_values().map(|whole| Entry::Event(Box::new(whole)));
+    Ok(Exported::page(from, entries.collect(), more))
+}
+
+async fn wholes(link: &mut Link, ids: &[Id]) -> Result<BTreeMap<EventId, Whole>> {
+    let all = [EVENTS, KEYS, PAYLOADS, RECEIPTS, ATTEMPTS, DUPLICATES, SIGHTINGS];
+    let answers = link.ask(&all.map(|sql| ask!(sql, ids.to_vec()))).await?;
+    let [events, keys, payloads, receipts, attempts, duplicates, sightings] = &answers[..] else {
+        return Ok(BTreeMap::new());
+    };
+    let mut wholes = BTreeMap::new();
+    for row in events.iter().filter_map(|row| rows::event(row, 0)).map(|(row, _)| row) {
+        let (id, keys, tried, sightings) = (row.event.id, Vec::new(), Vec::new(), Vec::new());
+        let whole = Whole { row, keys, payload: None, receipt: None, tried, duplicates: 0, sightings };
+        wholes.insert(id, whole);
+    }
+    let mut each = |rows: &[Row], add: &dyn Fn(&mut Whole, &Row) -> Result<()>| {
+        rows.iter().try_for_each(|row| match wholes.get_mut(&row.try_get::<_, Id>(0)?.0) {
+            Some(whole) => add(whole, row),
+            None => Ok(()),
+        })
+    };
+    each(keys, &|whole, row| {
+        let id_digest = row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(IdDigest);
+        let (event, same, alias) = (whole.row.event.id, Same::parse(row.try_get(2)?), row.try_get(3)?);
+        whole.keys.push((key(row, 1)?, Held { event, same, alias, id_digest }));
+        Ok(())
+    })?;
+    each(payloads, &|whole, row| {
+        whole.payload = match unpacked(row, 1)? {
+            Stored::Whole(payload) => Some(payload),
+            Stored::Damaged | Stored::Forgotten => None,
+        };
+        Ok(())
+    })?;
+    each(receipts, &|whole, row| {
+        whole.receipt = kept(whole.row.event.id, Some(row), 1)?;
+        Ok(())
+    })?;
+    each(attempts, &|whole, row| {
+        whole.tried.push(tried(row, 1)?);
+        Ok(())
+    })?;
+    each(duplicates, &|whole, row| {
+        whole.duplicates = row.try_get::<_, i64>(1)?.unsigned_abs();
+        Ok(())
+    })?;
+    each(sightings, &|whole, row| {
+        let delivery_id = row.try_get::<_, Option<&str>>(2)?.map(Into::into);
+        let same = Same::parse(row.try_get(3)?);
+        whole.sightings.push(Sighting { at: Timestamp(row.try_get(1)?), delivery_id, same });
+        Ok(())
+    })?;
+    Ok(wholes)
+}

@@ -1,0 +1,263 @@
+//! Reading all of a store, to copy it.
+//!
+//! Events have a list in the order of their ids. Registers, slots and imported keys have none: their names are gathered
+//! once, by scanning, and sorted here.
+
+use super::coding;
+use super::names::Kind;
+use super::people::{seen, tries};
+use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
+use super::{Core, Redis};
+use crate::decide::id::{EventId, Key};
+use crate::decide::limits;
+use crate::store::cells::Found;
+use crate::store::copy::mark::is_own;
+use crate::store::copy::{Cursor, Entry, ExportShelf, Exported, More, Whole};
+use crate::store::ledger::Held;
+use crate::store::shared::Shelf;
+use crate::store::{Answer, StoreError, Stored};
+use ::redis::{Pipeline, Value};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Names that one step of a scan looks at.
+const SCANNED_AT_ONCE: usize = 1_000;
+/// Events read with all that belongs to them in one go. Bodies are packed: how long one is shows when it is unpacked.
+const EVENTS_AT_ONCE: usize = 16;
+
+/// Names that have no order of their own on the server, sorted.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    registers: Vec<Key>,
+    slots: Vec<Key>,
+    imported: Vec<Key>,
+}
+
+/// When names are gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scan {
+    /// Now: the first page of the first kind is read, and nothing is written until the last one of the last.
+    Anew,
+    /// They were, unless a copy goes on in the middle.
+    Before,
+}
+
+impl ExportShelf for Redis {
+    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+        Box::pin(async move {
+            match from {
+                Cursor::Events(after) => self.core.export_events(from, after, limit).await,
+                Cursor::Registers(after) => {
+                    let when = if after.is_none() { Scan::Anew } else { Scan::Before };
+                    let (keys, more) = self.scanned(|scanned| &scanned.registers, after, limit, when).await?;
+                    Ok(Exported::page(from, self.core.registers(&keys).await?, more))
+                }
+                Cursor::Slots(after) => {
+                    let (keys, more) = self.scanned(|scanned| &scanned.slots, after, limit, Scan::Before).await?;
+                    Ok(Exported::page(from, self.core.slots(&keys).await?, more))
+                }
+                Cursor::Imported(after) => {
+                    let (keys, more) = self.scanned(|scanned| &scanned.imported, after, limit, Scan::Before).await?;
+                    Ok(Exported::page(from, keys.into_iter().map(Entry::Imported).collect(), more))
+                }
+                Cursor::Recipes => {
+                    let recipes = Shelf::recipes(self).await?.into_iter().map(Entry::Recipe);
+                    Ok(Exported::page(from, recipes.collect(), More::No))
+                }
+                Cursor::Quarantine => {
+                    let newest = self.core.laid(limits::QUARANTINE_MAX).await?.into_iter().rev();
+                    let oldest_first = newest.map(|one| Entry::Quarantined(Box::new(one)));
+                    Ok(Exported::page(from, oldest_first.collect(), More::No))
+                }
+            }
+        })
+    }
+
+    fn entries(&self) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let mut questions = Pipeline::new();
+            questions.cmd("ZCARD").arg(self.core.names.all());
+            questions.cmd("SCARD").arg(self.core.names.imported());
+            let (answers, _) = self.core.ask(questions).await?;
+            Ok(answers.iter().filter_map(number).map(i64::unsigned_abs).sum())
+        })
+    }
+
+    /// Nodes listen for hints as long as they run, those of the first release too. A user that may not ask finds out
+    /// by leases alone.
+    fn connected(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            let mut questions = Pipeline::new();
+            questions.cmd("PUBSUB").arg("NUMSUB").arg(self.core.names.hints());
+            let answers = self.core.link.ask(&questions).await.unwrap_or_default();
+            let count = answers.first().map_or(&[][..], list).get(1).and_then(number).unwrap_or(0);
+            Ok((count > 0).then(|| format!("{count} other hookonce processes are connected to it")))
+        })
+    }
+}
+
+impl Redis {
+    /// Up to `limit` of these names after this one, and whether there are more.
+    async fn scanned(
+        &self,
+        which: impl Fn(&Scanned) -> &Vec<Key>,
+        after: Option<Key>,
+        limit: usize,
+        when: Scan,
+    ) -> Result<(Vec<Key>, More)> {
+        let mut scanned = self.scanned.lock().await;
+        if when == Scan::Anew || scanned.is_none() {
+            *scanned = Some(self.core.scan().await?);
+        }
+        let keys = scanned.as_ref().map_or(&[][..], |scanned| which(scanned));
+        let from = after.map_or(0, |after| keys.partition_point(|key| *key <= after));
+        let page: Vec<Key> = keys[from..].iter().take(limit).copied().collect();
+        let more = if from + page.len() < keys.len() { More::Maybe } else { More::No };
+        Ok((page, more))
+    }
+}
+
+impl Core {
+    async fn export_events(&self, from: Cursor, after: Option<EventId>, limit: usize) -> Result<Exported> {
+        let begin = after.map_or(b"-".to_vec(), |id| [&b"("[..], &id.0].concat());
+        let mut questions = Pipeline::new();
+        questions.cmd("ZRANGE").arg(self.names.all()).arg(begin).arg("+").arg("BYLEX").arg("LIMIT").arg(0).arg(limit);
+        let ids = self.ids(questions).await?;
+        let mut more = if ids.len() == limit { More::Maybe } else { More::No };
+        let (mut entries, mut size, mut left) = (Vec::new(), 0, &ids[..]);
+        while !left.is_empty() {
+            let (some, rest) = left.split_at(left.len().min(EVENTS_AT_ONCE));
+            for whole in self.wholes(some).await? {
+                size += whole.bytes();
+                entries.push(Entry::Event(Box::new(whole)));
+            }
+            left = rest;
+            if size >= limits::BATCH_BYTES_MAX && !left.is_empty() {
+                more = More::Maybe;
+                break;
+            }
+        }
+        Ok(Exported::page(from, entries, more))
+    }
+
+    /// These events with all that belongs to them.
+    async fn wholes(&self, ids: &[EventId]) -> Result<Vec<Whole>> {
+        let mut questions = Pipeline::new();
+        for id in ids {
+            let kinds = [Kind::Event, Kind::KeysOf, Kind::Receipt, Kind::Payload, Kind::Passed];
+            questions.cmd("MGET").arg(kinds.map(|kind| self.names.event(kind, *id)).as_slice());
+            questions.cmd("LRANGE").arg(self.names.event(Kind::Attempts, *id)).arg(0).arg(-1);
+            questions.cmd("HGETALL").arg(self.names.event(Kind::Output, *id));
+            questions.cmd("HGETALL").arg(self.names.event(Kind::Sightings, *id));
+        }
+        let (answers, _) = self.ask(questions).await?;
+        let (mut wholes, mut keys) = (Vec::new(), Vec::new());
+        for (id, answers) in ids.iter().zip(answers.chunks_exact(4)) {
+            let [strings, attempts, outputs, sightings] = answers else { return Err(overwritten("event")) };
+            let [row, keys_of, receipt, payload, passed] = list(strings) else { return Err(overwritten("event")) };
+            let Some(row) = bytes(row) else { return Err(overwritten("list of events")) };
+            let (Found::Whole(row) | Found::Damaged(row, _)) = coding::read_row(*id, row).0;
+            let payload = match payload_as_kept(Some(row.event.body_digest), bytes(payload), bytes(passed)) {
+                Stored::Whole(payload) => Some(payload),
+                Stored::Damaged | Stored::Forgotten => None,
+            };
+            let (sightings, duplicates) = seen(sightings);
+            let mut own: Vec<Key> = bytes(keys_of).unwrap_or_default().chunks_exact(32).filter_map(key).collect();
+            own.sort_unstable();
+            own.dedup();
+            keys.push(own);
+            wholes.push(Whole {
+                row,
+                keys: Vec::new(),
+                payload,
+                receipt: bytes(receipt).and_then(coding::read_receipt),
+                tried: tries(attempts, outputs),
+                duplicates,
+                sightings,
+            });
+        }
+        for (whole, held) in wholes.iter_mut().zip(self.held(&keys).await?) {
+            let id = whole.row.event.id;
+            whole.keys = held.into_iter().filter(|(_, held)| held.event == id).collect();
+        }
+        Ok(wholes)
+    }
+
+    /// The holders of these keys, where they have one.
+    async fn held(&self, keys: &[Vec<Key>]) -> Result<Vec<Vec<(Key, Held)>>> {
+        let names: Vec<_> = keys.iter().flatten().map(|key| self.names.key(Kind::Key, key)).collect();
+        let values = self.strings(names).await?;
+        let mut values = values.iter().map(|value| bytes(value).and_then(coding::read_held));
+        let mut one = |key: &Key| values.next().flatten().map(|held| (*key, held));
+        Ok(keys.iter().map(|keys| keys.iter().filter_map(&mut one).collect()).collect())
+    }
+
+    async fn registers(&self, keys: &[Key]) -> Result<Vec<Entry>> {
+        let values = self.strings(keys.iter().map(|key| self.names.key(Kind::Register, key)).collect()).await?;
+        let one = |(key, value): (&Key, &Value)| {
+            let register = coding::read_register(bytes(value)?).ok_or_else(|| overwritten("register"));
+            Some(register.map(|(register, _)| Entry::Register(*key, register)))
+        };
+        keys.iter().zip(&values).filter_map(one).collect()
+    }
+
+    async fn slots(&self, groups: &[Key]) -> Result<Vec<Entry>> {
+        let values = self.strings(groups.iter().map(|group| self.names.key(Kind::Slot, group)).collect()).await?;
+        let one = |(group, value): (&Key, &Value)| {
+            let slot = coding::read_slot(bytes(value)?).ok_or_else(|| overwritten("slot"));
+            Some(slot.map(|(holder, _)| Entry::Slot(*group, holder)))
+        };
+        groups.iter().zip(&values).filter_map(one).collect()
+    }
+
+    async fn strings(&self, names: Vec<Vec<u8>>) -> Result<Vec<Value>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut questions = Pipeline::new();
+        questions.cmd("MGET").arg(names);
+        let (answers, _) = self.ask(questions).await?;
+        Ok(answers.first().map_or(&[][..], list).to_vec())
+    }
+
+    /// Every register, slot and imported key there is. A scan may name one twice.
+    async fn scan(&self) -> Result<Scanned> {
+        let mut scanned = Scanned::default();
+        let [registers, slots] = [Kind::Register, Kind::Slot].map(|kind| self.names.of(kind, &[]));
+        let pattern =
+            [&registers[..registers.len() - 1], &[b'[', Kind::Register as u8, Kind::Slot as u8], b"]*"].concat();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut questions = Pipeline::new();
+            questions.cmd("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED_AT_ONCE);
+            let (answers, _) = self.ask(questions).await?;
+            let [next, names] = answers.first().map_or(&[][..], list) else { return Err(overwritten("scan")) };
+            for name in list(names).iter().filter_map(bytes) {
+                let of = |begin: &[u8]| name.strip_prefix(begin).and_then(key);
+                scanned.registers.extend(of(&registers).filter(|key| !is_own(key)));
+                scanned.slots.extend(of(&slots));
+            }
+            cursor = bytes(next).unwrap_or(b"0").to_vec();
+            if cursor == b"0" {
+                break;
+            }
+        }
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut questions = Pipeline::new();
+            questions.cmd("SSCAN").arg(self.names.imported()).arg(&cursor).arg("COUNT").arg(SCANNED_AT_ONCE);
+            let (answers, _) = self.ask(questions).await?;
+            let [next, keys] = answers.first().map_or(&[][..], list) else { return Err(overwritten("scan")) };
+            scanned.imported.extend(list(keys).iter().filter_map(|name| key(bytes(name)?)));
+            cursor = bytes(next).unwrap_or(b"0").to_vec();
+            if cursor == b"0" {
+                break;
+            }
+        }
+        for keys in [&mut scanned.registers, &mut scanned.slots, &mut scanned.imported] {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        Ok(scanned)
+    }
+}

@@ -1,0 +1,30 @@
+//! Giving free pages back to the disk.
+
+use super::open::OpenError;
+use rusqlite::Connection;
+use std::path::Path;
+
+/// How large a file was and is, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vacuumed {
+    /// Before.
+    pub before: u64,
+    /// Now.
+    pub after: u64,
+}
+
+/// Rewrites the database without its free pages, in one transaction: whatever stops it leaves the file as it was. The
+/// caller has the file's lock. The disk needs room for the file once more, and so does the folder for temporary files.
+pub fn vacuum(path: &Path, db: &Connection) -> Result<Vacuumed, OpenError> {
+    let length = || std::fs::metadata(path).map(|file| file.len()).map_err(|error| OpenError::io(path, error));
+    let empty_log = || db.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
+    let run = || {
+        empty_log()?;
+        let before = length();
+        db.execute_batch("vacuum")?;
+        empty_log()?;
+        Ok(before)
+    };
+    let before = run().map_err(|error| OpenError::sqlite(path, error))?;
+    Ok(Vacuumed { before: before?, after: length()? })
+}
