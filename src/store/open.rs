@@ -84,7 +84,11 @@ async fn postgres(url: &super::address::ServerUrl, to: Use) -> Result<super::pos
         Use::Node(Migrate::Manual) | Use::Tool | Use::Copy(Side::Source) => Schema::Manual,
         Use::Look => Schema::Read,
     };
-    Postgres::open(url.expose(), Options { clock: Clock::server(), schema }).await
+    let options = Options { clock: Clock::server(), schema };
+    match to {
+        Use::Copy(_) => Postgres::open_to_copy(url.expose(), options).await,
+        Use::Node(_) | Use::Tool | Use::Look => Postgres::open(url.expose(), options).await,
+    }
 }
 
 #[cfg(feature = "redis")]

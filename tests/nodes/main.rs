@@ -30,7 +30,6 @@ mod wrong;
 use cancelling::an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs;
 use fleet::{Fleet, Start, size};
 use house::Sent;
-use moving::a_file_that_a_node_filled_is_moved_whole;
 use rustix::process::Signal;
 use servers::StoreServer;
 use std::sync::Arc;
@@ -65,7 +64,6 @@ on_both! {
     two_hundred_copies_on_three_nodes_are_one_call_and_equal_answers
     an_event_that_is_cancelled_on_another_node_hands_nothing_on_while_it_runs
     a_store_that_is_not_there_yet_is_waited_for
-    a_file_that_a_node_filled_is_moved_whole
 }
 
 async fn many_deliveries_of_few_keys_make_one_event_and_one_effect_each(store: StoreServer) {

@@ -1,12 +1,13 @@
-//! A file that a node has filled is moved into a store that nodes share, with the real command.
+//! Stores that real nodes have filled, copied by the real command from each kind to each other.
 
 use crate::fleet::{ends, ends_when_quiet};
-use crate::house::{House, Sent, until};
-use crate::servers::StoreServer;
-use crate::wrong::{check_refused, node, on};
+use crate::house::{Answer, House, Sent, until};
+use crate::postgres;
+use crate::redis;
+use crate::wrong::{check_refused, on};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// What a node does with deliveries of several kinds; the file `go` lets those act that failed before.
 fn config() -> String {
@@ -16,7 +17,7 @@ fn config() -> String {
 [source.{name}]
 path = "/{name}"
 verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
-fields = {{ key = "body.key", of = "body.of" }}
+fields = {{ key = "body.key", of = "body.of", at = {{ at = "body.at", default = "1" }} }}
 {keys}
 [[source.{name}.route]]
 name = "r"
@@ -25,77 +26,125 @@ name = "r"
         )
     };
     let run = |step: &str| format!("run = {{ steps = ['{step}'] }}");
-    let acts = run("echo $HOOKONCE_FIELD_KEY >> runs");
+    let acts = run("echo $HOOKONCE_FIELD_KEY | tee -a runs");
     let waits = run("test -e go && echo $HOOKONCE_FIELD_KEY >> runs");
-    let again = "retry = { attempts = 100, first = \"1s\", longest = \"1s\" }";
+    let again = "retry = { attempts = 1000, first = \"1s\", longest = \"1s\" }";
+    let change = "once = { per = [\"delivery\"], change = { of = [\"of\"], to = [\"key\"], order = \"at\" } }";
     [
         "store = { env = \"STORE\" }\n".to_owned(),
         source("plain", "", ""),
-        source("acts", "once = { per = [[\"key\"]] }", &acts),
+        source("acts", "respond = \"done\"\nonce = { per = [[\"key\"]] }", &acts),
         source(
             "fails",
             "",
             &format!("redelivery = \"ignore\"\nretry = {{ attempts = 1 }}\n{}", run("echo no; exit 1")),
         ),
         source("waits", "once = { per = [[\"key\"]] }", &format!("group = [\"of\"]\n{again}\n{waits}")),
-        source("changes", "once = { per = [\"delivery\"], change = { of = [\"of\"], to = [\"key\"] } }", ""),
+        source("changes", change, ""),
+        source("replaced", change, &format!("{again}\n{waits}")),
     ]
     .concat()
 }
 
 /// How many of each.
-const PLAIN: usize = 500;
-const ACTS: usize = 40;
-const FAILS: usize = 30;
-const WAITS: usize = 40;
-const CHANGES: usize = 60;
-/// Turns that were given before these.
-const TURNS_BEFORE: u32 = 1_000_000;
+const PLAIN: usize = 300;
+const ACTS: usize = 10;
+const FAILS: usize = 5;
+const WAITS: usize = 16;
+const CHANGES: usize = 16;
+/// Of these, the last one of each of the two subjects waits, and the others are superseded.
+const REPLACED: usize = 8;
 
 /// Where each goes, and what it is.
 fn deliveries() -> Vec<(&'static str, Sent)> {
-    let kinds = [("/plain", PLAIN), ("/acts", ACTS), ("/fails", FAILS), ("/waits", WAITS), ("/changes", CHANGES)];
-    let one = |path: &'static str, n: usize| {
-        let body = format!(r#"{{"key":"{path} {n}","of":"{}"}}"#, n % 8);
+    let kinds = [
+        ("/plain", PLAIN, 1),
+        ("/acts", ACTS, 1),
+        ("/fails", FAILS, 1),
+        ("/waits", WAITS, 4),
+        ("/changes", CHANGES, 8),
+        ("/replaced", REPLACED, 2),
+    ];
+    let one = |path: &'static str, n: usize, groups: usize| {
+        let body = format!(r#"{{"key":"{path} {n}","of":"{}","at":{}}}"#, n % groups, n + 1);
         (path, Sent::github("push", &format!("{path} {n}"), &body))
     };
-    kinds.into_iter().flat_map(|(path, many)| (0..many).map(move |n| one(path, n))).collect()
+    kinds.into_iter().flat_map(|(path, many, groups)| (0..many).map(move |n| one(path, n, groups))).collect()
 }
 
-/// A file that a node has filled; the node is gone.
-async fn filled() -> House {
-    let mut house = node(&config(), "sqlite:hookonce.db");
-    for (path, sent) in deliveries() {
-        assert_eq!(house.deliver(path, &sent).await.word(), "accepted");
-    }
-    until("what acts to have acted", || house.lines("runs").len() == ACTS).await;
-    until("what fails to have failed", || house.count("dead") == FAILS).await;
-    // A running node keeps the file for itself.
-    let busy = copy(&house, "postgres://127.0.0.1:1/x").await;
-    assert_eq!(busy.status.code(), Some(2), "{busy:?}");
-    assert!(String::from_utf8_lossy(&busy.stderr).contains("in use"), "{busy:?}");
-    assert!(house.stop().success());
-    // It has gone through many more than it still holds.
-    let db = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
-    assert_eq!(db.execute("update events set turn = turn + ?1", [TURNS_BEFORE]).unwrap(), deliveries().len());
-    house
-}
-
-async fn copy(house: &House, url: &str) -> Output {
-    let mut command = house.command(&["migrate", "copy", "--from", "sqlite:hookonce.db", "--to", "env:TARGET"]);
-    command.env("TARGET", url);
-    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+/// The same change under another id: it leaves its keys as aliases of the event.
+fn alias() -> Sent {
+    let n = CHANGES - 1;
+    let body = format!(r#"{{"key":"/changes {n}","of":"{}","at":{},"new":true}}"#, n % 8, n + 1);
+    Sent::github("push", "alias", &body)
 }
 
 fn counted() -> BTreeMap<String, usize> {
-    let counted = [("recorded", PLAIN + CHANGES), ("acted", ACTS), ("dead", FAILS), ("waiting", WAITS)];
+    let counted = [
+        ("recorded", PLAIN + CHANGES),
+        ("acted", ACTS),
+        ("dead", FAILS),
+        ("waiting", WAITS + 2),
+        ("superseded", REPLACED - 2),
+    ];
     counted.map(|(end, many)| (end.to_owned(), many)).into()
 }
 
+/// The kinds of stores there are, each with servers of the test's own.
+struct Stores {
+    postgres: postgres::Server,
+    redis: redis::Server,
+    dir: tempfile::TempDir,
+}
+
+const KINDS: [&str; 3] = ["sqlite", "postgres", "redis"];
+
+impl Stores {
+    async fn start() -> Self {
+        let (postgres, redis) = (postgres::Server::start().await, redis::Server::start());
+        Self { postgres, redis, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// The address of an empty store of this kind.
+    async fn fresh(&self, kind: &str, name: &str) -> String {
+        match kind {
+            "sqlite" => format!("sqlite:{}", self.dir.path().join(name).display()),
+            "postgres" => self.postgres.url(&self.postgres.database().await),
+            _ => self.redis.url(name),
+        }
+    }
+}
+
+/// A node on this store, in a house of its own.
+fn start(house: &mut House, url: &str) {
+    let serve = on(house, url, &["serve"]);
+    house.try_start_by(serve).unwrap_or_else(|said| panic!("a node did not start on {url}: {said}"));
+}
+
+fn migrate(house: &House, args: &[&str], from: &str, to: &str) -> Command {
+    let mut command = on(house, from, &["migrate"]);
+    command.args(args).env("SOURCE", from).env("TARGET", to);
+    command
+}
+
+async fn copy(house: &House, from: &str, to: &str) -> Output {
+    let mut command = migrate(house, &["copy", "--from", "env:SOURCE", "--to", "env:TARGET"], from, to);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// A copy that ends with this code and these words.
+async fn check_copy(house: &House, from: &str, to: &str, code: i32, words: &[&str]) -> String {
+    let done = copy(house, from, to).await;
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(code), "{from} to {to}: {said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{from} to {to}: {words:?} in {said}");
+    said
+}
+
 /// Begins a copy, and kills it when it has said for the first time how far it is.
-fn kill_a_copy(house: &House, url: &str) -> String {
-    let mut command = house.command(&["migrate", "copy", "--from", "sqlite:hookonce.db", "--to", "env:TARGET"]);
-    let mut child = command.env("TARGET", url).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+fn kill_a_copy(house: &House, from: &str, to: &str) -> String {
+    let mut command = migrate(house, &["copy", "--from", "env:SOURCE", "--to", "env:TARGET"], from, to);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     child.kill().unwrap();
@@ -103,58 +152,176 @@ fn kill_a_copy(house: &House, url: &str) -> String {
     line
 }
 
-pub(crate) async fn a_file_that_a_node_filled_is_moved_whole(store: StoreServer) {
-    let (mut house, url) = (filled().await, store.fresh().await);
-    let many = deliveries().len();
+/// What a repeat of each delivery is answered, in their order.
+async fn repeats(house: &House) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for (path, sent) in deliveries() {
+        answers.push(house.deliver(path, &sent).await);
+    }
+    answers.push(house.deliver("/changes", &alias()).await);
+    answers
+}
 
-    let line = kill_a_copy(&house, &url);
-    assert!(line.starts_with("copying ") && line.contains(&format!(" of {}", many + 16)), "{line}");
-    check_refused(&config(), &url, &["serve"], &["unfinished copy", "hookonce migrate copy"]);
+/// Without what is of the moment.
+fn told(answers: &[Answer]) -> Vec<(u16, Vec<u8>)> {
+    answers.iter().map(|answer| (answer.status, answer.body.clone())).collect()
+}
 
-    let done = copy(&house, &url).await;
-    let (said, progress) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{said}{progress}");
-    assert!(said.contains(&format!("moved {many} events")) && said.contains("sha256 "), "{said}");
-    assert!(said.contains("were there already"), "{said}");
-    assert!(progress.contains("copying") && progress.contains("comparing"), "{progress}");
-    assert_eq!(ends(&url).await, counted());
-
-    let again = copy(&house, &url).await;
-    assert_eq!(again.status.code(), Some(1), "{again:?}");
-    assert!(String::from_utf8_lossy(&again.stderr).contains("already holds events"), "{again:?}");
-    assert_eq!(ends(&url).await, counted());
-
-    // A node on the target knows all of it, and goes on with what waited.
-    let serve = on(&house, &url, &["serve"]);
-    house.try_start_by(serve).unwrap_or_else(|said| panic!("a node did not start: {said}"));
+/// A store that a node has filled with events in every state; the node is gone. With what repeats were answered.
+async fn filled(house: &mut House, url: &str) -> Vec<Answer> {
+    start(house, url);
     for (path, sent) in deliveries() {
         let answer = house.deliver(path, &sent).await;
-        assert_eq!(answer.word(), "duplicate", "{path}: {answer:?}");
+        assert!(answer.status < 300 || path == "/acts", "{path}: {answer:?}");
+        assert_ne!(answer.word(), "duplicate", "{path}: {answer:?}");
     }
-    assert_eq!(house.lines("runs").len(), ACTS);
+    assert_eq!(house.deliver("/changes", &alias()).await.word(), "duplicate");
+    until("what acts to have acted", || house.lines("runs").len() == ACTS).await;
+    let over = counted();
+    while ends(url).await != over {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let answers = repeats(house).await;
+    assert_eq!(ends(url).await, over);
+    answers
+}
+
+/// From one store of each kind, through every pair of kinds, and back to what a sender hears.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_of_each_kind_is_copied_whole_into_one_of_each_kind() {
+    let stores = Stores::start().await;
+    let mut house = House::empty(&config());
+    let first = stores.fresh("sqlite", "first").await;
+    let answers = filled(&mut house, &first).await;
+    check_copy(&house, &first, &stores.fresh("redis", "busy").await, 2, &["in use"]).await;
+    assert!(house.stop().success());
+
+    // sqlite → sqlite → postgres → postgres → redis → redis → sqlite → redis → postgres → sqlite: every pair once.
+    let path = ["sqlite", "postgres", "postgres", "redis", "redis", "sqlite", "redis", "postgres", "sqlite"];
+    let mut pairs = std::collections::BTreeSet::new();
+    let (mut from, mut before, mut digest) = (first.clone(), "sqlite", None);
+    for (n, kind) in path.into_iter().enumerate() {
+        let to = stores.fresh(kind, &format!("copy{n}")).await;
+        let said = check_copy(&house, &from, &to, 0, &["copied 355 events", "imported keys"]).await;
+        let digests: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("sha256 of the ")).collect();
+        let [source, target] = digests[..] else { panic!("{said}") };
+        let [source, target] = [source, target].map(|line| line.split(' ').next_back().unwrap().to_owned());
+        assert_eq!(source, target, "{said}");
+        assert_eq!(*digest.get_or_insert_with(|| source.clone()), source, "{before} to {kind}");
+        check_refused(&config(), &from, &["serve"], &["was copied into another store", "hookonce migrate reopen"]);
+        check_copy(&house, &from, &to, 1, &["was copied into another store"]).await;
+        pairs.insert((before, kind));
+        (from, before) = (to, kind);
+    }
+    assert_eq!(pairs.len(), KINDS.len() * KINDS.len(), "{pairs:?}");
+    assert_eq!(ends(&from).await, counted());
+
+    // A node on the last one knows all of it, says the same, and goes on with what waited.
+    start(&mut house, &from);
+    assert_eq!(told(&repeats(&house).await), told(&answers));
+    check_what_waited_acts_once(&house, &from).await;
+    println!("355 events copied through {pairs:?}: {} repeats hear the same", answers.len());
+}
+
+async fn check_what_waited_acts_once(house: &House, url: &str) {
+    assert_eq!(house.lines("runs").len(), ACTS, "repeats act no more");
     let last = Sent::github("push", "last", r#"{"key":"last","of":"0"}"#);
     assert_eq!(house.deliver("/waits", &last).await.word(), "accepted");
+    let stale = Sent::github("push", "stale", r#"{"key":"stale","of":"7","at":1}"#);
+    assert_eq!(house.deliver("/changes", &stale).await.word(), "stale", "registers keep their order");
     std::fs::write(house.path("go"), "").unwrap();
-    let ends = ends_when_quiet(&url).await;
-    println!("{many} events moved, interrupted once; {many} redeliveries are duplicates; in the end {ends:?}");
     let mut expected = counted();
     expected.remove("waiting");
-    expected.insert("acted".into(), ACTS + WAITS + 1);
-    assert_eq!(ends, expected);
+    expected.insert("acted".into(), ACTS + WAITS + 2 + 1);
+    assert_eq!(ends_when_quiet(url).await, expected);
     let mut runs = house.lines("runs");
-    let of_its_group = |run: &&String| run.strip_prefix("/waits ").is_some_and(|n| n.parse::<u32>().unwrap() % 8 == 0);
+    let of_its_group = |run: &&String| run.strip_prefix("/waits ").is_some_and(|n| n.parse::<u32>().unwrap() % 4 == 0);
     let before = runs.iter().take_while(|run| *run != "last").filter(of_its_group).count();
-    assert_eq!(before, WAITS / 8, "what comes later has a later turn: {runs:?}");
+    assert_eq!(before, WAITS / 4, "what comes later has a later turn: {runs:?}");
     runs.retain(|run| run != "last");
     runs.sort();
     let mut expected: Vec<_> = (0..ACTS).map(|n| format!("/acts {n}")).collect();
     expected.extend((0..WAITS).map(|n| format!("/waits {n}")));
+    expected.extend((REPLACED - 2..REPLACED).map(|n| format!("/replaced {n}")));
     expected.sort();
     assert_eq!(runs, expected, "each acted once");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_killed_leaves_nothing_that_a_node_would_use_and_goes_on() {
+    let stores = Stores::start().await;
+    for (from, to) in [("sqlite", "postgres"), ("postgres", "redis"), ("redis", "sqlite")] {
+        let mut house = House::empty(&config());
+        let (from, to) = (stores.fresh(from, "source").await, stores.fresh(to, "target").await);
+        let answers = filled(&mut house, &from).await;
+        assert!(house.stop().success());
+        let line = kill_a_copy(&house, &from, &to);
+        assert!(line.starts_with("copying 256 of "), "{line}");
+        check_refused(&config(), &to, &["serve"], &["unfinished copy", "hookonce migrate copy"]);
+        check_refused(&config(), &from, &["serve"], &["is being copied", "hookonce migrate reopen"]);
+        let other = stores.fresh("sqlite", &format!("other of {}", to.len())).await;
+        std::fs::remove_file(other.trim_start_matches("sqlite:")).ok();
+        check_copy(&house, &to, &other, 1, &["unfinished copy"]).await;
+
+        let said = check_copy(&house, &from, &to, 0, &["copied 355 events", "finishing an earlier copy"]).await;
+        assert!(said.contains("comparing"), "{said}");
+        assert_eq!(ends(&to).await, counted());
+        start(&mut house, &to);
+        assert_eq!(told(&repeats(&house).await), told(&answers));
+        check_what_waited_acts_once(&house, &to).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_a_node_uses_is_not_copied_and_not_filled() {
+    let stores = Stores::start().await;
+    for (kind, word) in [("sqlite", "in use by another"), ("postgres", "is in use: "), ("redis", "is in use: ")] {
+        let (used, free) = (stores.fresh(kind, "used").await, stores.fresh("sqlite", &format!("free for {kind}")).await);
+        let mut house = House::empty(&config());
+        start(&mut house, &used);
+        let (path, sent) = &deliveries()[0];
+        assert_eq!(house.deliver(path, sent).await.word(), "accepted");
+        check_copy(&house, &used, &free, 2, &[word]).await;
+        let mut other = House::empty(&config());
+        let source = stores.fresh("sqlite", &format!("source for {kind}")).await;
+        start(&mut other, &source);
+        assert_eq!(other.deliver(path, sent).await.word(), "accepted");
+        assert!(other.stop().success());
+        check_copy(&other, &source, &used, 2, &[word]).await;
+        // Both go on as before.
+        assert_eq!(house.deliver(path, sent).await.word(), "duplicate");
+        start(&mut other, &source);
+        assert_eq!(other.deliver(path, sent).await.word(), "duplicate");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_copied_away_is_used_again_only_when_a_person_says_so() {
+    let stores = Stores::start().await;
+    for kind in KINDS {
+        let mut house = House::empty(&config());
+        let from = stores.fresh(kind, "reopened").await;
+        let to = stores.fresh("sqlite", &format!("from {kind}")).await;
+        start(&mut house, &from);
+        let (path, sent) = &deliveries()[0];
+        assert_eq!(house.deliver(path, sent).await.word(), "accepted");
+        assert!(house.stop().success());
+        check_copy(&house, &from, &to, 0, &["copied 1 events"]).await;
+        let list = on(&house, &from, &["list"]).output().unwrap();
+        assert!(list.status.success(), "it may be looked at: {list:?}");
+        let asked = migrate(&house, &["reopen"], &from, &to).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+        assert!(String::from_utf8_lossy(&asked.stderr).contains("would be done again"), "{asked:?}");
+        check_refused(&config(), &from, &["serve"], &["was copied into another store"]);
+        let told = migrate(&house, &["reopen", "--yes"], &from, &to).output().unwrap();
+        assert!(told.status.success(), "{told:?}");
+        start(&mut house, &from);
+        assert_eq!(house.deliver(path, sent).await.word(), "duplicate");
+    }
+}
+
 #[tokio::test]
-async fn what_cannot_be_moved_is_told() {
+async fn what_cannot_be_copied_is_told() {
     let house = House::empty(&config());
     let check = |from: &str, to: &str, words: &str| {
         let said = house.command(&["migrate", "copy", "--from", from, "--to", to]).output().unwrap();
@@ -162,10 +329,11 @@ async fn what_cannot_be_moved_is_told() {
         assert_eq!(said.status.code(), Some(2), "{text}");
         assert!(text.contains(words) && !text.contains("hunter2"), "{text}");
     };
-    check("sqlite:nothing.db", "postgres://127.0.0.1:1/x", "nothing.db");
+    check("sqlite:nothing.db", "postgres://127.0.0.1:1/x", "no database at nothing.db");
     check("sqlite:a.db", "env:NOWHERE", "`NOWHERE` is not set");
-    check("memory:", "redis://127.0.0.1:1", "expected sqlite:PATH");
-    check("redis://127.0.0.1:1", "sqlite:a.db", "expected sqlite:PATH");
+    check("memory:", "redis://127.0.0.1:1", "in memory cannot be the source");
+    check("sqlite:a.db", "sqlite:a.db", "the same store");
+    check("a.db", "redis://127.0.0.1:1", "cannot be the source: expected sqlite:PATH");
     check("sqlite:a.db", "oracle://u:hunter2@h", "cannot be the target");
-    assert!(!house.path("nothing.db").exists(), "what is not there is not made");
+    assert!(!house.path("nothing.db").exists() && !house.path("nothing.db.lock").exists(), "what is not there is not made");
 }

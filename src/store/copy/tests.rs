@@ -30,14 +30,15 @@ fn open(path: &Path, access: Access) -> std::result::Result<Sqlite, OpenError> {
 /// Something of everything.
 async fn fill_file(path: &Path) {
     let store = open(path, Access::Node).expect("it opens");
-    for n in 0..EVENTS {
-        let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n as usize % 400));
+    let event = |n: usize| {
+        let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n % 400));
         if n % 3 == 0 {
             let subject = format!("s{}", n % 5);
             one = one.change(&subject, &format!("v{n}"), i64::try_from(n).ok()).group(&subject);
         }
-        store.claim(vec![one.made(Store::now(&store))]).await.expect("it claims");
-    }
+        one.made(START)
+    };
+    store.claim((0..usize::try_from(EVENTS).expect("few")).map(event).collect()).await.expect("it claims");
     let due = store.due(Look::Strays(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
         let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) };

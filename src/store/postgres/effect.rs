@@ -8,6 +8,7 @@
 //! What fails before the commit is sent has left nothing behind; what fails after it may have been written, and the
 //! event's revision tells.
 
+use super::mark;
 use super::pool::{ANSWER_TIME, Failed, Link, SESSION, ask};
 use super::swap;
 use super::trouble::{self, Stage};
@@ -59,10 +60,11 @@ pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
     put_events(&effect, &mut asks);
+    asks.push(mark::heed());
     match link.ask(&asks).await {
         Ok(_) => {}
         Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
-        Err(failed) => return Err(before(failed)),
+        Err(failed) => return Err(mark::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {
         link.theirs.clear(); // a plan may be out of date

@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use crate::store::copy::{self, Heeds, MARK};
 use tokio_postgres::error::SqlState;
 
-/// Fails where another store is being moved into this one: where it divides by zero. Asked last, when our locks are held:
+/// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
 /// whoever marks the store waits for those who hold them, and then sees what they wrote.
 const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
 /// Nobody who writes an event gets past this, and it gets past nobody who does.
@@ -17,18 +17,26 @@ const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusiv
 /// The end of a transaction that heeds the mark, or does not.
 pub(super) fn commit(asks: &mut Vec<Ask<'_>>, heeds: Heeds) {
     match heeds {
-        Heeds::Mark => asks.push(ask!(HEED, Name(MARK.0))),
+        Heeds::Mark => asks.push(heed()),
         Heeds::Nothing => {}
     }
     asks.push(ask!(COMMIT));
 }
 
+/// The same in a transaction that goes on with a statement of the user's.
+pub(super) fn heed<'a>() -> Ask<'a> {
+    ask!(HEED, Name(MARK.0))
+}
+
 /// Why a write that was sent with its commit was not written, or may not have been.
 pub(super) fn not_committed(failed: &Failed) -> StoreError {
-    match failed {
-        Failed::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => copy::under_way(),
-        failed => failed.classify(Stage::Commit),
-    }
+    refused(failed).unwrap_or_else(|| failed.classify(Stage::Commit))
+}
+
+/// What is said where the mark was heeded.
+pub(super) fn refused(failed: &Failed) -> Option<StoreError> {
+    let heeded = matches!(failed, Failed::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
+    heeded.then(copy::under_way)
 }
 
 /// Waits for every write that is under way.

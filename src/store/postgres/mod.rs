@@ -97,15 +97,24 @@ pub struct Postgres {
 impl Postgres {
     /// Opens the database that this URL names: `postgres://user:password@host:5432/database?sslmode=…`.
     pub async fn open(url: &str, options: Options) -> Result<Self, CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         let session = match options.schema {
             Schema::Auto | Schema::Manual => Session::Writes,
             Schema::Read => Session::Reads,
         };
+        Self::open_as(url, options, session).await
+    }
+
+    /// Opens it to copy from it, or into it.
+    pub async fn open_to_copy(url: &str, options: Options) -> Result<Self, CannotOpen> {
+        Self::open_as(url, options, Session::Copies).await
+    }
+
+    async fn open_as(url: &str, options: Options, session: Session) -> Result<Self, CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
-        let other = if session == Session::Writes { Some(fit_session(&pool, &link).await?) } else { None };
+        let other = if session == Session::Reads { None } else { Some(fit_session(&pool, &link).await?) };
         let schema = fit_schema(&pool, &mut link, options.schema).await?;
         // These were opened before the schema was known.
         for link in other.into_iter().chain([link]) {
@@ -446,6 +455,9 @@ impl ExportShelf for Postgres {
     }
 
     fn connected(&self) -> Answer<'_, Option<String>> {
-        Box::pin(std::future::ready(Ok(None)))
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| {
+            let nodes = running::nodes_beside_a_copy(&link.client, &link.schema()).await?;
+            Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", running::Sessions(&nodes))))
+        }))
     }
 }

@@ -55,6 +55,8 @@ pub(super) enum Purpose {
 pub(super) enum Session {
     /// It may.
     Writes,
+    /// It may, and is no node's: everything is copied from the store, or into it.
+    Copies,
     /// It only reads.
     Reads,
 }
@@ -162,6 +164,7 @@ impl Pool {
         match (self.session, self.schema.get()) {
             (Session::Reads, _) => client.batch_execute(READ_ONLY).await?,
             (Session::Writes, Some(schema)) => running::tell(&client, schema).await?,
+            (Session::Copies, _) => running::tell_copy(&client).await?,
             (Session::Writes, None) => {}
         }
         Ok(Link {

@@ -12,13 +12,23 @@ use tokio_postgres::{Client, Error};
 /// The first number of the advisory locks that tell a session's schema; the second is [`SchemaName::number`].
 const CLASS: i32 = 0x686f_6f6b; // "hook"
 
+/// What sessions call themselves; those of the first release do, too.
+const NAME: &str = "hookonce";
+/// What sessions of a copy call themselves.
+const COPY_NAME: &str = "hookonce copy";
+
+/// Tells that this session is a copy's, and no node's.
+pub(super) async fn tell_copy(db: &Client) -> Result<(), Error> {
+    db.batch_execute(&format!("set application_name = '{COPY_NAME}'")).await
+}
+
 /// Holds the lock that tells which store this session works with, until the session ends.
 pub(super) async fn tell(db: &Client, schema: &SchemaName) -> Result<(), Error> {
     db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
 }
 
 const SESSIONS: &str = "select a.pid, coalesce(host(a.client_addr), 'a local socket') from pg_stat_activity a \
-     where a.application_name = 'hookonce' and a.datname = current_database() and a.pid <> pg_backend_pid() \
+     where a.application_name = any($3) and a.datname = current_database() and a.pid <> pg_backend_pid() \
      and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 2 \
      and l.classid::bigint = $1 and l.objid::bigint <> $2) order by a.pid";
 
@@ -34,8 +44,17 @@ pub struct NodeSession {
 /// The sessions of hookonce that work with the store in this schema, or may do so; this one is not among them. None:
 /// no node runs. A node has several.
 pub async fn running_nodes(db: &Client, schema: &SchemaName) -> Result<Vec<NodeSession>, Error> {
+    sessions(db, schema, &[NAME, COPY_NAME]).await
+}
+
+/// The same for a copy from this store or into it: sessions of copies, such as its own, are not among them.
+pub(super) async fn nodes_beside_a_copy(db: &Client, schema: &SchemaName) -> Result<Vec<NodeSession>, Error> {
+    sessions(db, schema, &[NAME]).await
+}
+
+async fn sessions(db: &Client, schema: &SchemaName, names: &[&str]) -> Result<Vec<NodeSession>, Error> {
     let (class, number) = (i64::from(CLASS.cast_unsigned()), i64::from(schema.number().cast_unsigned()));
-    let rows = db.query(SESSIONS, &[&class, &number]).await?;
+    let rows = db.query(SESSIONS, &[&class, &number, &names]).await?;
     rows.iter().map(|row| Ok(NodeSession { pid: row.try_get(0)?, from: row.try_get(1)? })).collect()
 }
 
