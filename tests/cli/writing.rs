@@ -1,8 +1,9 @@
 //! `replay`, `cancel` and `forget`: through a running node, or with the store's lock when there is none.
 
-use crate::house::{House, until};
-use crate::{begun, delivered, numbers, on_known_ports, run, run_knowing};
+use crate::house::{House, Sent, until};
+use crate::{IN, begun, delivered, numbers, on_known_ports, run, run_knowing};
 use serde_json::json;
+use std::path::Path;
 
 #[tokio::test]
 async fn an_event_is_replayed_by_its_node_or_when_a_node_starts() {
@@ -109,4 +110,47 @@ async fn what_is_old_is_forgotten_by_what_the_config_says() {
     run(&house, &["forget"]).check(2, "`SECRET` is not set");
     assert_eq!(run_knowing(&house, &["forget"]).fine(), "forgot 1 event and 1 body\n");
     assert_eq!(run_knowing(&house, &["forget", "--json"]).json(), json!({ "forgotten": 0, "bodies": 0 }));
+}
+
+/// What docs/operating.md says to ask for the room that a file has to give back.
+fn free_bytes(house: &House) -> u64 {
+    let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operating.md")).unwrap();
+    let line = docs.lines().find(|line| line.contains("freelist_count")).expect("the docs say how to ask");
+    house.sql(line.split('"').nth(1).expect("a statement in quotes"))[0].parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
+    let mut house = House::new(&numbers());
+    let mut random = 1_u64;
+    for n in 20..26 {
+        let mut noise = String::new();
+        while noise.len() < 200_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            noise += &format!("{random:016x}");
+        }
+        let body = format!("{{\"n\":{n},\"word\":\"w\",\"noise\":\"{noise}\"}}");
+        assert_eq!(house.deliver(IN, &Sent::github("push", &format!("id-{n}"), &body)).await.word(), "accepted");
+    }
+    house.quiet().await;
+    delivered(&house, "kept", 30).await;
+    run(&house, &["vacuum"]).check(2, "is in use by another hookonce");
+    house.stop();
+    for n in 20..26 {
+        run(&house, &["forget", &format!("id-{n}"), "--yes"]).fine();
+    }
+    let length = || std::fs::metadata(house.path("hookonce.db")).unwrap().len();
+    let (before, free) = (length(), free_bytes(&house));
+    assert!(free > 400_000, "{free}");
+    let said = run(&house, &["vacuum"]).fine();
+    assert!(said.starts_with("hookonce.db: ") || said.contains("/hookonce.db: "), "{said}");
+    assert!(said.contains(" KB now; ") && said.ends_with(" given back to the disk\n"), "{said}");
+    assert!(length() + free <= before && free_bytes(&house) == 0, "{before} and {} now: {said}", length());
+    house.start();
+    let kept = Sent::github("push", "kept", "{\"n\":30,\"word\":\"w30\"}");
+    assert_eq!(house.deliver(IN, &kept).await.word(), "duplicate", "what is kept is still known");
+    house.stop();
+    run(&house, &["vacuum", "--store", "nothing.db"]).check(2, "no database at nothing.db");
+    house.configure(&numbers().replacen("[admin]", "store = \"memory:\"\n[admin]", 1));
+    run(&house, &["vacuum"]).check(1, "there is nothing to give back");
 }

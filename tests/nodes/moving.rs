@@ -141,15 +141,14 @@ async fn check_copy(house: &House, from: &str, to: &str, code: i32, words: &[&st
     said
 }
 
-/// Begins a copy, and kills it when it has said for the first time how far it is.
-fn kill_a_copy(house: &House, from: &str, to: &str) -> String {
+/// Begins a copy, and kills it when it has said for the first time how far it is. `None`: it was done before that.
+fn kill_a_copy(house: &House, from: &str, to: &str) -> Option<String> {
     let mut command = migrate(house, &["copy", "--from", "env:SOURCE", "--to", "env:TARGET"], from, to);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     child.kill().unwrap();
-    assert!(!child.wait().unwrap().success(), "it was done before it was killed");
-    line
+    (!child.wait().unwrap().success()).then_some(line)
 }
 
 /// What a repeat of each delivery is answered, in their order.
@@ -162,9 +161,10 @@ async fn repeats(house: &House) -> Vec<Answer> {
     answers
 }
 
-/// Without what is of the moment.
-fn told(answers: &[Answer]) -> Vec<(u16, Vec<u8>)> {
-    answers.iter().map(|answer| (answer.status, answer.body.clone())).collect()
+/// Without what is of the moment: what waits is tried now and then.
+fn told(answers: &[Answer]) -> Vec<(u16, String)> {
+    let text = |answer: &Answer| String::from_utf8_lossy(&answer.body).replace("running", "waiting");
+    answers.iter().map(|answer| (answer.status, text(answer))).collect()
 }
 
 /// A store that a node has filled with events in every state; the node is gone. With what repeats were answered.
@@ -181,9 +181,7 @@ async fn filled(house: &mut House, url: &str) -> Vec<Answer> {
     while ends(url).await != over {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let answers = repeats(house).await;
-    assert_eq!(ends(url).await, over);
-    answers
+    repeats(house).await
 }
 
 /// From one store of each kind, through every pair of kinds, and back to what a sender hears.
@@ -208,9 +206,12 @@ async fn a_store_of_each_kind_is_copied_whole_into_one_of_each_kind() {
         let [source, target] = [source, target].map(|line| line.split(' ').next_back().unwrap().to_owned());
         assert_eq!(source, target, "{said}");
         assert_eq!(*digest.get_or_insert_with(|| source.clone()), source, "{before} to {kind}");
-        check_refused(&config(), &from, &["serve"], &["was copied into another store", "hookonce migrate reopen"]);
-        check_copy(&house, &from, &to, 1, &["was copied into another store"]).await;
         pairs.insert((before, kind));
+        if before == kind {
+            check_refused(&config(), &from, &["serve"], &["was copied into another store", "migrate reopen"]);
+            check_copy(&house, &from, &to, 1, &["was copied into another store"]).await;
+            check_copy(&house, &to, &first, 1, &["the target was copied into another store"]).await;
+        }
         (from, before) = (to, kind);
     }
     assert_eq!(pairs.len(), KINDS.len() * KINDS.len(), "{pairs:?}");
@@ -252,16 +253,22 @@ async fn a_copy_that_is_killed_leaves_nothing_that_a_node_would_use_and_goes_on(
     let stores = Stores::start().await;
     for (from, to) in [("sqlite", "postgres"), ("postgres", "redis"), ("redis", "sqlite")] {
         let mut house = House::empty(&config());
-        let (from, to) = (stores.fresh(from, "source").await, stores.fresh(to, "target").await);
+        let (kind, from) = (to, stores.fresh(from, "source").await);
         let answers = filled(&mut house, &from).await;
         assert!(house.stop().success());
-        let line = kill_a_copy(&house, &from, &to);
+        let mut tries = 0..100;
+        let (to, line) = loop {
+            let to = stores.fresh(kind, &format!("target{}", tries.next().unwrap())).await;
+            match kill_a_copy(&house, &from, &to) {
+                Some(line) => break (to, line),
+                None => assert!(migrate(&house, &["reopen", "--yes"], &from, &to).status().unwrap().success()),
+            }
+        };
         assert!(line.starts_with("copying 256 of "), "{line}");
         check_refused(&config(), &to, &["serve"], &["unfinished copy", "hookonce migrate copy"]);
         check_refused(&config(), &from, &["serve"], &["is being copied", "hookonce migrate reopen"]);
-        let other = stores.fresh("sqlite", &format!("other of {}", to.len())).await;
-        std::fs::remove_file(other.trim_start_matches("sqlite:")).ok();
-        check_copy(&house, &to, &other, 1, &["unfinished copy"]).await;
+        let other = stores.fresh("sqlite", &format!("other for {kind}")).await;
+        check_copy(&house, &to, &other, 1, &["the source holds an unfinished copy"]).await;
 
         let said = check_copy(&house, &from, &to, 0, &["copied 355 events", "finishing an earlier copy"]).await;
         assert!(said.contains("comparing"), "{said}");
@@ -276,7 +283,8 @@ async fn a_copy_that_is_killed_leaves_nothing_that_a_node_would_use_and_goes_on(
 async fn a_store_that_a_node_uses_is_not_copied_and_not_filled() {
     let stores = Stores::start().await;
     for (kind, word) in [("sqlite", "in use by another"), ("postgres", "is in use: "), ("redis", "is in use: ")] {
-        let (used, free) = (stores.fresh(kind, "used").await, stores.fresh("sqlite", &format!("free for {kind}")).await);
+        let (used, free) =
+            (stores.fresh(kind, "used").await, stores.fresh("sqlite", &format!("free for {kind}")).await);
         let mut house = House::empty(&config());
         start(&mut house, &used);
         let (path, sent) = &deliveries()[0];
@@ -335,5 +343,8 @@ async fn what_cannot_be_copied_is_told() {
     check("sqlite:a.db", "sqlite:a.db", "the same store");
     check("a.db", "redis://127.0.0.1:1", "cannot be the source: expected sqlite:PATH");
     check("sqlite:a.db", "oracle://u:hunter2@h", "cannot be the target");
-    assert!(!house.path("nothing.db").exists() && !house.path("nothing.db.lock").exists(), "what is not there is not made");
+    assert!(
+        !house.path("nothing.db").exists() && !house.path("nothing.db.lock").exists(),
+        "what is not there is not made"
+    );
 }
