@@ -166,10 +166,12 @@ impl Entry {
         match self {
             Self::Event(whole) => {
                 fit_shared(&mut whole.row.event.delivery_id);
-                whole.sightings.iter_mut().for_each(|seen| fit_shared(&mut seen.delivery_id));
-                for Tried { outcome, why, .. } in &mut whole.tried {
-                    fit(outcome);
-                    fit(why);
+                for Sighting { at: _, delivery_id, same: _ } in &mut whole.sightings {
+                    fit_shared(delivery_id);
+                }
+                for tried in &mut whole.tried {
+                    let Tried { life: _, attempt: _, started_at: _, ended_at: _, outcome, why, output: _ } = tried;
+                    [outcome, why].into_iter().for_each(fit);
                 }
             }
             Self::Quarantined(one) => {

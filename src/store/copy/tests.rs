@@ -294,6 +294,20 @@ async fn what_the_target_holds_beside_the_copy_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_cannot_be_read_is_copied_as_the_dead_one_that_it_is() {
+    let (_dir, a, b) = two().await;
+    let db = rusqlite::Connection::open(&a).expect("it opens");
+    db.execute("update events set fields = '{' where id = (select min(id) from events)", []).expect("SQL");
+    db.execute("update events set state = 'wating' where id = (select max(id) from events)", []).expect("SQL");
+    drop(db);
+    let copied = copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
+    assert_eq!(copied.target.events, EVENTS);
+    let db = rusqlite::Connection::open(&b).expect("it opens");
+    let damaged = "select count(*) from events where state = 'dead' and cause = 'damaged'";
+    assert_eq!(db.query_row(damaged, [], |row| row.get::<_, i64>(0)).expect("it reads"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_was_copied_is_used_again_only_when_a_person_says_so() {
     let (_dir, a, b) = two().await;
     copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
