@@ -202,7 +202,7 @@ pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut
     let source = Marked::read(from, Side::Source).await?;
     source.write_id().await?; // before the target's is read: it may be the same store
     let target = Marked::read(to, Side::Target).await?;
-    let resumed = check_marks(&source, &target).await?;
+    let resumed = check_marks(&source, &target)?;
     if !resumed {
         mark_target(&source, &target).await?;
     }
@@ -307,7 +307,7 @@ async fn check_unused(store: &dyn CopyStore, side: Side) -> Result<()> {
 }
 
 /// Whether the target holds an unfinished copy of this source; an error where it may not be filled from it.
-async fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<bool> {
+fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<bool> {
     if source.id == target.id {
         return Err(CopyError::Same);
     }
@@ -390,7 +390,9 @@ async fn copy_and_compare(
     while let Some(at) = cursor {
         let Exported { mut entries, next } =
             from.export(at, PAGE).await.map_err(|error| CopyError::Store(Side::Source, error))?;
-        entries.iter_mut().for_each(|entry| entry.fit(to));
+        for entry in &mut entries {
+            entry.fit(to);
+        }
         done += entries.len() as u64;
         let was = place.replace(Cursor::register(next));
         if !fill(to, Side::Target, entries, vec![Note { key: PLACE, was, is: place }]).await? {

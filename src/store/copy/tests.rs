@@ -32,7 +32,7 @@ async fn fill_file(path: &Path) {
     let store = open(path, Access::Node).expect("it opens");
     let event = |n: usize| {
         let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n % 400));
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             let subject = format!("s{}", n % 5);
             one = one.change(&subject, &format!("v{n}"), i64::try_from(n).ok()).group(&subject);
         }
