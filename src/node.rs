@@ -1,5 +1,8 @@
 //! One running node, put together from a config: the store, its batcher, the dispatcher, the gateway, and both ports.
 
+mod fence;
+pub mod state;
+
 #[cfg(feature = "nats")]
 use crate::action::nats::Servers;
 use crate::action::resolve::Resolver;
@@ -23,6 +26,7 @@ use crate::store::open::Use;
 use crate::store::{self, CannotOpen, Declared, Listing, Store, StoreError, standing};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
+use fence::{Fence, FenceError, FenceKeeper};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -48,6 +52,7 @@ pub struct Node {
     ports: Vec<JoinHandle<()>>,
     closing: CancellationToken,
     admin_port: JoinHandle<()>,
+    fence: Option<FenceKeeper>,
 }
 
 /// What a node does.
@@ -76,11 +81,17 @@ impl std::error::Error for CannotStart {}
 impl Node {
     /// Starts a node. Both ports are taken and the store is open when this returns.
     pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, CannotStart> {
-        Self::start_as(config, Does::Both, guard).await
+        Self::start_as(config, Does::Both, guard, None).await
     }
 
-    /// Starts a node that does all of it, or only half.
-    pub async fn start_as(config: &Config, does: Does, guard: GuardProgram) -> Result<Self, CannotStart> {
+    /// Starts a node that does all of it, or only half. `accepts` names a loss of data, as `EPOCH:COUNTER`, that it goes
+    /// on in spite of.
+    pub async fn start_as(
+        config: &Config,
+        does: Does,
+        guard: GuardProgram,
+        accepts: Option<&str>,
+    ) -> Result<Self, CannotStart> {
         if does != Does::Both && !config.store.is_shared() {
             return Err(CannotStart(format!(
                 "a node that does only half needs another for the rest, and {} cannot be shared\n\
@@ -102,7 +113,7 @@ impl Node {
             servers: Servers::default(),
         };
         let lanes = lanes(config, does, &environment)?;
-        let store = open(config, listener.iter().chain([&admin_listener])).await?;
+        let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let meter = Arc::new(Meter::new(&config.sources));
         let batch = Batcher::metered(store.clone(), meter);
@@ -140,7 +151,8 @@ impl Node {
             let limits = Limits { connections, ..Limits::default() };
             ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
         }
-        Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port })
+        let fence = fence.starts(store.clone());
+        Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port, fence })
     }
 
     /// Waits until the store has stopped for good, and says why. Most never do.
@@ -172,6 +184,9 @@ impl Node {
         self.admin_port.await.unwrap_or_default();
         // The last requests may have handed over events that are now to be handed back.
         self.dispatcher.stop(limits::DRAIN_TIME).await;
+        if let Some(fence) = self.fence {
+            fence.stop().await;
+        }
     }
 }
 
@@ -319,14 +334,20 @@ async fn former(store: &dyn Store, config: &Config) -> Former {
 }
 
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
-async fn open_once(config: &Config) -> Result<Arc<dyn Store>, CannotOpen> {
+async fn open_once(config: &Config, fence: &mut Fence) -> Result<Arc<dyn Store>, CannotOpen> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
             CannotOpen::Yet(format!("{}: {error}", config.store))
         }
         _ => CannotOpen::Ever(format!("{}: {error}", config.store)),
     };
+    let closed = |error| match error {
+        FenceError::Store(error) => cannot(error),
+        FenceError::Closed(closed) => closed,
+    };
+    fence.before(config).await.map_err(closed)?;
     let store = store::open::open_for(&config.store, Use::Node(config.migrate)).await?;
+    fence.after(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
         let why = format!("the field {name} is no column of its own: `events` has one of that name");
         telemetry::say(Level::Warn, "columns", &[("why", &why)]);
@@ -336,12 +357,17 @@ async fn open_once(config: &Config) -> Result<Arc<dyn Store>, CannotOpen> {
 }
 
 /// Opens the store; one that does not answer yet is waited for, and said to be, also to those who send meanwhile.
-async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Result<Arc<dyn Store>, CannotStart> {
+async fn open(
+    config: &Config,
+    accepts: Option<&str>,
+    ports: impl Iterator<Item = &TcpListener>,
+) -> Result<(Arc<dyn Store>, Fence), CannotStart> {
+    let mut fence = Fence::new(config, accepts).map_err(|cannot| CannotStart(cannot.to_string()))?;
     let mut wait = STORE_WAIT;
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
     let store = loop {
-        match open_once(config).await {
+        match open_once(config, &mut fence).await {
             Ok(store) => break store,
             Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
             Err(CannotOpen::Yet(why)) => {
@@ -358,7 +384,7 @@ async fn open(config: &Config, ports: impl Iterator<Item = &TcpListener>) -> Res
     if let Some(closed) = closed {
         closed.open().await;
     }
-    Ok(store)
+    Ok((store, fence))
 }
 
 /// Ports of a node that cannot take anything yet: everybody is asked to come again.

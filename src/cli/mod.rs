@@ -66,6 +66,9 @@ enum Command {
         /// Only receive, or only act; another node on the same store does the rest
         #[arg(long, value_enum)]
         only: Option<Half>,
+        /// Go on although the store has lost data: the loss that `serve` named when it refused to start
+        #[arg(long, value_name = "EPOCH:COUNTER")]
+        accept_loss: Option<String>,
     },
     /// Say whether the config is right, and what it means
     Check {
@@ -265,7 +268,7 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
     match command {
         Command::Demo => demo::demo(ink(&io::stdout()), out),
-        Command::Serve { which, log, only } => {
+        Command::Serve { which, log, only, accept_loss } => {
             let does = match only {
                 None => Does::Both,
                 Some(Half::Ingest) => Does::Ingest,
@@ -275,7 +278,8 @@ fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
                 LogForm::Text => Format::Text,
                 LogForm::Json => Format::Json,
             };
-            serve::serve(which.config.as_deref(), does, format, ink(&io::stderr()), &env, out).map(|end| end as u8)
+            let how = serve::Start { does, format, accepts: accept_loss };
+            serve::serve(which.config.as_deref(), &how, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
         Command::Check { which, json, live } => {
             let how = if live { check::live::check } else { check::check };

@@ -22,15 +22,19 @@ pub enum End {
     Failed = 2,
 }
 
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// What it does.
+    pub does: Does,
+    /// How its log is written.
+    pub format: Format,
+    /// The loss of data that it goes on in spite of, as `EPOCH:COUNTER`.
+    pub accepts: Option<String>,
+}
+
 /// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
-pub fn serve(
-    explicit: Option<&Path>,
-    does: Does,
-    format: Format,
-    ink: Ink,
-    env: Env<'_>,
-    out: &mut impl Write,
-) -> io::Result<End> {
+pub fn serve(explicit: Option<&Path>, how: &Start, ink: Ink, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     hide_environment();
     let path = match config::find(explicit, env) {
         Ok(path) => path,
@@ -49,12 +53,12 @@ pub fn serve(
     for warning in &config.warnings {
         eprintln!("{}", warning.render(ink));
     }
-    Log::start(format, Box::new(io::stderr()));
+    Log::start(how.format, Box::new(io::stderr()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
         tokio::select! {
-            end = run(&config, does, env, out) => end,
+            end = run(&config, how, env, out) => end,
             never = watch(&path) => match never {},
             never = refuse_to_reload(hangups) => match never {},
         }
@@ -85,11 +89,11 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
     }
 }
 
-async fn run(config: &Config, does: Does, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+async fn run(config: &Config, how: &Start, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A node may wait long for its store, and can be told to stop meanwhile too: nothing was taken yet.
     let started = tokio::select! {
-        started = Node::start_as(config, does, GuardProgram::default()) => started,
+        started = Node::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
         _ = term.recv() => return Ok(stopped()),
         _ = int.recv() => return Ok(stopped()),
     };

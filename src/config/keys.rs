@@ -132,6 +132,13 @@ const OWN: &[Key] = {
             "auto",
             "Who brings an older schema up to date: a node that starts, or a person.",
         ),
+        key(
+            Top,
+            "state",
+            Takes::Text,
+            "$STATE_DIRECTORY, else /var/lib/hookonce",
+            "The folder where this machine remembers what it knows of a PostgreSQL or Redis, to notice lost data after a restart.",
+        ),
         key(Top, "admin", Takes::Table(Admin), "loopback, no token", "The port for people: API, metrics, dashboard."),
         key(Top, "source", Takes::Named(Source), "required", "The senders we believe, each under a name."),
         key(Admin, "listen", Takes::Address, "127.0.0.1:3143", "Where the admin port listens."),

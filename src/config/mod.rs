@@ -69,6 +69,8 @@ pub struct Config {
     pub store: StoreAddress,
     /// Who brings its schema up to date.
     pub migrate: Migrate,
+    /// Where this machine remembers what it knows of the store.
+    pub state: StateFolder,
     /// The port for people.
     pub admin: Admin,
     /// The senders we believe, in the order of the file.
@@ -98,6 +100,28 @@ impl Config {
 
 pub use crate::store::address::Address as StoreAddress;
 pub use crate::store::open::Migrate;
+
+/// The folder where nodes of this machine remember what they know of their store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StateFolder {
+    /// Named by the config, or by systemd. It is made where it is missing.
+    Named(PathBuf),
+    /// Where it is by default. It is used if it is there.
+    Default,
+}
+
+impl StateFolder {
+    /// Where it is by default.
+    const DEFAULT: &str = "/var/lib/hookonce";
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::Default => Path::new(Self::DEFAULT),
+        }
+    }
+}
 
 /// The port for people.
 #[derive(Clone, Debug)]

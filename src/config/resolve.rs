@@ -4,7 +4,9 @@ use super::keys::Part;
 use super::problem::{Complaints, Nature, Problems};
 use super::raw::{self, Node, Origin, Span, Table, Value};
 use super::section::Section;
-use super::{Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StoreAddress, Token, presets, shape, sql};
+use super::{
+    Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StateFolder, StoreAddress, Token, presets, shape, sql,
+};
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::statement::Dialect;
@@ -100,6 +102,7 @@ impl<'a> Resolver<'a> {
             listen,
             store,
             migrate: if top.text("migrate") == Some("manual") { Migrate::Manual } else { Migrate::Auto },
+            state: self.state(&top),
             admin,
             sources: Vec::new(),
             actions: HashMap::new(),
@@ -185,6 +188,15 @@ impl<'a> Resolver<'a> {
                 self.found.error("`store` cannot be read").at(open.at, no_address.to_string());
                 default
             }
+        }
+    }
+
+    /// `STATE_DIRECTORY` is what systemd sets for `StateDirectory=`; of several folders the first counts.
+    fn state(&self, top: &Section<'_>) -> StateFolder {
+        let by_systemd = || (self.env)("STATE_DIRECTORY").and_then(|list| list.split(':').next().map(str::to_owned));
+        match top.text("state").map(str::to_owned).or_else(by_systemd).filter(|path| !path.is_empty()) {
+            Some(path) => StateFolder::Named(self.base.join(path)),
+            None => StateFolder::Default,
         }
     }
 

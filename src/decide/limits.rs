@@ -209,3 +209,13 @@ pub const PEER_BYTES_MAX: usize = 4 << 20;
 pub const PEERS_MAX: usize = 64;
 /// Spans that wait to be sent; one more is dropped and counted.
 pub const SPANS_WAITING_MAX: usize = 4096;
+/// Processes whose marks a state file remembers: those that wrote last.
+pub const KNOWN_WRITERS_MAX: usize = 16;
+/// Confirmed writes after the last mark that a node remembers: the newest.
+pub const UNMARKED_WRITES_MAX: usize = 64;
+/// How often what a node knows of its store is written to its state file.
+pub const STATE_EVERY: Duration = Duration::from_secs(1);
+/// The size of a state file.
+pub const STATE_FILE_BYTES_MAX: u64 = 64 << 10;
+/// State files in one folder that are looked through.
+pub const STATE_FILES_MAX: usize = 1_000;

@@ -21,6 +21,7 @@ pub mod delivery;
 pub mod envelope;
 pub mod event;
 pub mod expiry;
+pub mod fence;
 pub mod field;
 pub mod filter;
 mod form;

@@ -40,6 +40,7 @@ use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same, Stands};
 use crate::decide::event::{Event, Outcome, Receipt, State};
 use crate::decide::expiry::{Expiry, ExpiryTime};
+use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
 use crate::decide::source::Kept;
@@ -181,6 +182,18 @@ pub trait Store: Send + Sync + 'static {
     /// Holds a sentence once the store has stopped for good. Most never do.
     fn failed(&self) -> watch::Receiver<Option<String>> {
         watch::Sender::new(None).subscribe()
+    }
+
+    /// What this process knows of the store's history, for its state file. It may leave a mark in the store first.
+    /// `None`: it has written nothing yet, or the store needs no fence.
+    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
+    /// needs no fence.
+    fn found(&self, _: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// The store's clock, for leases and for the order of things: it never runs backwards.

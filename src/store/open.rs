@@ -102,6 +102,32 @@ async fn redis(url: &super::address::ServerUrl, to: Use) -> Result<super::redis:
     Redis::open(url.expose(), Options { clock: Clock::server(), access }).await
 }
 
+/// What tells a store from others, whoever connects to it: where it is, and what it is called there. `None` for one that
+/// needs no fence.
+pub fn identity(address: &Address) -> Result<Option<(String, String)>, CannotOpen> {
+    match address {
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => super::postgres::Postgres::identity(url.expose()).map(Some),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => super::redis::Redis::identity(url.expose()).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Does the server at this address answer, and hold nothing of a store?
+pub async fn is_empty(address: &Address) -> Result<bool, CannotOpen> {
+    match address {
+        #[cfg(feature = "postgres")]
+        Address::Postgres(url) => {
+            let behind = super::postgres::Postgres::behind(url.expose()).await?;
+            Ok(behind.first().is_some_and(|first| first.version == 1))
+        }
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => super::redis::Redis::is_empty(url.expose()).await,
+        _ => Ok(false),
+    }
+}
+
 /// Opens the store at this address: `memory:`, `sqlite:PATH`, `postgres://…` or `redis://…`, as far as the features
 /// of that name are on. An older schema is brought up to date.
 ///

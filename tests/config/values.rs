@@ -360,3 +360,21 @@ error: `store` cannot be read
 "#,
     );
 }
+
+#[test]
+fn the_state_folder_is_the_configs_else_systemds_else_the_default() {
+    use hookonce::config::{StateFolder, parse};
+    let check = |lines: &str, systemd: Option<&str>, expected: StateFolder| {
+        let env = |name: &str| systemd.filter(|_| name == "STATE_DIRECTORY").map(str::to_owned);
+        let text = format!("{lines}\n{}", source(""));
+        let config = parse(&text, "hookonce.toml", std::path::Path::new("/etc"), &env).unwrap();
+        assert_eq!(config.state, expected, "{lines} {systemd:?}");
+        assert!(config.secret_env_names.is_empty(), "a command may know where it is");
+    };
+    let named = |path: &str| StateFolder::Named(path.into());
+    check("state = \"here\"", Some("/var/lib/a"), named("/etc/here"));
+    check("state = \"/here\"", None, named("/here"));
+    check("", Some("/var/lib/a:/var/lib/b"), named("/var/lib/a"));
+    check("", Some(""), StateFolder::Default);
+    check("", None, StateFolder::Default);
+}

@@ -99,6 +99,7 @@ impl House {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
         command.args(args).current_dir(self.dir.path()).env("SECRET", SECRET).env_remove("HOOKONCE_CONFIG");
+        command.env("STATE_DIRECTORY", self.path("state"));
         command
     }
 

@@ -19,6 +19,7 @@ mod apps;
 mod backup;
 mod cancelling;
 mod clocks;
+mod fence;
 mod fleet;
 mod keeping;
 mod later;

@@ -1,6 +1,7 @@
 //! `hookonce check --live`: does what the config names exist, and can it be used? Each thing is tried, none is changed:
 //! no schema is brought up to date, no stream made, no command started, and receivers are only connected to.
 
+mod fence;
 #[cfg(feature = "nats")]
 mod nats;
 mod receiver;
@@ -84,6 +85,7 @@ fn line(tried: &Tried) -> String {
 fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
     let mut all = secrets(config);
     all.push(store(&config.store, config.migrate));
+    all.extend(fence::tried(config));
     for plan in plans(config) {
         if let ActionPlan::Run(blocks) = plan {
             for block in blocks {

@@ -96,6 +96,19 @@ impl Address {
         Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config, schema: asked.schema, durability: asked.durability })
     }
 
+    /// Every server that the URL names, whoever connects, and the database.
+    pub(super) fn place(&self) -> String {
+        let ports = self.config.get_ports();
+        let hosts = self.config.get_hosts().iter().enumerate().map(|(place, host)| {
+            let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(host) => format!("{host}:{port}"),
+                Host::Unix(path) => format!("{}:{port}", path.display()),
+            }
+        });
+        format!("postgres {}/{}", hosts.collect::<Vec<_>>().join(","), self.database())
+    }
+
     /// The database's name.
     pub(super) fn database(&self) -> &str {
         self.config.get_dbname().or(self.config.get_user()).unwrap_or("?")

@@ -105,6 +105,7 @@ async fn run(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
     let told = |failed: &Failed| match failed {
         Failed::Said(error) => refused(error, bound),
         Failed::Silent => failed_because("the server said nothing while the statement ran".into()),
+        Failed::Lost(why) => failed_because(why.clone()),
     };
     link.ask(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
     let statement = &link.theirs[&bound.statement.numbered];

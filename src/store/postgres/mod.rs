@@ -18,6 +18,7 @@ mod beside;
 mod declare;
 mod effect;
 mod export;
+mod fence;
 mod hints;
 mod listed;
 mod look;
@@ -47,6 +48,7 @@ use super::{
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
+use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
@@ -58,7 +60,7 @@ use pool::{Failed, Lent, Link, Pool, Purpose, Session};
 use relocate::RelocateError;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use trouble::Stage;
 
@@ -116,6 +118,7 @@ impl Postgres {
         let now = fit_server(&pool, &mut link, options.schema).await?;
         let other = if session == Session::Reads { None } else { Some(fit_session(&pool, &link).await?) };
         let schema = fit_schema(&pool, &mut link, options.schema).await?;
+        pool.fence.learn(&mut link).await;
         // These were opened before the schema was known.
         for link in other.into_iter().chain([link]) {
             if session == Session::Writes {
@@ -135,6 +138,12 @@ impl Postgres {
 
     async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
         self.pool.lend(purpose).await
+    }
+
+    /// What tells this store from others, whoever connects to it: every server that the URL names, and the database.
+    pub fn identity(url: &str) -> Result<(String, String), CannotOpen> {
+        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+        Ok((address.place(), address.database().to_owned()))
     }
 
     /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
@@ -199,6 +208,7 @@ impl Postgres {
         let mut lent = self.lend(Purpose::Write).await?;
         let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
         lent.give_back();
+        self.pool.fence.confirmed(swaps.iter().zip(&written).filter(|(_, written)| **written).map(|(swap, _)| swap));
         self.hints.tell(hints);
         Ok(written)
     }
@@ -336,6 +346,9 @@ impl Shelf for Postgres {
             let mut lent = self.lend(Purpose::Effect).await?;
             let (swapped, hints) = effect::write(lent.link(), &swap, statement).await?;
             lent.give_back();
+            if matches!(swapped, Swapped::Written) {
+                self.pool.fence.confirmed(std::iter::once(&swap));
+            }
             self.hints.tell(hints);
             Ok(swapped)
         })
@@ -426,6 +439,20 @@ impl Shelf for Postgres {
 
     fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
+    }
+
+    fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.pool.fence.failed()
+    }
+
+    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+        Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
+    }
+
+    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+        Box::pin(
+            self.look(Purpose::Look, async move |link: &mut Link| Ok(Some(self.pool.fence.found(link, known).await?))),
+        )
     }
 
     fn clock(&self) -> &Clock {

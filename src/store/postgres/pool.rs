@@ -3,6 +3,7 @@
 
 use super::address::Address;
 use super::running;
+use super::fence::Fence;
 use super::trouble::{self, Stage};
 use crate::decide::time::Duration;
 use crate::store::place::Places;
@@ -73,6 +74,8 @@ pub(super) struct Pool {
     looks: Semaphore,
     /// Who comes for a connection to run a statement has one of these places.
     pub(super) effects: Places,
+    /// What is known of the database: a server that lacks it is not used.
+    pub(super) fence: Fence,
     links_out: AtomicUsize,
     effects_out: AtomicUsize,
     freed: Notify,
@@ -84,8 +87,8 @@ impl Pool {
         let effects = Places::new(LINKS_FOR_EFFECTS);
         let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
         let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let schema = Arc::default();
-        Self { address, schema, session, idle, used, links, looks, effects, links_out, effects_out, freed }
+        let (schema, fence) = (Arc::default(), Fence::default());
+        Self { address, schema, session, idle, used, links, looks, effects, fence, links_out, effects_out, freed }
     }
 
     /// From now on statements name this schema, also those of connections that are open.
@@ -101,6 +104,7 @@ impl Pool {
     /// A connection that nobody uses, or a new one.
     pub(super) async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
         let closed = |_| StoreError::Down("the store is closed".into());
+        self.fence.holds()?;
         let look = match purpose {
             Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
             Purpose::Write | Purpose::Effect => None,
@@ -148,15 +152,16 @@ impl Pool {
         self.connect().await.map_err(|failed| match failed {
             Failed::Said(error) => trouble::cannot_open(&self.address, &error),
             Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
+            Failed::Lost(why) => CannotOpen::Ever(why),
         })
     }
 
     /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
     async fn connect(&self) -> Result<Link, Failed> {
-        Ok(tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)??)
+        tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)?
     }
 
-    async fn connect_now(&self) -> Result<Link, Error> {
+    async fn connect_now(&self) -> Result<Link, Failed> {
         let (client, connection) = self.address.config.connect(self.address.tls.clone()).await?;
         // It ends with its client; why it ended early is told to whoever asks it.
         tokio::spawn(connection);
@@ -167,13 +172,10 @@ impl Pool {
             (Session::Copies, _) => running::tell_copy(&client).await?,
             (Session::Writes, None) => {}
         }
-        Ok(Link {
-            client,
-            schema: self.schema.clone(),
-            statements: HashMap::new(),
-            theirs: HashMap::new(),
-            spent: false,
-        })
+        let schema = self.schema.clone();
+        let mut link = Link { client, schema, statements: HashMap::new(), theirs: HashMap::new(), spent: false };
+        self.fence.check(&mut link, &self.address).await?;
+        Ok(link)
     }
 
     pub(super) fn put(&self, link: Link, purpose: Purpose) {
@@ -223,6 +225,8 @@ pub(super) enum Failed {
     Said(Error),
     /// It says nothing.
     Silent,
+    /// It has lost data.
+    Lost(String),
 }
 
 fn no_answer() -> String {
@@ -239,6 +243,7 @@ impl Failed {
     pub(super) fn classify(&self, stage: Stage) -> StoreError {
         match (self, stage) {
             (Self::Said(error), _) => trouble::classify(error, stage),
+            (Self::Lost(why), _) => StoreError::Broken(why.clone()),
             (Self::Silent, Stage::Before) => StoreError::Down(no_answer()),
             (Self::Silent, Stage::Commit) => StoreError::Unsure(no_answer()),
         }

@@ -129,6 +129,11 @@ impl Address {
         }
     }
 
+    /// The server and the database on it, whoever connects.
+    pub(super) fn place(&self) -> String {
+        format!("redis {}/{}", self.info.addr(), self.info.redis_settings().db())
+    }
+
     /// Whether a user or password is given.
     pub(super) fn has_password(&self) -> bool {
         self.info.redis_settings().password().is_some()

@@ -4,7 +4,8 @@
 use super::address::Address;
 use super::link::Link;
 use super::names::Names;
-use super::{Access, Redis, read};
+use super::{Access, Core, Redis, odd_answer, read};
+use crate::decide::fence::{FoundStore, KnownStore, LossKind, StoreCounter, StoreLoss, StoreMark, WriterMark};
 use crate::store::{CannotOpen, StoreError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +78,61 @@ pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<
     Ok((epoch.to_vec(), 0))
 }
 
+fn mark(epoch: &[u8], count: u64) -> StoreMark {
+    StoreMark { epoch: Some(String::from_utf8_lossy(epoch).into_owned()), counter: StoreCounter::Writes(count) }
+}
+
+impl Core {
+    /// What this process knows of the store.
+    pub(super) fn known(&self) -> KnownStore {
+        let mark = mark(&self.epoch, self.count.load(Ordering::SeqCst));
+        let own = WriterMark { name: self.writer.name, wrote: self.writer.wrote() };
+        let writers = if own.wrote > 0 { vec![own] } else { Vec::new() };
+        KnownStore { mark, writers, unmarked: Vec::new() }
+    }
+
+    /// What the store holds of this.
+    pub(super) async fn found(&self, known: Option<&KnownStore>) -> Result<FoundStore, StoreError> {
+        let writers = known.map_or(&[][..], |known| &known.writers);
+        let mut questions = Pipeline::new();
+        questions.cmd("MGET").arg(&[self.names.epoch(), self.names.count()]);
+        questions.cmd("ZCARD").arg(self.names.writers());
+        for writer in writers {
+            questions.cmd("ZSCORE").arg(self.names.writers()).arg(&writer.name);
+        }
+        let (answers, _) = self.ask(questions).await?;
+        let [marks, many, scores @ ..] = &answers[..] else { return Err(odd_answer()) };
+        let [epoch, count] = read::list(marks) else { return Err(odd_answer()) };
+        let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
+        Ok(FoundStore {
+            mark: read::bytes(epoch).map(|epoch| mark(epoch, number(count).unwrap_or(0))),
+            writers: scores.iter().map(number).collect(),
+            drops_writers: number(many).is_some_and(|many| many >= WRITERS_MAX as u64),
+            missing: 0,
+        })
+    }
+
+    /// The store has lost something while this process runs.
+    pub(super) fn lost(&self, epoch: &[u8], count: u64, floor: u64) -> StoreError {
+        let kind = match epoch {
+            [] => LossKind::Gone,
+            epoch if epoch != self.epoch => LossKind::OtherStore,
+            _ if count < floor => LossKind::Behind,
+            _ => LossKind::Overtaken,
+        };
+        let found = (kind != LossKind::Gone).then(|| mark(epoch, count));
+        let loss = StoreLoss { kind, known: self.known().mark, found };
+        self.stopped_by(StoreError::Broken(format!("{}: {loss}", self.link.address)))
+    }
+}
+
 impl Redis {
+    /// What tells this store from others, whoever connects to it: the server's address and database, and the prefix.
+    pub fn identity(url: &str) -> Result<(String, String), CannotOpen> {
+        let address = Address::parse(url)?;
+        Ok((address.place(), address.prefix))
+    }
+
     /// Does the server at this URL answer, and hold nothing of a store?
     pub async fn is_empty(url: &str) -> Result<bool, CannotOpen> {
         let address = Address::parse(url)?;

@@ -18,6 +18,7 @@
 //! made with it, and a counter that every write moves on. Both come with every answer. A node that sees another epoch,
 //! or a counter lower than one it saw before it asked, stops for good: what was done would be done again. Others may have
 //! brought the counter up again by then: so each write also leaves its writer's mark, and the next of the same finds it.
+//! What a node knows outlives it in its state file, so that the next one compares, too (`decide::fence`).
 
 mod address;
 mod check;
@@ -41,6 +42,7 @@ use super::shared::{self, Cell, Reading, Shelf, Swap};
 use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, StoreError, Stored, Story};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
+use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::time::{Duration, Timestamp};
@@ -277,20 +279,6 @@ impl Core {
         Ok(())
     }
 
-    fn lost(&self, epoch: &[u8], count: u64, floor: u64) -> StoreError {
-        let address = &self.link.address;
-        let what = match epoch {
-            [] => "the store is gone from it (emptied, or restarted without its data)".to_owned(),
-            epoch if epoch != self.epoch => "it holds another store than when this node began".to_owned(),
-            _ if count < floor => format!("it has forgotten writes: it counts {count}, and had counted {floor}"),
-            _ => "it has forgotten what this node wrote, and others have written since".to_owned(),
-        };
-        self.stopped_by(StoreError::Broken(format!(
-            "{address}: {what}. Nothing more is done, because what was done would be done again: restore its data, or \
-             start again to go on with what is there"
-        )))
-    }
-
     /// What is broken stays so.
     fn stopped_by(&self, error: StoreError) -> StoreError {
         if let StoreError::Broken(why) = &error {
@@ -465,6 +453,14 @@ impl Shelf for Redis {
 
     fn failed(&self) -> watch::Receiver<Option<String>> {
         self.core.failed.subscribe()
+    }
+
+    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+        Box::pin(std::future::ready(Ok(Some(self.core.known()))))
+    }
+
+    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+        Box::pin(async move { self.core.found(known.as_ref()).await.map(Some) })
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {

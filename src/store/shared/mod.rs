@@ -35,6 +35,7 @@ use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Event, Receipt};
 use crate::decide::expiry::Expiry;
+use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
@@ -194,6 +195,14 @@ pub trait Shelf: Send + Sync + 'static {
     /// See [`Store::failed`].
     fn failed(&self) -> watch::Receiver<Option<String>> {
         watch::Sender::new(None).subscribe()
+    }
+    /// See [`Store::known`].
+    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    /// See [`Store::found`].
+    fn found(&self, _: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
     /// Its clocks.
     fn clock(&self) -> &Clock;
@@ -497,6 +506,14 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn failed(&self) -> watch::Receiver<Option<String>> {
         self.0.failed()
+    }
+
+    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+        self.0.known()
+    }
+
+    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+        self.0.found(known)
     }
 
     fn now(&self) -> Timestamp {

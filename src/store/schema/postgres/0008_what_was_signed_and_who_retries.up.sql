@@ -8,3 +8,8 @@ alter table keys add column id_digest bytea;
 alter table scopes add column since bigint;
 -- What time the store has last seen and believed: one row. A clock that is further ahead does not count for expiry at once.
 create table last_seen (id smallint primary key check (id = 1), at bigint not null);
+-- The marks that processes leave after their writes: one that is gone, or went back, tells of lost data.
+create table writers (
+    name  bytea  primary key,      -- the process, made by chance
+    wrote bigint not null          -- grows with each mark
+);

@@ -1,0 +1,192 @@
+//! The fence through restarts: compares the store with what nodes of this machine knew of it, before anything is done,
+//! and keeps what this node knows in its state file while it runs.
+
+use super::state::{self, StateFile, StateRead, StateRecord};
+use crate::config::{Config, StoreAddress};
+use crate::decide::fence::{self, FoundStore, KnownStore, StoreLoss};
+use crate::decide::limits;
+use crate::store::open::{Use, identity, is_empty, open_for};
+use crate::store::{CannotOpen, Store, StoreError};
+use crate::telemetry::{self, Level};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// The fence of one store.
+#[derive(Debug, Default)]
+pub(super) struct Fence {
+    /// `None`: the store needs none, or no folder can be written.
+    file: Option<StateFile>,
+    /// The loss that a person accepts.
+    accepts: Option<String>,
+    /// A loss was accepted in this start.
+    accepted: bool,
+}
+
+impl Fence {
+    /// The fence of this config's store. What keeps it from lasting through restarts is said.
+    pub(super) fn new(config: &Config, accepts: Option<&str>) -> Result<Self, CannotOpen> {
+        let accepts = accepts.map(str::to_owned);
+        let Some((place, scope)) = identity(&config.store)? else { return Ok(Self { accepts, ..Self::default() }) };
+        let file = match state::open(&config.state) {
+            Ok(folder) => Some(StateFile::new(folder, place, scope)),
+            Err(why) => {
+                let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
+                            write the folder, name another with `state` in the config, or StateDirectory= in the unit";
+                telemetry::say(Level::Warn, "state", &[("why", &why), ("hint", hint)]);
+                None
+            }
+        };
+        Ok(Self { file, accepts, accepted: false })
+    }
+
+    /// What the store's own file says. A damaged one is said, and then nothing is known.
+    fn own(&self) -> Option<StateRecord> {
+        match self.file.as_ref()?.read() {
+            StateRead::None => None,
+            StateRead::Record(record) => Some(record),
+            StateRead::Damaged(why) => {
+                let hint = "what this machine knew of its store is unknown; it is written anew";
+                telemetry::seldom(Level::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                None
+            }
+        }
+    }
+
+    /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
+    /// set back? A node that is refused leaves the store as it is, however often it is started.
+    pub(super) async fn before(&mut self, config: &Config) -> Result<(), FenceError> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        if is_empty(&config.store).await? {
+            return match self.own() {
+                Some(record) => Ok(self.compare(&record, &FoundStore::gone())?),
+                None => Ok(()),
+            };
+        }
+        match config.store {
+            StoreAddress::Redis(_) => self.after(&*open_for(&config.store, Use::Look).await?).await,
+            _ => Ok(()), // the tables that are asked may be of an older schema
+        }
+    }
+
+    /// After it is opened, and before anything is done with it: does it hold what was known?
+    pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), FenceError> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let Some(now) = store.found(None).await? else { return Ok(()) };
+        let epoch = now.mark.and_then(|mark| mark.epoch);
+        let records = self.own().into_iter().chain(file.others(epoch.as_deref()));
+        for record in records.collect::<Vec<_>>() {
+            if let Some(found) = store.found(Some(record.known.clone())).await? {
+                self.compare(&record, &found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, record: &StateRecord, found: &FoundStore) -> Result<(), CannotOpen> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let Some(loss) = fence::loss(&record.known, found) else {
+            if !record.known.unmarked.is_empty() {
+                let known = KnownStore { unmarked: Vec::new(), ..record.known.clone() };
+                file.replace(record, Some(known)).unwrap_or_else(|error| not_written(file, &error));
+            }
+            return Ok(());
+        };
+        if self.accepts.as_deref() != Some(&*loss.known.to_string()) {
+            let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
+                format!("\nhint: --accept-loss {accepts} names another loss than this one")
+            });
+            return Err(CannotOpen::Ever(format!("{}: {loss}{other}", file.place)));
+        }
+        said(&loss);
+        self.accepted = true;
+        let known = found.mark.clone().map(KnownStore::at);
+        file.replace(record, known).map_err(|error| {
+            CannotOpen::Ever(format!("the state file {} cannot be written: {error}", file.path().display()))
+        })
+    }
+
+    /// The node starts. Says when what a person accepted was nothing.
+    pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<FenceKeeper> {
+        if let (Some(accepts), false) = (&self.accepts, self.accepted) {
+            let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
+            telemetry::say(Level::Warn, "accept_loss", &[("why", &why)]);
+        }
+        let file = self.file?;
+        let task = tokio::spawn(keep(store.clone(), file.clone()));
+        Some(FenceKeeper { store, file, task })
+    }
+}
+
+fn said(loss: &StoreLoss) {
+    let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+    let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
+    let details = [("known", &*loss.known.to_string()), ("found", &*found), ("why", why)];
+    telemetry::say(Level::Warn, "accept_loss", &details);
+}
+
+/// Why the fence could not be looked at, or is closed.
+pub(super) enum FenceError {
+    Store(StoreError),
+    Closed(CannotOpen),
+}
+
+impl From<StoreError> for FenceError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<CannotOpen> for FenceError {
+    fn from(cannot: CannotOpen) -> Self {
+        Self::Closed(cannot)
+    }
+}
+
+/// Keeps what a running node knows in its state file.
+pub(super) struct FenceKeeper {
+    store: Arc<dyn Store>,
+    file: StateFile,
+    task: JoinHandle<()>,
+}
+
+impl FenceKeeper {
+    /// Writes it once more. Nothing is done with the store after this.
+    pub(super) async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+        write(&*self.store, &self.file, None).await;
+    }
+}
+
+async fn keep(store: Arc<dyn Store>, file: StateFile) {
+    let mut last = None;
+    loop {
+        last = write(&*store, &file, last).await;
+        tokio::time::sleep(limits::STATE_EVERY).await;
+    }
+}
+
+/// Writes what is known, if that has changed; brings what the file then holds of it.
+async fn write(store: &dyn Store, file: &StateFile, last: Option<KnownStore>) -> Option<KnownStore> {
+    let Ok(Some(known)) = store.known().await else { return last };
+    if last.as_ref() == Some(&known) {
+        return last;
+    }
+    let (to, what) = (file.clone(), known.clone());
+    match tokio::task::spawn_blocking(move || to.merge(&what)).await {
+        Ok(Ok(())) => Some(known),
+        Ok(Err(error)) => {
+            not_written(file, &error);
+            last
+        }
+        Err(_) => last,
+    }
+}
+
+fn not_written(file: &StateFile, error: &std::io::Error) {
+    let path = file.path().display().to_string();
+    let why = format!("the state file {path} cannot be written: {error}");
+    telemetry::seldom(Level::Warn, "state", &why, &[("why", &why)]);
+}

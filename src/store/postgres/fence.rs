@@ -1,0 +1,301 @@
+//! The fence of PostgreSQL: what this process knows of the cluster and of its own last writes, and whether a server that
+//! it connects to has them.
+//!
+//! ```text
+//! a commit ─▶ remembered here, in memory, as an unmarked write: no round trip
+//! known()  ─▶ at most once a second, and only after commits: a mark in `writers`, with the position of the log
+//! connect  ─▶ is it the same system, not before that position, with our mark and what was written after it?
+//! ```
+//!
+//! A position alone does not tell: a standby that was behind, once promoted, soon writes past it. The mark is a row of
+//! ours, so whoever lost what came before it has lost it, too. A mark is written by a transaction that begins after the
+//! commits that it covers were confirmed; its position is never after its own commit, which every synchronous standby
+//! has confirmed.
+
+use super::address::Address;
+use super::pool::{Ask, Failed, Link, Pool, Purpose, ask};
+use super::rows::Id;
+use crate::decide::fence::{
+    self, FoundStore, KnownStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
+};
+use crate::decide::limits;
+use crate::store::StoreError;
+use crate::store::shared::{Op, Swap};
+use crate::telemetry::{self, Level};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tokio_postgres::Row;
+
+/// Writers that the store remembers: those that wrote last. A node is a new one at each start.
+const WRITERS_MAX: i64 = 1_000;
+
+const SYSTEM: &str = "select system_identifier::text from pg_control_system()";
+/// The name of a file of the log begins with its timeline, in eight hexadecimal digits.
+const POSITION: &str = "select pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text";
+/// Leaves this writer's mark: the server's time, so that the newest writers are those with the highest.
+macro_rules! mark {
+    ($returning:literal) => {
+        concat!(
+            "insert into {schema}.writers (name, wrote) values ($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) \
+             on conflict (name) do update set wrote = greatest(writers.wrote + 1, excluded.wrote) returning wrote",
+            $returning
+        )
+    };
+}
+const MARK: &str = mark!("");
+const MARK_WITH_POSITION: &str =
+    mark!(", pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text");
+const DROP_WRITERS: &str =
+    "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
+const WRITERS: &str = "select (select count(*) from {schema}.writers), (select max(wrote) from {schema}.writers), \
+     array(select w.wrote from unnest($1::bytea[]) with ordinality n (name, place) \
+     left join {schema}.writers w on w.name = n.name order by n.place)";
+const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) as n (id, revision) \
+     join {schema}.events e on e.id = n.id and e.revision >= n.revision";
+
+/// What one process knows of its database.
+pub(super) struct Fence {
+    name: [u8; 16],
+    state: Mutex<State>,
+    failed: watch::Sender<Option<String>>,
+}
+
+#[derive(Default)]
+struct State {
+    tells: Tells,
+    /// As of the last mark.
+    known: Option<KnownStore>,
+    /// Confirmed after it; the newest last.
+    unmarked: VecDeque<(u64, UnmarkedWrite)>,
+    /// How many commits were confirmed.
+    commits: u64,
+    /// How many of these the last mark covers.
+    marked: u64,
+}
+
+/// What the server tells of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Tells {
+    system: Option<String>,
+    /// The timeline, where it tells positions of its log.
+    timeline: Option<u32>,
+}
+
+impl Tells {
+    /// A mark from before anything was written.
+    fn beginning(&self) -> StoreMark {
+        let counter = match self.timeline {
+            Some(timeline) => StoreCounter::Wal { timeline, lsn: 0 },
+            None => StoreCounter::Writes(0),
+        };
+        StoreMark { epoch: self.system.clone(), counter }
+    }
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        let mut name = [0; 16];
+        aws_lc_rs::rand::fill(&mut name).expect("the system gives random bytes");
+        Self { name, state: Mutex::default(), failed: watch::Sender::new(None) }
+    }
+}
+
+impl Fence {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn failed(&self) -> watch::Receiver<Option<String>> {
+        self.failed.subscribe()
+    }
+
+    /// Whether the database may still be used.
+    pub(super) fn holds(&self) -> Result<(), StoreError> {
+        match &*self.failed.borrow() {
+            Some(why) => Err(StoreError::Broken(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Learns what the server tells. A managed service may refuse these functions: then it is done without them.
+    pub(super) async fn learn(&self, link: &mut Link) {
+        let system = one(link, ask!(SYSTEM)).await.ok().and_then(|row| row.get(0));
+        let timeline = position(link).await.ok().flatten().map(|(timeline, _)| timeline);
+        self.state().tells = Tells { system, timeline };
+    }
+
+    /// These were written, and the server has confirmed it.
+    pub(super) fn confirmed<'a>(&self, written: impl Iterator<Item = &'a Swap>) {
+        let mut state = self.state();
+        state.commits += 1;
+        let commit = state.commits;
+        for op in written.flat_map(|swap| &swap.ops) {
+            match op {
+                Op::Put { row, .. } => {
+                    let write = UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name };
+                    state.unmarked.retain(|(_, other)| other.event != write.event);
+                    state.unmarked.push_back((commit, write));
+                }
+                Op::Remove(id, _) => state.unmarked.retain(|(_, other)| other.event != *id),
+                _ => {}
+            }
+        }
+        while state.unmarked.len() > limits::UNMARKED_WRITES_MAX {
+            state.unmarked.pop_front();
+        }
+    }
+
+    /// What is known now.
+    fn known(&self) -> Option<KnownStore> {
+        let state = self.state();
+        if state.known.is_none() && state.unmarked.is_empty() {
+            return None;
+        }
+        let known = state.known.clone().unwrap_or_else(|| KnownStore::at(state.tells.beginning()));
+        Some(KnownStore { unmarked: state.unmarked.iter().map(|(_, write)| *write).collect(), ..known })
+    }
+
+    /// Whether there is something to mark.
+    fn is_unmarked(&self) -> bool {
+        let state = self.state();
+        state.commits > state.marked
+    }
+
+    /// Leaves a mark that covers what was confirmed until now.
+    async fn mark(&self, link: &mut Link) -> Result<(), Failed> {
+        let (commits, tells, first) = {
+            let state = self.state();
+            (state.commits, state.tells.clone(), state.known.is_none())
+        };
+        let statement = if tells.timeline.is_some() { MARK_WITH_POSITION } else { MARK };
+        let row = one(link, ask!(statement, &self.name[..])).await?;
+        let wrote = u64::try_from(row.get::<_, i64>(0)).unwrap_or_default();
+        let counter = match tells.timeline {
+            Some(_) => wal(row.get(1), row.get(2)).map(|(timeline, lsn)| StoreCounter::Wal { timeline, lsn }),
+            None => Some(StoreCounter::Writes(wrote)),
+        };
+        {
+            let mut state = self.state();
+            let mark = StoreMark { counter: counter.unwrap_or(state.tells.beginning().counter), epoch: tells.system };
+            let writers = vec![WriterMark { name: self.name, wrote }];
+            state.known = Some(KnownStore { mark, writers, unmarked: Vec::new() });
+            state.marked = commits;
+            state.unmarked.retain(|(commit, _)| *commit > commits);
+        }
+        if first {
+            link.ask(&[ask!(DROP_WRITERS, WRITERS_MAX)]).await?;
+        }
+        Ok(())
+    }
+
+    /// What is known, once it is marked. A server that cannot be asked leaves it as it is.
+    pub(super) async fn marked(&self, pool: &Pool) -> Option<KnownStore> {
+        if !self.is_unmarked() || self.holds().is_err() {
+            return self.known();
+        }
+        let Ok(mut lent) = pool.lend(Purpose::Look).await else { return self.known() };
+        if self.mark(lent.link()).await.is_err() {
+            return self.known();
+        }
+        lent.give_back();
+        // What was confirmed meanwhile is for the next mark. Only where none can be left is it worth remembering: an
+        // event that is looked for much later may have been forgotten as it should be.
+        self.known().map(|known| KnownStore { unmarked: Vec::new(), ..known })
+    }
+
+    /// Compares a server that was connected to anew with what is known.
+    pub(super) async fn check(&self, link: &mut Link, address: &Address) -> Result<(), Failed> {
+        let Some(mut known) = self.known() else { return Ok(()) };
+        let tells = self.state().tells.clone();
+        let mark = current(link, &tells).await?;
+        // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was forgotten.
+        if let (StoreCounter::Wal { timeline, .. }, Some(was)) = (&mark.counter, tells.timeline)
+            && *timeline == was
+        {
+            known.unmarked.clear();
+        }
+        let found = find(link, &known, mark).await?;
+        let Some(loss) = fence::loss(&known, &found) else {
+            if let Some(StoreCounter::Wal { timeline, .. }) = found.mark.map(|mark| mark.counter) {
+                self.state().tells.timeline = Some(timeline);
+            }
+            return Ok(());
+        };
+        Err(Failed::Lost(self.lost(&loss, address)))
+    }
+
+    /// What the server holds of this.
+    pub(super) async fn found(&self, link: &mut Link, known: Option<KnownStore>) -> Result<FoundStore, Failed> {
+        let tells = self.state().tells.clone();
+        let mark = current(link, &tells).await?;
+        let known = known.unwrap_or_else(|| KnownStore::at(mark.clone()));
+        find(link, &known, mark).await
+    }
+
+    /// Stops for good.
+    fn lost(&self, loss: &StoreLoss, address: &Address) -> String {
+        let why = format!("{address}: {loss}");
+        self.failed.send_if_modified(|was| {
+            let first = was.is_none();
+            if first {
+                telemetry::say(Level::Error, "broken", &[("why", &why)]);
+                *was = Some(why.clone());
+            }
+            first
+        });
+        why
+    }
+}
+
+/// Timeline and position, from the name of a file of the log and the position as text.
+fn wal(file: &str, position: &str) -> Option<(u32, u64)> {
+    Some((u32::from_str_radix(file.get(..8)?, 16).ok()?, fence::lsn(position)?))
+}
+
+/// The one row that this statement brings.
+async fn one(link: &mut Link, ask: Ask<'_>) -> Result<Row, Failed> {
+    let rows = link.ask(&[ask]).await?;
+    rows.into_iter().flatten().next().ok_or(Failed::Silent)
+}
+
+async fn position(link: &mut Link) -> Result<Option<(u32, u64)>, Failed> {
+    let row = one(link, ask!(POSITION)).await?;
+    Ok(wal(row.get(0), row.get(1)))
+}
+
+/// How far the history of this server goes, as far as it tells.
+async fn current(link: &mut Link, tells: &Tells) -> Result<StoreMark, Failed> {
+    let epoch = match tells.system {
+        Some(_) => one(link, ask!(SYSTEM)).await?.get(0),
+        None => None,
+    };
+    let counter = match tells.timeline {
+        Some(_) => position(link).await?.map(|(timeline, lsn)| StoreCounter::Wal { timeline, lsn }),
+        None => None,
+    };
+    Ok(StoreMark { epoch, counter: counter.unwrap_or(StoreCounter::Writes(0)) })
+}
+
+async fn find(link: &mut Link, known: &KnownStore, mut mark: StoreMark) -> Result<FoundStore, Failed> {
+    let names: Vec<&[u8]> = known.writers.iter().map(|writer| &writer.name[..]).collect();
+    let row = one(link, ask!(WRITERS, names)).await?;
+    let wrote = |wrote: i64| u64::try_from(wrote).unwrap_or_default();
+    if let StoreCounter::Writes(count) = &mut mark.counter {
+        *count = row.get::<_, Option<i64>>(1).map_or(0, wrote);
+    }
+    let mut missing = 0;
+    if !known.unmarked.is_empty() {
+        let ids: Vec<_> = known.unmarked.iter().map(|write| Id(write.event)).collect();
+        let revisions: Vec<_> =
+            known.unmarked.iter().map(|write| i64::try_from(write.revision.0).unwrap_or(i64::MAX)).collect();
+        let there: i64 = one(link, ask!(REVISIONS, ids, revisions)).await?.get(0);
+        missing = known.unmarked.len().saturating_sub(usize::try_from(there).unwrap_or_default());
+    }
+    Ok(FoundStore {
+        mark: Some(mark),
+        writers: row.get::<_, Vec<Option<i64>>>(2).into_iter().map(|found| found.map(wrote)).collect(),
+        drops_writers: row.get::<_, i64>(0) >= WRITERS_MAX,
+        missing,
+    })
+}
