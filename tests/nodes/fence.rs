@@ -391,3 +391,12 @@ async fn a_postgres_that_does_not_tell_its_position_is_fenced_by_what_was_writte
     assert!(psql.args(["-q", "-d", &server.url(&database), "-f"]).arg(&copy).output().unwrap().status.success());
     goes_on_when_told(&mut house, &url, &["forgotten"], "lost").await;
 }
+
+#[test]
+fn the_documented_unit_leaves_a_node_down_that_stopped_with_2_and_gives_it_a_state_folder() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/start.md")).unwrap();
+    let unit = text.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    for line in ["Restart=on-failure", "RestartPreventExitStatus=2", "StateDirectory=hookonce"] {
+        assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
+    }
+}
