@@ -41,6 +41,7 @@ impl Address {
             }
             "postgres" | "postgresql" => server().map(Self::Postgres),
             "redis" | "rediss" | "valkey" | "valkeys" => server().map(Self::Redis),
+            "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => server().map(Self::Redis),
             _ => Err(NoAddress),
         }
     }
@@ -95,7 +96,9 @@ impl ServerUrl {
         let who =
             address.rsplit_once('@').map_or("", |(before, _)| before.split_once("://").map_or("", |(_, who)| who));
         who.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-            || query.split('&').any(|pair| pair.starts_with("password=") || pair.starts_with("sslpassword="))
+            || query.split('&').any(|pair| {
+                ["password=", "sslpassword=", "sentinel_password="].iter().any(|name| pair.starts_with(name))
+            })
     }
 }
 
@@ -131,7 +134,7 @@ mod tests {
         for text in ["postgres://h/d", "postgresql://u:p@h:5432/d?sslmode=require", "postgres://%2Frun%2Fpg/d"] {
             assert!(matches!(parse(text), Ok(Address::Postgres(_))), "{text}");
         }
-        for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h"] {
+        for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h", "redis+sentinel://h,i/main"] {
             assert!(matches!(parse(text), Ok(Address::Redis(_))), "{text}");
         }
         for text in [
@@ -161,6 +164,9 @@ mod tests {
         assert_eq!(shown("postgres://u:s3@cret@h/d?x=1"), ("postgres://u@h/d".into(), true));
         assert_eq!(shown("postgres://u@h/d?password=s3cret"), ("postgres://u@h/d".into(), true));
         assert_eq!(shown("redis://:s3cret@h"), ("redis://h".into(), true));
+        let sentinels = shown("redis+sentinel://u:s3cret@h:1,i:2/main?sentinel_password=s3cret");
+        assert_eq!(sentinels, ("redis+sentinel://u@h:1,i:2/main".into(), true));
+        assert_eq!(shown("redis+sentinel://h,i/main?sentinel_password=s3").1, true);
         assert_eq!(shown("redis://h/2?prefix=a"), ("redis://h/2".into(), false));
         assert_eq!(shown("postgres://u@h/d"), ("postgres://u@h/d".into(), false));
         assert_eq!(shown("postgres://u:s3?cret@h/d"), ("postgres://…".into(), true));

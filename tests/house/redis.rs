@@ -65,8 +65,7 @@ impl Server {
         let mut shell = Command::new("sh")
             .args(["-c", "\"$@\" >log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait", "sh"])
             .arg(&self.program)
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(["--appendonly", "yes", "--appendfsync", "always", "--dir", "."])
+            .args(self.arguments())
             .args(&self.words)
             .current_dir(self.dir.path())
             .stdin(Stdio::piped())
@@ -83,6 +82,41 @@ impl Server {
             assert!(begun.elapsed() < PATIENCE, "the server does not start:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// A sentinel that watches this server under the name `main`, with the say of two.
+    pub fn sentinel_of(primary: &Self) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "sentinel monitor main 127.0.0.1 {} 2\nsentinel down-after-milliseconds main 500\n\
+             sentinel failover-timeout main 3000\n",
+            primary.port
+        );
+        std::fs::write(dir.path().join("sentinel.conf"), text).unwrap();
+        Self::inside(dir, &redis(), &["--sentinel"])
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let port = self.port.to_string();
+        let words: &[&str] = if self.words.iter().any(|word| word == "--sentinel") {
+            &["sentinel.conf", "--port", &port, "--bind", "127.0.0.1"]
+        } else {
+            &[
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "always",
+                "--dir",
+                ".",
+            ]
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     /// Whether it answers, be it with a refusal.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each event appends its key to a file.
-const ACTS: &str = r#"store = { env = "STORE" }
+pub(crate) const ACTS: &str = r#"store = { env = "STORE" }
 [source.s]
 path = "/in"
 verify = { scheme = "github", secret = { env = "SECRET" } }
@@ -22,17 +22,17 @@ name = "r"
 run = { steps = ["echo $HOOKONCE_FIELD_KEY >> acted"] }
 "#;
 
-fn delivery(key: &str) -> Sent {
+pub(crate) fn delivery(key: &str) -> Sent {
     Sent::github("push", &format!("d-{key}"), &format!(r#"{{"key":"{key}"}}"#))
 }
 
-fn start(house: &mut House, url: &str, args: &[&str]) -> Result<(), String> {
+pub(crate) fn start(house: &mut House, url: &str, args: &[&str]) -> Result<(), String> {
     let serve = on(house, url, &[&["serve"], args].concat());
     house.try_start_by(serve)
 }
 
 /// It is delivered, and the command has run.
-async fn act(house: &House, key: &str) {
+pub(crate) async fn act(house: &House, key: &str) {
     assert_eq!(house.deliver("/in", &delivery(key)).await.word(), "accepted", "{key}");
     house::until("the command to run", || house.lines("acted").iter().any(|line| line == key)).await;
     house::until("its end to be written", || {
@@ -43,7 +43,7 @@ async fn act(house: &House, key: &str) {
 }
 
 /// It does not start, and says this; the loss that it names.
-fn refused(house: &mut House, url: &str, args: &[&str], words: &[&str]) -> String {
+pub(crate) fn refused(house: &mut House, url: &str, args: &[&str], words: &[&str]) -> String {
     let said = start(house, url, args).expect_err("it started");
     assert!(said.starts_with("exit status: 2"), "{said}");
     assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
@@ -66,7 +66,7 @@ fn states(house: &House) -> Vec<std::path::PathBuf> {
 }
 
 /// Refused twice, as a unit with `Restart=always` would be; by another loss too; and then accepted once.
-async fn goes_on_when_told(house: &mut House, url: &str, words: &[&str], done: &str) {
+pub(crate) async fn goes_on_when_told(house: &mut House, url: &str, words: &[&str], done: &str) {
     let lost = refused(house, url, &[], words);
     assert_eq!(refused(house, url, &[], words), lost, "the loss keeps its name");
     assert_eq!(house.lines("acted").iter().filter(|line| *line == done).count(), 1, "it acted again");

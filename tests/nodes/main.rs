@@ -24,6 +24,7 @@ mod fleet;
 mod keeping;
 mod later;
 mod moving;
+mod sentinel;
 mod servers;
 mod tls;
 mod wrong;

@@ -5,6 +5,10 @@ use ::redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisE
 
 /// How long a prefix may be.
 const PREFIX_BYTES_MAX: usize = 64;
+/// Where sentinels listen, unless the URL says otherwise.
+const SENTINEL_PORT: &str = ":26379";
+/// The most replicas that a write can be made to wait for.
+const WAIT_MAX: u8 = 16;
 /// What a store's keys begin with, unless the URL says otherwise.
 const PREFIX: &str = "hookonce";
 
@@ -17,6 +21,55 @@ pub(super) struct Address {
     pub(super) prefix: String,
     /// What may be wrong with the server, because the URL says so.
     pub(super) lets: Lets,
+    /// How many replicas must have a write before it is answered.
+    pub(super) wait: Option<u8>,
+    /// Who knows where the primary is. Then `info` has everything but its address.
+    pub(super) sentinels: Option<Sentinels>,
+    /// Sentinels named this server.
+    pub(super) by_sentinel: bool,
+}
+
+/// The sentinels that a URL names.
+#[derive(Clone, Debug)]
+pub(super) struct Sentinels {
+    /// What they call the primary.
+    pub(super) name: String,
+    at: Vec<ConnectionInfo>,
+}
+
+impl Sentinels {
+    /// Reads `user:password@host:26379,host:26379/name/database`, with what the query says of the sentinels themselves;
+    /// and how to reach a server that they name.
+    fn parse(scheme: &str, rest: &str, who: Option<(&str, &str)>) -> Result<(Self, String), String> {
+        let (at, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = at.rsplit_once('@').map_or(("", at), |(login, hosts)| (login, hosts));
+        let (name, database) = path.split_once('/').unwrap_or((path, "0"));
+        if name.is_empty() || hosts.split(',').any(str::is_empty) {
+            return Err(format!("it looks like {scheme}+sentinel://user:password@host:26379,host:26379/mymaster/0"));
+        }
+        let login_there = who.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        let one = |host: &str| {
+            let is_without_port = host.ends_with(']') || !host.contains(':');
+            let port = if is_without_port { SENTINEL_PORT } else { "" };
+            let info = format!("{scheme}://{login_there}{host}{port}").as_str().into_connection_info();
+            info.map_err(|_| "a sentinel is written as host:26379".to_owned())
+        };
+        let at = hosts.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
+        let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+        // Its address is not known yet.
+        let template = format!("{scheme}://{login}sentinel/{database}");
+        Ok((Self { name: name.to_owned(), at }, template))
+    }
+
+    /// Who can connect to each.
+    pub(super) fn clients(&self, address: &Address) -> Vec<Result<Client, RedisError>> {
+        self.at.iter().map(|info| address.client_of(info.clone())).collect()
+    }
+
+    /// Their addresses.
+    fn places(&self) -> String {
+        self.at.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// What the URL lets pass.
@@ -40,7 +93,10 @@ pub(super) enum Speech {
 /// The name of a server, without a user or password.
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "redis {}", self.info.addr())
+        match &self.sentinels {
+            Some(sentinels) => write!(f, "redis {} of the sentinels {}", sentinels.name, sentinels.places()),
+            None => write!(f, "redis {}", self.info.addr()),
+        }
     }
 }
 
@@ -50,6 +106,7 @@ impl Address {
         let odd = |what: &str| CannotOpen::Ever(format!("the store's URL: {what}"));
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut prefix, mut roots, mut lets, mut rest) = (PREFIX.to_owned(), None, Lets::default(), Vec::new());
+        let (mut wait, mut sentinel_user, mut sentinel_password) = (None, "", None);
         let by_socket = base.split("://").next().is_some_and(|scheme| scheme.ends_with("unix"));
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
@@ -62,6 +119,12 @@ impl Address {
                 ("durable", _) => return Err(odd("`durable` can only be `no`; leave it out otherwise")),
                 ("evicts", "yes") => lets.be_evicted = true,
                 ("evicts", _) => return Err(odd("`evicts` can only be `yes`; leave it out otherwise")),
+                ("wait", many) => match many.parse() {
+                    Ok(many) if (1..=WAIT_MAX).contains(&many) => wait = Some(many),
+                    _ => return Err(odd(&format!("`wait` is a number of replicas, from 1 to {WAIT_MAX}"))),
+                },
+                ("sentinel_user", user) => sentinel_user = user,
+                ("sentinel_password", password) => sentinel_password = Some(password),
                 ("roots", path) => {
                     let read = std::fs::read(path);
                     roots = Some(read.map_err(|error| odd(&format!("`roots` names {path}: {error}")))?);
@@ -70,7 +133,8 @@ impl Address {
                 _ if query.contains('@') => return Err(odd("it has a `?` before its `@`; in a password write `%3F`")),
                 (name, _) => {
                     return Err(odd(&format!(
-                        "there is no parameter `{name}`; there are `prefix`, `durable`, `evicts` and `roots`"
+                        "there is no parameter `{name}`; there are `prefix`, `durable`, `evicts`, `wait` and `roots`, and with \
+                         sentinels `sentinel_user` and `sentinel_password`"
                     )));
                 }
             }
@@ -78,7 +142,13 @@ impl Address {
         if url.contains('#') {
             return Err(odd("it has a `#`; in a password write `%23`"));
         }
-        let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        let mut plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        let mut sentinels = None;
+        if let Some((scheme, rest)) = base.split_once("+sentinel://") {
+            let who = sentinel_password.map(|password| (sentinel_user, password));
+            let (found, template) = Sentinels::parse(scheme, rest, who).map_err(|why| odd(&why))?;
+            (sentinels, plain) = (Some(found), template);
+        }
         let info = plain.as_str().into_connection_info().map_err(|error| {
             odd(&format!(
                 "{}; it looks like redis://user:password@host:6379/0, or rediss:// with TLS, and odd letters of a \
@@ -86,21 +156,24 @@ impl Address {
                 error.to_string().split(" - ").next().unwrap_or_default()
             ))
         })?;
-        Ok(Self { info, roots, prefix, lets })
+        Ok(Self { info, roots, prefix, lets, wait, sentinels, by_sentinel: false })
     }
 
     /// Who can connect there.
     pub(super) fn client(&self) -> Result<Client, RedisError> {
+        self.client_of(self.info.clone())
+    }
+
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client, RedisError> {
         match &self.roots {
-            Some(roots) => Client::build_with_tls(
-                self.info.clone(),
-                TlsCertificates { client_tls: None, root_cert: Some(roots.clone()) },
-            ),
-            None => Client::open(self.info.clone()),
+            Some(roots) => {
+                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: Some(roots.clone()) })
+            }
+            None => Client::open(info),
         }
     }
 
-    /// The same at another `host:port` of its cluster.
+    /// The same at another `host:port` of its cluster, or that its sentinels name.
     pub(super) fn at(&self, place: &str) -> Option<Self> {
         let (host, port) = place.rsplit_once(':')?;
         let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?);
@@ -117,11 +190,16 @@ impl Address {
             },
             _ => return None,
         };
-        Some(Self { info: self.info.clone().set_addr(addr), ..self.clone() })
+        let info = self.info.clone().set_addr(addr);
+        let by_sentinel = self.by_sentinel || self.sentinels.is_some();
+        Some(Self { info, sentinels: None, by_sentinel, ..self.clone() })
     }
 
     /// Host and port, and whether TLS is spoken there; none of a socket.
     pub(super) fn tcp(&self) -> Option<(&str, u16, Speech)> {
+        if self.sentinels.is_some() {
+            return None;
+        }
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) => Some((host, *port, Speech::Plain)),
             ConnectionAddr::TcpTls { host, port, .. } => Some((host, *port, Speech::Tls)),
@@ -131,7 +209,11 @@ impl Address {
 
     /// The server and the database on it, whoever connects.
     pub(super) fn place(&self) -> String {
-        format!("redis {}/{}", self.info.addr(), self.info.redis_settings().db())
+        let db = self.info.redis_settings().db();
+        match &self.sentinels {
+            Some(sentinels) => format!("redis {} {}/{db}", sentinels.name, sentinels.places()),
+            None => format!("redis {}/{db}", self.info.addr()),
+        }
     }
 
     /// Whether a user or password is given.
@@ -187,12 +269,36 @@ mod tests {
             "redis://u:hidden@host?durable=yes",
             "redis://u:hidden@host?evicts=no",
             "redis://u:hidden@host?evict=yes",
+            "redis://u:hidden@host?wait=0",
+            "redis://u:hidden@host?wait=no",
+            "redis+sentinel://u:hidden@host",
             "redis://u:hidden@host?roots=/nowhere.pem",
             "redis://u:hid#den@host",
             "redis://u:x?hid&den=1@host",
         ] {
             let error = Address::parse(url).expect_err(url).to_string();
             assert!(error.starts_with("the store's URL") && !error.contains("hid"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn sentinels_are_asked_with_their_own_password_and_the_primary_with_its_own() {
+        let url = "rediss+sentinel://u:p%40@one,two:7,[::1]/main/3?prefix=a&wait=2&sentinel_user=s&sentinel_password=q";
+        let address = Address::parse(url).expect("a url");
+        let sentinels = address.sentinels.clone().expect("sentinels");
+        assert_eq!((&*sentinels.name, &*sentinels.places()), ("main", "one:26379,two:7,::1:26379"));
+        let password = |info: &ConnectionInfo| info.redis_settings().password().map(str::to_owned);
+        assert!(sentinels.at.iter().all(|info| password(info).as_deref() == Some("q")));
+        assert!(sentinels.at.iter().all(|info| matches!(info.addr(), ConnectionAddr::TcpTls { .. })));
+        let primary = address.at("10.0.0.7:6380").expect("a place");
+        assert_eq!((primary.to_string(), primary.info.redis_settings().db()), ("redis 10.0.0.7:6380".into(), 3));
+        assert_eq!(
+            (password(&primary.info).as_deref(), primary.wait, primary.by_sentinel),
+            (Some("p@"), Some(2), true)
+        );
+        assert_eq!(address.to_string(), "redis main of the sentinels one:26379,two:7,::1:26379");
+        for url in ["redis+sentinel://one", "redis+sentinel://one,/main", "redis+sentinel://one:x/main"] {
+            assert!(Address::parse(url).is_err(), "{url}");
         }
     }
 

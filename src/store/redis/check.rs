@@ -92,7 +92,7 @@ impl Refusal {
             "NOAUTH" => wrong_password(address),
             "NOPERM" => CannotOpen::Ever(format!(
                 "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
-                 +@write +@scripting +@connection +@pubsub +info +time +config|get`",
+                 +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
                 prefix = address.prefix
             )),
             _ if self.passes() => CannotOpen::Yet(why),
@@ -204,6 +204,9 @@ fn fits_kind(facts: &Facts, address: &Address, access: Access) -> Result<(), Can
         )));
     }
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
+    if replica && address.by_sentinel {
+        return Err(CannotOpen::Yet(format!("{address} is a replica still, though sentinels name it as the primary")));
+    }
     if replica && access != Access::Read {
         return Err(CannotOpen::Ever(format!(
             "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \

@@ -4,6 +4,7 @@
 use super::address::Address;
 use super::link::Link;
 use super::names::Names;
+use super::write::Words;
 use super::{Access, Core, Redis, odd_answer, read};
 use crate::decide::fence::{FoundStore, KnownStore, LossKind, StoreCounter, StoreLoss, StoreMark, WriterMark};
 use crate::store::{CannotOpen, StoreError};
@@ -123,6 +124,37 @@ impl Core {
         let found = (kind != LossKind::Gone).then(|| mark(epoch, count));
         let loss = StoreLoss { kind, known: self.known().mark, found };
         self.stopped_by(StoreError::Broken(format!("{}: {loss}", self.link.address)))
+    }
+}
+
+impl Core {
+    /// So many replicas have confirmed a write of this count. Too few: it is written, but may be lost with the primary.
+    pub(super) fn has_confirmed(&self, count: u64, replicas: Option<i64>) -> Result<(), StoreError> {
+        let (Some(wanted), Some(replicas)) = (self.link.address.wait, replicas) else { return Ok(()) };
+        if replicas < i64::from(wanted) {
+            return Err(StoreError::Unsure(format!(
+                "{}: {replicas} of {wanted} replicas have confirmed a write in time (`wait={wanted}` in the URL)",
+                self.link.address
+            )));
+        }
+        self.confirmed.fetch_max(count, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What was read may be what another node, or an earlier try of ours, wrote and no replica has yet. Before anybody is
+    /// told of it, replicas confirm a write that came after it.
+    pub(super) async fn confirm(&self, count: u64) -> Result<(), StoreError> {
+        let is_due = self.link.address.wait.is_some() && count > self.confirmed.load(Ordering::SeqCst);
+        if !is_due || !self.may_write() {
+            return Ok(());
+        }
+        let mut words = Words::new(&self.names);
+        words.probe();
+        match self.send(words).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::Unsure(why)) => Err(StoreError::Down(why)), // nobody minds a write that changed nothing
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl Hint {
 pub(super) async fn listen(link: Arc<Link>, names: Names, to: broadcast::Sender<Hint>) {
     loop {
         let connected = timeout(LISTEN_TIME, async {
-            let mut heard = link.address.client().ok()?.get_async_pubsub().await.ok()?;
+            let mut heard = link.server().await.ok()?.client().ok()?.get_async_pubsub().await.ok()?;
             heard.subscribe(names.hints()).await.ok()?;
             Some(heard)
         });

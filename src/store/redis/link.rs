@@ -7,6 +7,7 @@ use super::address::Address;
 use super::check::{self, Looked, Refusal};
 use super::greeting;
 use super::names::Names;
+use super::sentinel;
 use super::{Access, WRITE, WRITE_ON};
 use crate::decide::time::Duration;
 use crate::store::{CannotOpen, StoreError};
@@ -21,6 +22,8 @@ use tokio::time::timeout;
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// How long an answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long replicas may take to confirm a write, where the URL says `wait`.
+const WAIT_TIME: Duration = Duration::from_secs(1);
 /// After a failure nobody tries again for this long.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -57,6 +60,7 @@ impl Wire {
 struct Live {
     number: u64,
     to: MultiplexedConnection,
+    at: Address,
 }
 
 /// Why there is no answer.
@@ -83,7 +87,14 @@ impl Link {
     /// reason by whoever asks next, until it is set right.
     pub(super) async fn look_again(&self) {
         let Some(mut live) = self.wire.lock().await.live.clone() else { return };
-        match check::look(&mut live.to, &self.address, &self.names, self.access).await {
+        // A primary that was cut off from its sentinels goes on answering.
+        if let Ok(places) = sentinel::primaries(&self.address).await
+            && let Some(place) = places.first()
+            && self.address.at(place).is_none_or(|named| named.place() != live.at.place())
+        {
+            return self.leave(&live).await;
+        }
+        match check::look(&mut live.to, &live.at, &self.names, self.access).await {
             Ok(Looked::Fits(warnings)) => self.wire.lock().await.warn(warnings),
             Ok(Looked::Elsewhere(_)) | Err(_) => self.leave(&live).await,
         }
@@ -105,8 +116,8 @@ impl Link {
         })
     }
 
-    /// Runs the script that writes.
-    pub(super) async fn write(&self, script: &Script) -> Result<Value, StoreError> {
+    /// Runs the script that writes. With `wait`, also how many replicas have confirmed it.
+    pub(super) async fn write(&self, script: &Script) -> Result<(Value, Option<i64>), StoreError> {
         let mut answer = self.write_once(script).await;
         if matches!(&answer, Err(NoAnswer::Refused(refusal)) if refusal.code() == "NOSCRIPT") {
             // Somebody made the server forget its scripts. Nothing was written.
@@ -141,12 +152,24 @@ impl Link {
         Ok(answers)
     }
 
-    async fn write_once(&self, script: &Script) -> Result<Value, NoAnswer> {
+    async fn write_once(&self, script: &Script) -> Result<(Value, Option<i64>), NoAnswer> {
         let mut live = self.live().await.map_err(NoAnswer::NotAsked)?;
-        let answer = live.to.send_packed_command(&script.0).await;
-        let answer = self.heard(&live, answer).await?;
+        let Some(replicas) = self.address.wait else {
+            let answer = live.to.send_packed_command(&script.0).await;
+            let answer = self.heard(&live, answer).await?;
+            self.refused(&live, &answer).await?;
+            return Ok((answer, None));
+        };
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(script.0.clone());
+        both.cmd("WAIT").arg(replicas).arg(WAIT_TIME.as_millis().to_string());
+        let answers = live.to.send_packed_commands(&both, 0, 2).await;
+        let mut answers = self.heard(&live, answers).await?.into_iter();
+        let (answer, confirmed) = (answers.next().unwrap_or(Value::Nil), answers.next());
         self.refused(&live, &answer).await?;
-        Ok(answer)
+        // A server that refuses to wait has written all the same: nobody knows who has it.
+        let confirmed = if let Some(Value::Int(confirmed)) = confirmed { confirmed } else { 0 };
+        Ok((answer, Some(confirmed)))
     }
 
     /// Tells an answer from a connection that broke, which nobody uses any more.
@@ -204,11 +227,11 @@ impl Link {
             Err(greeting::explained(&self.address, why).await)
         };
         match made {
-            Ok((to, warnings)) => {
+            Ok((to, at, warnings)) => {
                 wire.warn(warnings);
                 wire.made += 1;
                 wire.failed = None;
-                let live = Live { number: wire.made, to };
+                let live = Live { number: wire.made, to, at };
                 wire.live = Some(live.clone());
                 Ok(live)
             }
@@ -219,27 +242,50 @@ impl Link {
         }
     }
 
+    /// Where the server is that answers now.
+    pub(super) async fn server(&self) -> Result<Address, CannotOpen> {
+        self.live().await.map(|live| live.at)
+    }
+
+    /// Connects to the server, or to the one that sentinels name.
+    async fn connect(&self) -> Result<Connected, CannotOpen> {
+        if self.address.sentinels.is_none() {
+            return self.connect_to(&self.address).await;
+        }
+        let mut cannot = CannotOpen::Yet(format!("{}: the sentinels name no primary", self.address));
+        for place in sentinel::primaries(&self.address).await? {
+            let Some(there) = self.address.at(&place) else { continue };
+            match self.connect_to(&there).await {
+                Ok(connected) => return Ok(connected),
+                Err(why) => cannot = why,
+            }
+        }
+        Err(cannot)
+    }
+
     /// Connects, looks at the server, and follows it once to another node of its cluster.
-    async fn connect(&self) -> Result<(MultiplexedConnection, Vec<String>), CannotOpen> {
-        let mut to = dial(&self.address).await?;
-        let place = match check::look(&mut to, &self.address, &self.names, self.access).await? {
-            Looked::Fits(warnings) => return Ok((to, warnings)),
+    async fn connect_to(&self, address: &Address) -> Result<Connected, CannotOpen> {
+        let mut to = dial(address).await?;
+        let place = match check::look(&mut to, address, &self.names, self.access).await? {
+            Looked::Fits(warnings) => return Ok((to, address.clone(), warnings)),
             Looked::Elsewhere(place) => place,
         };
         let lives = |place: &str| {
             CannotOpen::Ever(format!(
-                "{}: the store's keys lie on another node of its cluster; give the address {place}",
-                self.address
+                "{address}: the store's keys lie on another node of its cluster; give the address {place}"
             ))
         };
-        let there = self.address.at(&place).ok_or_else(|| lives(&place))?;
+        let there = address.at(&place).ok_or_else(|| lives(&place))?;
         let mut to = dial(&there).await?;
         match check::look(&mut to, &there, &self.names, self.access).await? {
-            Looked::Fits(warnings) => Ok((to, warnings)),
+            Looked::Fits(warnings) => Ok((to, there, warnings)),
             Looked::Elsewhere(place) => Err(lives(&place)),
         }
     }
 }
+
+/// A connection, to whom, and what people should know of it.
+type Connected = (MultiplexedConnection, Address, Vec<String>);
 
 /// One call of the script that writes.
 pub(super) struct Script(Cmd);

@@ -4,7 +4,7 @@
 //! cells, lists ─▶ one pipeline: TIME, what is asked, the marks                          read.rs
 //! swaps        ─▶ one script call: check all, then write; PUBLISH a hint                write.rs, write.lua, hints.rs
 //!                 over one connection for all; the server is looked at whenever it is
-//!                 made anew, and now and then                                           link.rs, check.rs
+//!                 made anew, and now and then                                           link.rs, check.rs, sentinel.rs
 //! ```
 //!
 //! The rules are not here but in `ledger.rs`, run over drafts (see [`shared`](super::shared)). No key has a TTL: what
@@ -32,6 +32,7 @@ mod names;
 mod people;
 mod quarantine;
 mod read;
+mod sentinel;
 mod write;
 
 use super::clock::Clock;
@@ -111,6 +112,8 @@ pub(super) struct Core {
     epoch: Vec<u8>,
     /// The highest count seen.
     count: AtomicU64,
+    /// The highest count that enough replicas have confirmed, where the URL says `wait`.
+    confirmed: AtomicU64,
     writer: Writer,
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<Hint>,
@@ -128,6 +131,7 @@ impl std::fmt::Debug for Core {
 /// What comes with every answer.
 #[derive(Clone, Copy, Debug)]
 struct Marks {
+    count: u64,
     turn: Turn,
     now: Timestamp,
 }
@@ -149,6 +153,7 @@ impl Redis {
             access,
             epoch,
             count: AtomicU64::new(count),
+            confirmed: AtomicU64::new(0),
             writer: Writer::new(),
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
@@ -214,10 +219,11 @@ impl Core {
         let marks = answers.pop().unwrap_or(Value::Nil);
         let [epoch, count, turn] = read::list(&marks) else { return Err(odd_answer()) };
         let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
-        self.compare(read::bytes(epoch).unwrap_or_default(), number(count).unwrap_or(0), floor)?;
+        let count = number(count).unwrap_or(0);
+        self.compare(read::bytes(epoch).unwrap_or_default(), count, floor)?;
         let time = answers.drain(..1).next();
         let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
-        let marks = Marks { turn: Turn(number(turn).unwrap_or(0).max(1)), now: self.clock.told(now) };
+        let marks = Marks { count, turn: Turn(number(turn).unwrap_or(0).max(1)), now: self.clock.told(now) };
         Ok((answers, marks))
     }
 
@@ -232,7 +238,7 @@ impl Core {
         let script = if words.adds() { to_add } else { to_go_on };
         let (keys, words) = (words.keys(), words.all(&self.epoch, floor, &self.writer));
         let script = Script::new(script, &keys, &words);
-        let answer = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
+        let (answer, confirmed) = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
         let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
         let count = read::number(count).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
         let what = read::bytes(what).unwrap_or_default();
@@ -242,6 +248,7 @@ impl Core {
                 if what.contains(&b'1') {
                     self.writer.has_written(count);
                 }
+                self.has_confirmed(count, confirmed)?;
                 Ok(what.iter().map(|written| *written == b'1').collect())
             }
             Some(b"marked") => Err(copy::under_way()),

@@ -92,6 +92,7 @@ impl Core {
             questions.cmd("SMISMEMBER").arg(self.names.imported()).arg(keys);
         }
         let (answers, marks) = self.ask(questions).await?;
+        self.confirm(marks.count).await?;
         let mut answers = answers.iter();
         let strings = if named.is_empty() { &[][..] } else { answers.next().map_or(&[][..], list) };
         let mut queues = Vec::new();

@@ -1,0 +1,138 @@
+//! A Redis behind sentinels: a primary, a replica and three who watch them.
+
+use crate::fence::{ACTS, act, delivery, goes_on_when_told, start};
+use crate::house::{self, House, PATIENCE};
+use crate::redis::{self, Server};
+use crate::wrong::insist;
+use std::time::{Duration, Instant};
+
+/// A primary and its replica, watched.
+struct Watched {
+    primary: Server,
+    replica: Server,
+    sentinels: Vec<Server>,
+}
+
+fn info(server: &Server, name: &str) -> String {
+    let info: String = ::redis::cmd("INFO").arg("replication").query(&mut server.client()).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
+    line.trim().to_owned()
+}
+
+fn until(what: &str, fact: impl Fn() -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    while !fact() {
+        assert!(Instant::now() < patience, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Watched {
+    /// The replica connects as a user of its own, who can be sent away.
+    fn start(sentinels: usize) -> Self {
+        let primary = Server::start();
+        primary.order(&["ACL", "SETUSER", "copier", "on", ">pass", "~*", "&*", "+@all"]);
+        let of = ["--replicaof", "127.0.0.1", &primary.port.to_string(), "--masteruser", "copier"].map(str::to_owned);
+        let words: Vec<&str> = of.iter().map(String::as_str).chain(["--masterauth", "pass"]).collect();
+        let replica = Server::with(&redis::redis(), &words);
+        until("the replica to copy", || info(&replica, "master_link_status") == "up");
+        let sentinels: Vec<_> = (0..sentinels).map(|_| Server::sentinel_of(&primary)).collect();
+        for sentinel in &sentinels {
+            let knows = |field: &str, many: i64| {
+                let master = sentinel.order(&["SENTINEL", "MASTER", "main"]);
+                let fields: std::collections::HashMap<String, String> = ::redis::from_redis_value(master).unwrap();
+                fields.get(field).and_then(|found| found.parse().ok()) == Some(many)
+            };
+            until("the sentinels to know each other", || knows("num-slaves", 1) && knows("num-other-sentinels", 2));
+        }
+        Self { primary, replica, sentinels }
+    }
+
+    fn url(&self, more: &str) -> String {
+        let at: Vec<_> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        format!("redis+sentinel://{}/main?prefix=a{more}", at.join(","))
+    }
+
+    /// The replica has all that was written.
+    fn caught_up(&self) {
+        let offset = |server: &Server, name| info(server, name).parse::<u64>().unwrap_or_default();
+        until("the replica to have everything", || {
+            offset(&self.replica, "slave_repl_offset") >= offset(&self.primary, "master_repl_offset")
+        });
+    }
+
+    /// The replica hears of nothing any more.
+    fn cut_off(&self) {
+        self.primary.order(&["ACL", "SETUSER", "copier", "off"]);
+        self.primary.order(&["CLIENT", "KILL", "TYPE", "replica"]);
+        until("the replica to be cut off", || info(&self.replica, "master_link_status") == "down");
+    }
+
+    /// The primary dies, and the sentinels make the replica the primary.
+    fn fail_over(&mut self) {
+        self.primary.kill();
+        until("the sentinels to act", || info(&self.replica, "role") == "master");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_of_sentinels_is_followed_and_a_done_event_does_not_act_again() {
+    let mut watched = Watched::start(3);
+    let url = watched.url("");
+    let mut house = House::empty(ACTS);
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "once").await;
+    watched.caught_up();
+    watched.fail_over();
+    assert_eq!(insist(&house, &delivery("once")).await, "duplicate");
+    assert_eq!(insist(&house, &delivery("twice")).await, "accepted");
+    house::until("the command to run", || house.lines("acted") == ["once", "twice"]).await;
+    assert!(house.stop().success());
+    start(&mut house, &url, &[]).unwrap();
+    assert_eq!(house.deliver("/in", &delivery("twice")).await.word(), "duplicate");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_was_behind_and_became_the_primary_is_noticed_by_the_node_and_its_successor() {
+    let mut watched = Watched::start(3);
+    let url = watched.url("");
+    let mut house = House::empty(ACTS);
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    watched.caught_up();
+    watched.cut_off();
+    act(&house, "lost").await;
+    watched.fail_over();
+    let (status, said) = house.wait();
+    assert!(status.code() == Some(2) && said.contains("--accept-loss"), "{status}: {said}");
+    goes_on_when_told(&mut house, &url, &["forgotten writes"], "lost").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
+    let watched = Watched::start(0);
+    let url = format!("{}&wait=1", watched.primary.url("a"));
+    // What was written and not answered belongs to the node until its lease is over.
+    let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    watched.cut_off();
+    for key in ["new", "before"] {
+        let answer = house.deliver("/in", &delivery(key)).await;
+        // What was written and confirmed before may be told; nothing that was written since.
+        assert!(answer.status == 503 || key == "before", "{key}: {answer:?}");
+    }
+    assert!(!house.lines("acted").contains(&"new".to_owned()), "it acted on what may be lost");
+    assert!(house.log().contains("0 of 1 replicas"), "{}", house.log());
+    watched.primary.order(&["ACL", "SETUSER", "copier", "on"]);
+    insist(&house, &delivery("new")).await;
+    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+    watched.caught_up();
+}
+
+#[test]
+fn sentinels_that_do_not_know_the_name_are_said_to() {
+    let watched = Watched::start(3);
+    let url = watched.url("").replace("/main?", "/other?");
+    crate::wrong::check_refused(ACTS, &url, &["serve"], &["none of the sentinels knows", "`other`"]);
+}
