@@ -13,6 +13,8 @@ use crate::decide::verify::Scheme;
 use std::sync::Arc;
 
 const CONSUMER: &str = "hookonce";
+/// What NATS allows.
+const REPLICAS_MAX: u32 = 5;
 
 /// A stream, and how its messages are taken.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +31,8 @@ pub struct StreamPlan {
     pub create: bool,
     /// What is taken of it; nothing: all.
     pub subjects: Vec<String>,
+    /// How many servers of a cluster keep a stream that is made.
+    pub replicas: usize,
     /// How a message carries its delivery.
     pub envelope: Envelope,
 }
@@ -104,8 +108,24 @@ impl Resolver<'_> {
             ack: if section.text("ack") == Some("done") { Ack::Done } else { Ack::Claimed },
             create: section.flag("create").unwrap_or_default(),
             subjects: subjects.iter().filter_map(Node::text).map(str::to_owned).collect(),
+            replicas: self.replicas(&section).unwrap_or(1),
             envelope: super::nats::envelope(&section),
         })
+    }
+
+    /// Only a stream that is made here is given replicas.
+    fn replicas(&mut self, section: &Section<'_>) -> Option<usize> {
+        let replicas = section.count("replicas")?;
+        if replicas > REPLICAS_MAX {
+            self.found.error(format!("a stream has at most {REPLICAS_MAX} replicas")).at(section.place("replicas"), "");
+        }
+        if section.flag("create") != Some(true) || !section.has("subjects") {
+            self.found
+                .error("`replicas` is for a stream that hookonce makes")
+                .at(section.place("replicas"), "")
+                .hint("write create = true and the stream's `subjects`, or leave `replicas` out");
+        }
+        usize::try_from(replicas).ok()
     }
 
     fn stream_name(&mut self, section: &Section<'_>, key: &str) -> Option<Arc<str>> {

@@ -147,6 +147,7 @@ fn made_stream(plan: &StreamPlan) -> stream::Config {
         subjects: plan.subjects.clone(),
         storage: StorageType::File,
         duplicate_window: WINDOW,
+        num_replicas: plan.replicas,
         ..Default::default()
     }
 }

@@ -59,6 +59,11 @@ fn what_a_stream_cannot_be_is_told() {
     check(&stream("", ", token = \"s3cret\"", CARRIED), "`token` stands in the file");
     check(&stream("", ", consumer = \"a.b\"", CARRIED), "`a.b` cannot be the name of a consumer");
     check(&stream("", ", subjects = [\"a..b\"]", CARRIED), "`a..b` is no subject");
+    let made = ", create = true, subjects = [\"a.>\"]";
+    check(&stream("", &format!("{made}, replicas = 6"), CARRIED), "at most 5 replicas");
+    check(&stream("", ", replicas = 3", CARRIED), "`replicas` is for a stream that hookonce makes");
+    let config = read(&stream("", &format!("{made}, replicas = 3"), CARRIED)).unwrap();
+    assert_eq!(config.streams["s"].replicas, 3);
     check(&stream("", ", ca = \"nowhere.pem\"", CARRIED), "there is no /nowhere.pem");
     check(
         &stream("", "", CARRIED).replace("from =", "path = \"/x\"\nfrom ="),

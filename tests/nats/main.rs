@@ -3,6 +3,7 @@
 #![cfg(feature = "nats")]
 
 mod again;
+mod cluster;
 mod example;
 mod headers;
 #[path = "../house/mod.rs"]

@@ -6,8 +6,8 @@ use super::{Key, Part, Takes, key};
 const ENVELOPES: &[&str] = &["none", "patchwork"];
 
 /// All of them.
-pub(super) const KEYS: [Key; 26] = {
-    const FROM: &[Key] = &joined::<{ 8 + 6 }>(&server(Part::From), &from());
+pub(super) const KEYS: [Key; 27] = {
+    const FROM: &[Key] = &joined::<{ 8 + 7 }>(&server(Part::From), &from());
     joined(FROM, &joined::<{ 8 + 4 }>(&server(Part::Publish), &publish()))
 };
 
@@ -36,7 +36,7 @@ const fn server(part: Part) -> [Key; 8] {
     ]
 }
 
-const fn from() -> [Key; 6] {
+const fn from() -> [Key; 7] {
     use Part::From;
     [
         key(From, "stream", Takes::Text, "required", "The stream."),
@@ -56,6 +56,13 @@ const fn from() -> [Key; 6] {
             "Makes what is missing: the consumer, and with `subjects` the stream.",
         ),
         key(From, "subjects", Takes::Texts, "all of the stream", "What is taken of the stream, or put into a new one."),
+        key(
+            From,
+            "replicas",
+            Takes::Count,
+            "1",
+            "How many servers of a NATS cluster keep a stream that is made, at most 5.",
+        ),
         key(From, "envelope", Takes::Word(ENVELOPES), "none", "How a message carries its delivery."),
     ]
 }
