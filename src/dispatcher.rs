@@ -15,6 +15,7 @@ mod ends;
 mod hints;
 mod keeper;
 mod lane;
+mod start;
 
 pub use lane::Lane;
 
@@ -34,6 +35,7 @@ use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use ends::Ends;
 use lane::{Queue, Spot};
+use start::{Plenty, STARTS_WITHOUT_LOOK};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -307,9 +309,22 @@ impl Dispatcher {
     /// One queue's loop: start what is due while there are permits.
     async fn walk(self, lane: Arc<Lane>, queue: usize) {
         let queue = lane.queue(queue);
+        let (mut more, mut sure) = (false, 0);
         while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
             let Ok(permit) = permit else { return };
-            let next = self.start_due(&lane, queue, permit).await;
+            if more {
+                queue.gather().await;
+            }
+            let (next, plenty) = match sure {
+                0 => self.start_due(&lane, queue, permit).await,
+                _ => self.start_more(&lane, queue, permit).await,
+            };
+            sure = match (plenty, sure) {
+                (Plenty::No, _) => 0,
+                (Plenty::Yes, 0) => STARTS_WITHOUT_LOOK,
+                (Plenty::Yes, sure) => sure - 1,
+            };
+            more = next.is_zero();
             let rest = async {
                 tokio::select! {
                     () = queue.wake.notified() => {}
@@ -323,17 +338,19 @@ impl Dispatcher {
     }
 
     /// Starts what is due in a queue, as far as permits and its receiver's state go; says how long to rest.
-    async fn start_due(&self, lane: &Lane, queue: &Queue, first: OwnedSemaphorePermit) -> Duration {
+    async fn start_due(&self, lane: &Lane, queue: &Queue, first: OwnedSemaphorePermit) -> (Duration, Plenty) {
         let limit = 1 + queue.permits.available_permits();
         let asked = tokio::time::Instant::now();
         let due = self.0.store.due(lane.look(queue), limit).await;
         self.meter().asked(Asked::Due, asked.elapsed(), due.is_ok());
         let due = match due {
             Ok(due) => due,
-            Err(error) => return rest(&error),
+            Err(error) => return (rest(&error), Plenty::No),
         };
         let full = due.events.len() == limit;
-        let mut permit = Some(first);
+        let mut pause = if full { Duration::ZERO } else { self.until(due.next) };
+        let (now, step) = (self.0.store.now(), self.start_step(lane));
+        let (mut permit, mut spots) = (Some(first), Vec::new());
         for event in due.events {
             let before = match (event.passed, &lane.action) {
                 (Passed::Aside, _) => Some(Step::Rejoin),
@@ -344,25 +361,36 @@ impl Dispatcher {
             if let Some(step) = before {
                 match self.step(&event, step).await {
                     Ok(_) => continue,
-                    Err(error) => return rest(&error),
+                    Err(error) => return (rest(&error), Plenty::No),
                 }
             }
             let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
-                return Duration::ZERO;
+                pause = Duration::ZERO;
+                break;
             };
             // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
             // spent on it.
             match lane.spot(permit, event.part) {
-                Ok(spot) => self.0.tasks.spawn(self.clone().start(event, lane.route.lease, spot)),
-                Err(rest) => return rest,
-            };
+                Ok(spot) if event.part == queue.part && event.start_alone(&step, &lane.route, now).is_some() => {
+                    spots.push(spot);
+                }
+                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, step.clone(), spot))),
+                Err(rest) => {
+                    pause = rest;
+                    break;
+                }
+            }
         }
-        if full { Duration::ZERO } else { self.until(due.next) }
+        match self.start_together(lane, queue, step, spots).await {
+            Ok(started) if full && started == limit => (pause, Plenty::Yes),
+            Ok(_) => (pause, Plenty::No),
+            Err(error) => (rest(&error), Plenty::No),
+        }
     }
 
-    async fn start(self, event: Event, lasts: Duration, spot: Spot) {
+    async fn start(self, event: Event, step: Step, spot: Spot) {
         let sent = boottime();
-        let started = match self.step(&event, Step::Start { lasts, by: self.0.node.clone() }).await {
+        let started = match self.step(&event, step).await {
             Ok(Some(Advance::Written { event, .. })) => Some(*event),
             Ok(_) => None,
             Err(error) => {

@@ -115,6 +115,13 @@ impl Event {
         Ok(Change { event, now, overtaken, place, attempt, receipt, payload: None, passed: PassedOn::Goes })
     }
 
+    /// A start that the event's own row decides: the event is owed its first attempt or stands for no change, so no
+    /// register is asked, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
+    pub fn start_alone(&self, start: &Step, route: &Route, now: Timestamp) -> Option<Change> {
+        let change = self.change(start.clone(), route, now).ok()?;
+        (matches!(start, Step::Start { .. }) && change.overtaken.is_none()).then_some(change)
+    }
+
     /// What is known of an attempt whose lease ran out: when it was last heard of, and no more.
     fn lost(&self, route: &Route, until: Timestamp, now: Timestamp) -> Tried {
         let why = match route.in_doubt {

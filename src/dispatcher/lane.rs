@@ -20,9 +20,23 @@ pub struct Lane {
 
 /// The events of a lane that are for one receiver.
 pub(super) struct Queue {
-    part: u16,
+    pub(super) part: u16,
+    at_once: u32,
     pub(super) permits: Arc<Semaphore>,
     pub(super) wake: Notify,
+}
+
+/// How long a queue with a backlog waits for attempts to end, so that the next write starts several.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+
+impl Queue {
+    /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
+    /// would cost more than they are worth, and the more so the more nodes do the same.
+    pub(super) async fn gather(&self) {
+        let many = self.permits.acquire_many(self.at_once / 4);
+        // They are only waited for: dropped here, they are free again.
+        tokio::time::timeout(GATHER_TIME, many).await.map(drop).unwrap_or_default();
+    }
 }
 
 /// A spot for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
@@ -66,8 +80,9 @@ impl Lane {
         };
         let queue = |part| {
             let own = action.as_ref().and_then(|action| action.at_once(part));
-            let permits = Arc::new(Semaphore::new(own.unwrap_or(route.at_once)));
-            Queue { part, permits, wake: Notify::new() }
+            let at_once = own.unwrap_or(route.at_once);
+            let permits = Arc::new(Semaphore::new(at_once));
+            Queue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
         };
         let queues = (0..parts).map(queue).collect();
         Self { source, route, action, queues }
@@ -75,7 +90,7 @@ impl Lane {
 
     /// A lane on which this node never acts: others do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
-        let queue = Queue { part: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
+        let queue = Queue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
         Self { source, route, action: None, queues: vec![queue] }
     }
 

@@ -30,11 +30,13 @@ mod sought;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod standing;
+pub mod starting;
 pub mod sweep;
 
 pub use listing::{Census, Listing, Page};
 pub use open::open;
 pub use place::{Place, Placing};
+pub use starting::{Started, Starts};
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same, Stands};
@@ -97,6 +99,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// What must be looked at now, oldest first. One route's backlog never hides another's.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
+
+    /// Starts what is due, many events in one write: those whose own row decides that they start. Others who do the
+    /// same at the same time get other events.
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+        Box::pin(starts.by_steps(self))
+    }
 
     /// Events for people, newest first.
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;

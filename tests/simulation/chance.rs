@@ -19,7 +19,7 @@ impl World {
             0..38 => return self.work_somewhere(now),
             38..52 => {
                 if let Some(node) = self.awake() {
-                    self.look(node);
+                    return self.look(node);
                 }
             }
             52..70 => {

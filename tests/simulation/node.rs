@@ -3,10 +3,10 @@
 use crate::attempt::{Attempt, Phase};
 use crate::bug::Bug;
 use crate::oracle::{Broken, Kind};
-use crate::plan::Plan;
+use crate::plan::{LEASE, Plan};
 use crate::rng::Rng;
 use crate::tap::{Write, Wrote};
-use crate::world::World;
+use crate::world::{World, ready};
 use hookonce::decide::claim::{New, Repeat};
 use hookonce::decide::event::{Event, Passed, State, Step};
 use hookonce::decide::id::{EventId, Node as Name};
@@ -14,7 +14,7 @@ use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Timestamp;
-use hookonce::store::{Advance, StoreError};
+use hookonce::store::{Advance, Starts, Store as _, StoreError};
 use std::sync::Arc;
 
 pub(crate) struct Node {
@@ -109,8 +109,31 @@ impl World {
         Ok(())
     }
 
+    /// Starts what is due on one route, as much as it has permits for, in one write.
+    fn start_together(&mut self, node: usize) -> Result<(), Broken> {
+        let (limit, by, now) = (self.nodes[node].permits(), self.nodes[node].name.clone(), self.now());
+        let (source, routes) = (self.source().name.clone(), self.source().routes.clone());
+        if limit == 0 || routes.is_empty() || self.bug.is_some() || !self.rng.chance(50) {
+            return Ok(());
+        }
+        let route = routes[usize::try_from(self.rng.below(routes.len() as u64)).expect("small")].clone();
+        let step = Step::Start { lasts: LEASE, by };
+        let starts = Starts { source, route: route.clone(), part: 0, step, limit };
+        // What one of its own tasks may just have started, it does not start again.
+        let due = ready(self.store.due(starts.look(), limit)).expect("memory answers").events;
+        if due.iter().any(|event| self.nodes[node].tasks.iter().any(|task| task.is_at(event.id))) {
+            return Ok(());
+        }
+        for event in self.start_due(starts)? {
+            let attempt = Attempt::new(event, route.clone(), now, Phase::Begin);
+            self.nodes[node].tasks.push(Task::Attempt(Box::new(attempt)));
+        }
+        Ok(())
+    }
+
     /// Looks for what is due, and takes on what it has a permit for.
-    pub(crate) fn look(&mut self, node: usize) {
+    pub(crate) fn look(&mut self, node: usize) -> Result<(), Broken> {
+        self.start_together(node)?;
         for event in self.due().events {
             if self.nodes[node].tasks.iter().any(|task| task.is_at(event.id)) {
                 continue;
@@ -130,6 +153,7 @@ impl World {
             };
             self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
         }
+        Ok(())
     }
 
     pub(crate) fn jitter(&mut self) -> Jitter {

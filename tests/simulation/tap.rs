@@ -9,7 +9,7 @@ use hookonce::decide::claim::{Claim, New, Same, Stands};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
-use hookonce::store::{Advance, Keeps, Needs, Recalled, Store, StoreError, Stored};
+use hookonce::store::{Advance, Keeps, Needs, Recalled, Starts, Store, StoreError, Stored};
 use std::sync::Arc;
 
 /// A write on its way to the store.
@@ -98,6 +98,20 @@ impl World {
         self.oracle.vanished(&rows, now)?;
         self.oracle.moved(&rows, kind, now)?;
         Ok(answer)
+    }
+
+    /// Starts what is due in one write: what was started.
+    pub(crate) fn start_due(&mut self, starts: Starts) -> Result<Vec<Event>, Broken> {
+        let now = self.now();
+        let events = ready(self.store.start_due(starts)).expect("memory starts").events;
+        for event in &events {
+            self.say(|| format!("start together {} r{}", name(event.id), event.revision.0));
+            self.oracle.written(event.id, Kind::Start, event, now);
+        }
+        let rows = self.rows();
+        self.oracle.vanished(&rows, now)?;
+        self.oracle.moved(&rows, Kind::Start, now)?;
+        Ok(events)
     }
 
     fn claim(&mut self, mut new: New) -> Claim {

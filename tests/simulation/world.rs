@@ -226,7 +226,7 @@ impl World {
                 for task in (0..self.nodes[node].tasks.len()).rev() {
                     self.work(node, task)?;
                 }
-                self.look(node);
+                self.look(node)?;
             }
             if self.at_rest() {
                 return Ok(());

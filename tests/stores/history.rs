@@ -14,7 +14,7 @@ use hookonce::store::clock::Clock;
 use hookonce::store::contract::{Making, imported, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Advance, Due, Keeps, Listing, Note, Removal, Sighting, Store, Story};
+use hookonce::store::{Advance, Due, Keeps, Listing, Note, Removal, Sighting, Starts, Store, Story};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -255,6 +255,23 @@ impl All {
         }
     }
 
+    async fn start_due(&mut self) {
+        let starts = Starts {
+            source: self.dice.one(&["a", "b"]).into(),
+            route: Arc::default(),
+            part: 0,
+            step: Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
+            limit: 1 + self.dice.index(5),
+        };
+        let ours = self.memory.start_due(starts.clone()).await.unwrap().events;
+        let start = async |store: &dyn Store| store.start_due(starts.clone()).await.unwrap().events;
+        self.ask_all(ours.clone(), start, plain_events).await;
+        for event in ours {
+            self.count("started together");
+            self.seen.push(event);
+        }
+    }
+
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
         let sources = sources.into_iter().take(1 + self.dice.index(2)).collect();
@@ -339,7 +356,8 @@ impl All {
         for _ in 0..STEPS {
             match self.dice.index(32) {
                 0..10 => self.claim().await,
-                10..24 => self.advance().await,
+                10..22 => self.advance().await,
+                22..24 => self.start_due().await,
                 24 => self.forget().await,
                 25..27 => self.look().await,
                 27 => self.note().await,
@@ -401,8 +419,19 @@ async fn the_same_history_gives_the_same_answers_in_memory_and_in_sqlite() {
     if seed::given().is_some() {
         return; // one history need not have everything in it
     }
-    for word in ["new", "duplicate", "instead", "imported", "stale", "ended", "went on", "lost", "forgotten", "removed"]
-    {
+    for word in [
+        "new",
+        "duplicate",
+        "instead",
+        "imported",
+        "stale",
+        "ended",
+        "went on",
+        "lost",
+        "forgotten",
+        "removed",
+        "started together",
+    ] {
         assert!(answers.get(word).is_some_and(|count| *count > 20), "the histories are too tame: {answers:?}");
     }
 }

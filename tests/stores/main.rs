@@ -54,6 +54,8 @@ mod rot;
 mod seed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "postgres")]
+mod starting;
 
 /// What is due anywhere: waiting events, then leases.
 async fn due(store: &dyn Store, limit: usize) -> Result<[Due; 2], StoreError> {

@@ -22,6 +22,7 @@ mod making;
 mod quarantine;
 mod reading;
 mod registers;
+mod starting;
 
 pub use making::{Making, imported, making};
 
@@ -88,6 +89,11 @@ pub const RULES: &[(&str, Rule)] = rules! {
         done_dead_superseded_and_aside_hand_the_slot_on
         a_replay_takes_a_new_turn_and_makes_its_event_the_current_one
         what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins
+    }
+    starting {
+        what_is_started_together_is_what_each_step_would_have_written
+        what_needs_an_ordinary_step_is_left_as_it_is
+        those_who_start_at_once_each_get_other_events
     }
     imports {
         an_imported_delivery_is_a_duplicate_without_an_event

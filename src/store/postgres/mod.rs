@@ -31,6 +31,7 @@ mod rows;
 pub mod running;
 #[cfg(test)]
 mod silence;
+mod start;
 mod swap;
 mod trouble;
 mod write;
@@ -43,8 +44,8 @@ use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped};
 use super::{
-    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, StoreError, Stored,
-    Story,
+    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, Started, Starts,
+    StoreError, Stored, Story,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
@@ -378,6 +379,15 @@ impl Shelf for Postgres {
         Box::pin(
             self.look(Purpose::Look, async move |link: &mut Link| look::due(link, &look, limit, &self.clock).await),
         )
+    }
+
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+        Box::pin(async move {
+            let mut lent = self.lend(Purpose::Write).await?;
+            let started = start::start_due(lent.link(), &starts, &self.clock).await?;
+            lent.give_back();
+            Ok(started)
+        })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {

@@ -33,6 +33,7 @@ mod people;
 mod quarantine;
 mod read;
 mod sentinel;
+mod start;
 mod write;
 
 use super::clock::Clock;
@@ -40,7 +41,9 @@ use super::copy::{self, Heeds};
 use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{self, Cell, Reading, Shelf, Swap};
-use super::{Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, StoreError, Stored, Story};
+use super::{
+    Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, Started, Starts, StoreError, Stored, Story,
+};
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::fence::{FoundStore, KnownStore};
@@ -389,6 +392,10 @@ impl Shelf for Redis {
 
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         Box::pin(self.core.due_at(look, limit))
+    }
+
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+        Box::pin(async move { self.core.start_due(&starts).await })
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {

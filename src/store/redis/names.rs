@@ -195,7 +195,12 @@ pub(super) fn parse_route(bytes: &[u8]) -> Option<(&str, &str)> {
 
 /// One receiver's queue of a route as bytes.
 pub(super) fn queue(event: &Event) -> Vec<u8> {
-    [&event.part.to_be_bytes()[..], &route(&event.source, &event.route)].concat()
+    queue_of(event.part, &event.source, &event.route)
+}
+
+/// The same by its receiver, source and route.
+pub(super) fn queue_of(part: u16, source: &str, name: &str) -> Vec<u8> {
+    [&part.to_be_bytes()[..], &route(source, name)].concat()
 }
 
 /// The receiver and the route that these bytes stand for.

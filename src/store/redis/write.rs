@@ -326,6 +326,17 @@ impl<'n> Words<'n> {
         part.call(command!("ZREM", list, id.0));
         self.add(part);
     }
+
+    /// Lets go of an event that was held to be started: it stands on its list by its own time again, if it is still as it
+    /// was seen.
+    pub(super) fn let_go(&mut self, event: &Event, seen: Seen) {
+        let State::Waiting { due: Some(at) } = event.state else { return };
+        let mut part = Part::default();
+        part.seen.extend(self.seen(&Cell::Event(event.id), seen));
+        let list = self.names.of(Kind::Due, &names::queue(event));
+        part.call(command!("ZADD", list, "XX", number(at.0), event.id.0));
+        self.add(part);
+    }
 }
 
 impl Names {

@@ -29,7 +29,8 @@ use super::clock::Clock;
 use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Moment, Note,
-    Page, Place, Placing, Probe, Removal, Sighting, Store, StoreError, Stored, Story, quarantine::Quarantined,
+    Page, Place, Placing, Probe, Removal, Sighting, Started, Starts, Store, StoreError, Stored, Story,
+    quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -164,6 +165,8 @@ pub trait Shelf: Send + Sync + 'static {
     fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
     /// See [`Store::due`]. What cannot be read is among it, as dead of `damaged`.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
+    /// See [`Store::start_due`].
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started>;
     /// See [`Store::list`].
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
     /// See [`Store::page`].
@@ -412,6 +415,10 @@ impl<S: Shelf> Store for Shared<S> {
             }
             Ok(due)
         })
+    }
+
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+        self.0.start_due(starts)
     }
 
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {

@@ -13,7 +13,7 @@ use crate::store::contract::{self, Fresh, making};
 use crate::store::ledger::{Ledger, Of, Swept};
 use crate::store::memory::{Books, Memory};
 use crate::store::quarantine::Quarantined;
-use crate::store::{Advance, Answer, Census, Due, Listing, Look, Note, Page, Store, Stored, Story};
+use crate::store::{Advance, Answer, Census, Due, Listing, Look, Note, Page, Started, Starts, Store, Stored, Story};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -151,6 +151,9 @@ impl Shelf for Board {
     }
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         self.memory.due(look, limit)
+    }
+    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+        self.memory.start_due(starts)
     }
     fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
         self.memory.list(listing)

@@ -1,0 +1,85 @@
+//! Starting many due events of a queue in one write.
+
+use super::lane::{Queue, Spot};
+use super::{Dispatcher, Held, Lane, rest};
+use crate::action::boottime;
+use crate::decide::event::Step;
+use crate::decide::time::Duration;
+use crate::store::{Started, Starts, StoreError};
+use crate::telemetry::meter::Asked;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Whether a queue is known to have more due events that start together than a node could start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plenty {
+    Yes,
+    No,
+}
+
+/// Writes that start events without a look at them, after a look that found plenty. A look also finds what needs a step of
+/// its own: it is never far.
+pub(super) const STARTS_WITHOUT_LOOK: u32 = 4;
+
+impl Dispatcher {
+    /// Starts more of what was seen to be due in plenty, without another look.
+    pub(super) async fn start_more(
+        &self,
+        lane: &Lane,
+        queue: &Queue,
+        first: OwnedSemaphorePermit,
+    ) -> (Duration, Plenty) {
+        let (mut permit, mut spots, mut pause) = (Some(first), Vec::new(), Duration::ZERO);
+        while let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) {
+            match lane.spot(permit, queue.part) {
+                Ok(spot) => spots.push(spot),
+                Err(rest) => {
+                    pause = rest;
+                    break;
+                }
+            }
+        }
+        let wanted = spots.len();
+        match self.start_together(lane, queue, self.start_step(lane), spots).await {
+            Ok(started) => (pause, if started == wanted && pause.is_zero() { Plenty::Yes } else { Plenty::No }),
+            Err(error) => (rest(&error), Plenty::No),
+        }
+    }
+
+    /// A node's start of an event on this lane.
+    pub(super) fn start_step(&self, lane: &Lane) -> Step {
+        Step::Start { lasts: lane.route.lease, by: self.0.node.clone() }
+    }
+
+    /// Starts as many of a queue's due events as there are spots, in one write; says how many. Those that were seen may be
+    /// another node's by now: then it is the next that are started.
+    pub(super) async fn start_together(
+        &self,
+        lane: &Lane,
+        queue: &Queue,
+        step: Step,
+        spots: Vec<Spot>,
+    ) -> Result<usize, StoreError> {
+        if spots.is_empty() {
+            return Ok(0);
+        }
+        let (source, route, limit) = (lane.source.name.clone(), lane.route.clone(), spots.len());
+        let (sent, asked) = (boottime(), tokio::time::Instant::now());
+        let started = self.0.store.start_due(Starts { source, route, part: queue.part, step, limit }).await;
+        self.meter().asked(Asked::Advance, asked.elapsed(), started.is_ok());
+        let Started { events, unsure } = started?;
+        let (mut spots, many) = (spots.into_iter(), events.len());
+        for (event, spot) in events.into_iter().zip(spots.by_ref()) {
+            self.tell(&event, &[]);
+            self.act(Held { event, payload: None, sent, spot });
+        }
+        for (was, spot) in unsure.into_iter().zip(spots) {
+            let this = self.clone();
+            self.0.tasks.spawn(async move {
+                if let Some(event) = this.started(&was).await {
+                    this.attempt(Held { event, payload: None, sent, spot }).await;
+                }
+            });
+        }
+        Ok(many)
+    }
+}

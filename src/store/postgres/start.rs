@@ -1,0 +1,71 @@
+//! Starting due events: hold the first that nobody else holds, decide here, write and commit. Two round trips for all of
+//! them, and nobody is waited for: a node that drains the same backlog has others.
+
+use super::mark::{commit, not_committed};
+use super::pool::{Failed, Link, ask};
+use super::read::CLOCK;
+use super::rows::{self, Written};
+use super::swap::Fate;
+use super::trouble::Stage;
+use super::write::ROLLBACK;
+use crate::decide::event::Event;
+use crate::decide::time::Timestamp;
+use crate::store::cells::columns;
+use crate::store::clock::Clock;
+use crate::store::copy::Heeds;
+use crate::store::ledger::Row;
+use crate::store::shared::draft::new_version;
+use crate::store::{Started, Starts, StoreError};
+
+/// Only events are locked, and none is waited for: so nobody who takes locks in their order can come to wait for us while
+/// we wait for them.
+const HOLD: &str = concat!(
+    "select ",
+    columns!(),
+    ", version from {schema}.events where wake_at is not null and wake_at <= $5 and state = 'waiting' and source = $2 \
+     and route = $3 and part = $4 order by wake_at, id limit $1 for no key update skip locked"
+);
+
+/// Starts what is due and nobody else starts.
+pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<Started, StoreError> {
+    let (was, rows) = match hold(link, starts, clock).await {
+        Ok(held) => held,
+        Err(failed) if failed.is_contention() => return nothing(link).await,
+        Err(failed) => return Err(failed.classify(Stage::Before)),
+    };
+    if rows.is_empty() {
+        return nothing(link).await;
+    }
+    let fate = Fate::default();
+    let written: Vec<Written<'_>> = rows.iter().map(|row| (row, new_version(), &fate)).collect();
+    let mut asks = vec![rows::update_events(&written)];
+    commit(&mut asks, Heeds::Mark);
+    let came = link.ask(&asks).await;
+    drop(asks);
+    match came {
+        Ok(_) => Ok(Started { events: rows.into_iter().map(|row| row.event).collect(), unsure: Vec::new() }),
+        Err(failed) if failed.is_contention() => nothing(link).await,
+        Err(failed) => match not_committed(&failed) {
+            StoreError::Unsure(_) => {
+                link.spent = true;
+                Ok(Started { events: Vec::new(), unsure: was })
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// The first that are due, as they are and as they are once started. What needs an ordinary step is let go again.
+async fn hold(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<(Vec<Event>, Vec<Row>), Failed> {
+    let (limit, part) = (super::look::limit_cell(starts.limit), i32::from(starts.part));
+    let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
+    let answers = link.ask(&[ask!("begin"), ask!(CLOCK), due]).await?;
+    let now = clock.told(Timestamp(answers[1][0].try_get(0)?));
+    let held = answers[2].iter().filter_map(|row| rows::event(row, 0));
+    Ok(held.filter_map(|(row, _)| starts.row(&row, now).map(|started| (row.event, started))).unzip())
+}
+
+async fn nothing(link: &mut Link) -> Result<Started, StoreError> {
+    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
+    Ok(Started::default())
+}
