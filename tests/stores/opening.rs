@@ -96,16 +96,23 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
     check_refused(&path, Access::Tool, &needs);
     check_refused(&path, Access::Read, &needs);
     drop(node(&path));
-    let ahead = |version: u32| {
+    let ahead = |version: u32, oldest: Option<u32>| {
         let db = Connection::open(&path).unwrap();
-        db.execute("insert into schema_migrations values (?1, 'later', 'x', 0)", [version]).unwrap();
+        db.execute("insert into schema_migrations values (?1, 'later', 'x', 0, ?2)", (version, oldest)).unwrap();
     };
-    ahead(latest + 1);
-    for access in [Access::Node, Access::Tool, Access::Read] {
-        Sqlite::open(&path, access).unwrap();
+    // Whoever wrote no oldest version means the one before; versions that only add may be many.
+    for (version, oldest) in [(latest + 1, None), (latest + 2, Some(latest)), (latest + 3, Some(1))] {
+        ahead(version, oldest);
+        for access in [Access::Node, Access::Tool, Access::Read] {
+            Sqlite::open(&path, access).unwrap();
+        }
     }
-    ahead(latest + 2);
-    let knows = format!("schema is version {}, and this hookonce knows version {latest}", latest + 2);
+    ahead(latest + 4, Some(latest + 1));
+    let knows = format!(
+        "schema is version {}, which needs a hookonce that knows version {}, and this hookonce knows version {latest}",
+        latest + 4,
+        latest + 1
+    );
     for access in [Access::Node, Access::Tool, Access::Read] {
         check_refused(&path, access, &knows);
     }

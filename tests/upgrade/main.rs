@@ -19,6 +19,7 @@ mod redis;
 mod deliveries;
 mod fill;
 mod kept;
+mod later;
 mod moved;
 mod node;
 mod server;

@@ -23,6 +23,17 @@ pub struct Migration {
     pub up: &'static str,
     /// What leads back.
     pub down: &'static str,
+    /// The oldest schema version whose binaries may work beside it: what they know of the store is still so.
+    pub oldest: u32,
+}
+
+/// The schema version of the first release. It looks at numbers alone: it starts on a store that is one version ahead,
+/// whatever that version did, and on none that is two ahead.
+pub const FIRST_RELEASE: u32 = 7;
+
+/// Does the first release start on a store of this version?
+pub fn first_release_starts(version: u32) -> bool {
+    version <= FIRST_RELEASE + 1
 }
 
 impl Migration {
@@ -43,6 +54,15 @@ pub struct Applied {
     pub checksum: String,
     /// When.
     pub applied_at: Timestamp,
+    /// The oldest version that may work beside it, as whoever applied it wrote; the first release wrote none.
+    pub oldest: Option<u32>,
+}
+
+impl Applied {
+    /// The oldest version that may work beside it. Where none is written, it is the one before.
+    fn works_from(&self) -> u32 {
+        self.oldest.unwrap_or(self.version.saturating_sub(1))
+    }
 }
 
 /// Where one version stands in one store.
@@ -59,8 +79,17 @@ pub struct Standing {
 /// Why a schema is left as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// The store is ahead of this binary by more than one version.
+    /// The store is ahead of this binary, by a version that says that it may not work beside it.
     Newer {
+        /// The store's version.
+        store: u32,
+        /// The oldest version that may work with it.
+        oldest: u32,
+        /// The binary's.
+        ours: u32,
+    },
+    /// The store is ahead of this binary, which knows no way back from there.
+    Ahead {
         /// The store's version.
         store: u32,
         /// The binary's.
@@ -92,10 +121,14 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Newer { store, ours } => write!(
+            Self::Newer { store, oldest, ours } => write!(
                 f,
-                "its schema is version {store}, and this hookonce knows version {ours}; \
-                 use a newer hookonce, or go back with the newer one's `hookonce migrate down`"
+                "its schema is version {store}, which needs a hookonce that knows version {oldest}, and this hookonce \
+                 knows version {ours}; use a newer hookonce, or go back with the newer one's `hookonce migrate down`"
+            ),
+            Self::Ahead { store, ours } => write!(
+                f,
+                "its schema is version {store}, and this hookonce knows version {ours}; go back with the newer hookonce"
             ),
             Self::Older { store, ours } => write!(
                 f,
@@ -120,7 +153,8 @@ pub fn latest(known: &[Migration]) -> u32 {
     known.last().map_or(0, |migration| migration.version)
 }
 
-/// May this binary work with a store that went through these? One version ahead is fine: nodes are renewed one by one.
+/// May this binary work with a store that went through these? One that is ahead is fine as long as each of its versions
+/// says so: nodes are renewed one by one.
 pub fn fits(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
     unchanged(known, applied)?;
     let (store, ours) = (version(applied), latest(known));
@@ -139,7 +173,7 @@ pub fn way_down<'m>(known: &'m [Migration], applied: &[Applied], to: u32) -> Res
     unchanged(known, applied)?;
     let (store, ours) = (version(applied), latest(known));
     if store > ours {
-        return Err(Refused::Newer { store, ours }); // we do not know the way back from there
+        return Err(Refused::Ahead { store, ours });
     }
     let to = reachable(known, to)?;
     Ok(known.iter().rev().filter(|m| m.version <= store && m.version > to).collect())
@@ -165,8 +199,9 @@ fn reachable(known: &[Migration], version: u32) -> Result<u32, Refused> {
 
 fn unchanged(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
     let (store, ours) = (version(applied), latest(known));
-    if store > ours + 1 {
-        return Err(Refused::Newer { store, ours });
+    let oldest = applied.iter().map(Applied::works_from).max().unwrap_or(0);
+    if ours < oldest {
+        return Err(Refused::Newer { store, oldest, ours });
     }
     for one in applied {
         let ours = known.iter().find(|m| m.version == one.version);
@@ -182,8 +217,8 @@ mod tests {
     use super::*;
 
     const KNOWN: &[Migration] = &[
-        Migration { version: 1, name: "a", up: "A", down: "" },
-        Migration { version: 2, name: "b", up: "B", down: "" },
+        Migration { version: 1, name: "a", up: "A", down: "", oldest: 1 },
+        Migration { version: 2, name: "b", up: "B", down: "", oldest: 1 },
     ];
 
     fn applied(ups: &[&str]) -> Vec<Applied> {
@@ -192,6 +227,7 @@ mod tests {
             name: up.to_string(),
             checksum: hex::encode(Digest::of(up.as_bytes()).0),
             applied_at: Timestamp(1),
+            oldest: None,
         };
         (1..).zip(ups).map(one).collect()
     }
@@ -201,11 +237,49 @@ mod tests {
     }
 
     #[test]
-    fn one_version_ahead_is_fine_and_two_are_not() {
+    fn where_no_version_says_who_may_work_beside_it_one_ahead_is_fine_and_two_are_not() {
         check(&["A", "B"], &Ok(()));
         check(&["A", "B", "C"], &Ok(()));
-        check(&["A", "B", "C", "D"], &Err(Refused::Newer { store: 4, ours: 2 }));
+        check(&["A", "B", "C", "D"], &Err(Refused::Newer { store: 4, oldest: 3, ours: 2 }));
         check(&["A"], &Err(Refused::Older { store: 1, ours: 2 }));
+    }
+
+    #[test]
+    fn a_binary_works_exactly_with_stores_whose_every_version_lets_it() {
+        let check = |later: &[u32], expected: Result<(), Refused>| {
+            let mut all = applied(&["A", "B"]);
+            all.extend((3..).zip(later).map(|(version, oldest)| Applied {
+                version,
+                name: "later".into(),
+                checksum: "x".into(),
+                applied_at: Timestamp(1),
+                oldest: Some(*oldest),
+            }));
+            assert_eq!(fits(KNOWN, &all), expected, "{later:?}");
+            assert_eq!(way_up(KNOWN, &all, None).map(|way| way.len()), expected.map(|()| 0), "{later:?}");
+        };
+        check(&[2], Ok(()));
+        check(&[1, 2, 2, 1], Ok(()));
+        check(&[3], Err(Refused::Newer { store: 3, oldest: 3, ours: 2 }));
+        check(&[1, 4, 2], Err(Refused::Newer { store: 5, oldest: 4, ours: 2 }));
+    }
+
+    #[test]
+    fn a_version_that_the_first_release_may_not_work_beside_has_a_number_that_it_refuses() {
+        #[cfg(feature = "sqlite")]
+        let sqlite = sqlite::MIGRATIONS;
+        #[cfg(not(feature = "sqlite"))]
+        let sqlite: &[Migration] = &[];
+        #[cfg(feature = "postgres")]
+        let postgres = postgres::MIGRATIONS;
+        #[cfg(not(feature = "postgres"))]
+        let postgres: &[Migration] = &[];
+        for Migration { version, name, oldest, .. } in sqlite.iter().chain(postgres) {
+            assert!(oldest <= version, "{name} lets itself work");
+            let numbered = *oldest <= FIRST_RELEASE || !first_release_starts(*version);
+            assert!(numbered, "{name}: give it number {}, so that the first release refuses it", FIRST_RELEASE + 2);
+        }
+        assert!(first_release_starts(8) && !first_release_starts(9));
     }
 
     #[test]
@@ -224,7 +298,7 @@ mod tests {
         assert_eq!(way_up(KNOWN, &[], Some(9)).map(versions), Err(Refused::Unknown { version: 9, latest: 2 }));
         assert_eq!(
             way_down(KNOWN, &applied(&["A", "B", "C"]), 1).map(versions),
-            Err(Refused::Newer { store: 3, ours: 2 })
+            Err(Refused::Ahead { store: 3, ours: 2 })
         );
     }
 }

@@ -10,8 +10,10 @@ pub use locate::{Located, SchemaConflict, locate};
 pub use schema_name::SchemaName;
 
 use super::{Applied, Migration, Refused, Standing};
-use crate::decide::time::Timestamp;
+use crate::decide::time::{Duration, Timestamp};
 use std::fmt;
+use std::time::Instant;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, GenericClient, Transaction};
 
 /// Every version there is.
@@ -21,48 +23,56 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "events",
         up: include_str!("postgres/0001_events.up.sql"),
         down: include_str!("postgres/0001_events.down.sql"),
+        oldest: 1,
     },
     Migration {
         version: 2,
         name: "beside",
         up: include_str!("postgres/0002_beside.up.sql"),
         down: include_str!("postgres/0002_beside.down.sql"),
+        oldest: 2,
     },
     Migration {
         version: 3,
         name: "scopes",
         up: include_str!("postgres/0003_scopes.up.sql"),
         down: include_str!("postgres/0003_scopes.down.sql"),
+        oldest: 3,
     },
     Migration {
         version: 4,
         name: "imported",
         up: include_str!("postgres/0004_imported.up.sql"),
         down: include_str!("postgres/0004_imported.down.sql"),
+        oldest: 4,
     },
     Migration {
         version: 5,
         name: "quarantine",
         up: include_str!("postgres/0005_quarantine.up.sql"),
         down: include_str!("postgres/0005_quarantine.down.sql"),
+        oldest: 5,
     },
     Migration {
         version: 6,
         name: "listing",
         up: include_str!("postgres/0006_listing.up.sql"),
         down: include_str!("postgres/0006_listing.down.sql"),
+        oldest: 6,
     },
     Migration {
         version: 7,
         name: "by_source",
         up: include_str!("postgres/0007_by_source.up.sql"),
         down: include_str!("postgres/0007_by_source.down.sql"),
+        oldest: 7,
     },
     Migration {
         version: 8,
         name: "what_was_signed_and_who_retries",
         up: include_str!("postgres/0008_what_was_signed_and_who_retries.up.sql"),
         down: include_str!("postgres/0008_what_was_signed_and_who_retries.down.sql"),
+        oldest: 7,
     },
 ];
 
@@ -70,11 +80,22 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
     version    integer not null primary key,
     name       text    not null,
     checksum   text    not null,
-    applied_at bigint  not null
+    applied_at bigint  not null,
+    oldest     integer
 )";
+/// The oldest version that may work beside it; a log that the first release made lacks it.
+const ADD_OLDEST: &str = "alter table schema_migrations add column if not exists oldest integer";
 
-const NOTE: &str = "insert into schema_migrations (version, name, checksum, applied_at) \
-     values ($1, $2, $3, (extract(epoch from clock_timestamp()) * 1000000)::bigint)";
+/// How long a migration waits for a lock on a table. Who writes the table waits behind it for as long: so it gives up
+/// soon, and tries again.
+const LOCK_TIME: &str = "set local lock_timeout = '25ms'";
+/// The wait before it tries again.
+const LOCK_AGAIN: Duration = Duration::from_millis(250);
+/// How long it tries.
+const LOCK_PATIENCE: Duration = Duration::from_mins(5);
+
+const NOTE: &str = "insert into schema_migrations (version, name, checksum, oldest, applied_at) \
+     values ($1, $2, $3, $4, (extract(epoch from clock_timestamp()) * 1000000)::bigint)";
 
 /// The advisory lock round changes of the schema: the letters of our name.
 pub(in crate::store) const LOCK: &str = "select pg_advisory_lock(7525476853281449829)";
@@ -129,13 +150,17 @@ pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<Applied>, E
     if !there.get::<_, bool>(0) {
         return Ok(Vec::new());
     }
-    let sql =
-        schema.qualify("select version, name, checksum, applied_at from {schema}.schema_migrations order by version");
+    // Of a log that the first release made, this column is null.
+    let sql = schema.qualify(
+        "select version, name, checksum, applied_at, (to_jsonb(m) ->> 'oldest')::integer \
+         from {schema}.schema_migrations m order by version",
+    );
     let one = |row: tokio_postgres::Row| Applied {
         version: row.get::<_, i32>(0).unsigned_abs(),
         name: row.get(1),
         checksum: row.get(2),
         applied_at: Timestamp(row.get(3)),
+        oldest: row.get::<_, Option<i32>>(4).map(i32::unsigned_abs),
     };
     Ok(db.query(&sql, &[]).await?.into_iter().map(one).collect())
 }
@@ -163,13 +188,27 @@ async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Resu
         make_schema(db, schema).await?;
     }
     for migration in &way {
-        let tx = begin(db, schema).await?;
-        tx.batch_execute(MAKE_LOG).await?;
-        tx.batch_execute(migration.up).await?;
-        tx.execute(NOTE, &[&migration.version.cast_signed(), &migration.name, &migration.checksum()]).await?;
-        tx.commit().await?;
+        let began = Instant::now();
+        while let Err(error) = apply(db, schema, migration).await {
+            let locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+            if !locked || began.elapsed() > LOCK_PATIENCE {
+                return Err(error.into());
+            }
+            tokio::time::sleep(LOCK_AGAIN).await;
+        }
     }
     Ok(way)
+}
+
+async fn apply(db: &mut Client, schema: &SchemaName, migration: &Migration) -> Result<(), Error> {
+    let tx = begin(db, schema).await?;
+    tx.batch_execute(LOCK_TIME).await?;
+    tx.batch_execute(MAKE_LOG).await?;
+    tx.batch_execute(ADD_OLDEST).await?;
+    tx.batch_execute(migration.up).await?;
+    let (version, oldest) = (migration.version.cast_signed(), migration.oldest.cast_signed());
+    tx.execute(NOTE, &[&version, &migration.name, &migration.checksum(), &oldest]).await?;
+    tx.commit().await
 }
 
 /// Makes the schema where it is missing. Who may not make one may still use one that was made for it.
@@ -210,7 +249,7 @@ pub(in crate::store) async fn leave_a_sign(
     tx.batch_execute(&format!("set local search_path = {from}, pg_temp")).await?;
     tx.batch_execute(MAKE_LOG).await?;
     let name = format!("{}{}", locate::MOVED_TO, to.as_str());
-    tx.execute(NOTE, &[&locate::MOVED, &name, &""]).await?;
+    tx.execute(NOTE, &[&locate::MOVED, &name, &"", &locate::MOVED]).await?;
     Ok(())
 }
 

@@ -12,48 +12,56 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "events",
         up: include_str!("sqlite/0001_events.up.sql"),
         down: include_str!("sqlite/0001_events.down.sql"),
+        oldest: 1,
     },
     Migration {
         version: 2,
         name: "beside",
         up: include_str!("sqlite/0002_beside.up.sql"),
         down: include_str!("sqlite/0002_beside.down.sql"),
+        oldest: 2,
     },
     Migration {
         version: 3,
         name: "scopes",
         up: include_str!("sqlite/0003_scopes.up.sql"),
         down: include_str!("sqlite/0003_scopes.down.sql"),
+        oldest: 3,
     },
     Migration {
         version: 4,
         name: "imported",
         up: include_str!("sqlite/0004_imported.up.sql"),
         down: include_str!("sqlite/0004_imported.down.sql"),
+        oldest: 4,
     },
     Migration {
         version: 5,
         name: "listing",
         up: include_str!("sqlite/0005_listing.up.sql"),
         down: include_str!("sqlite/0005_listing.down.sql"),
+        oldest: 5,
     },
     Migration {
         version: 6,
         name: "quarantine",
         up: include_str!("sqlite/0006_quarantine.up.sql"),
         down: include_str!("sqlite/0006_quarantine.down.sql"),
+        oldest: 6,
     },
     Migration {
         version: 7,
         name: "by_source",
         up: include_str!("sqlite/0007_by_source.up.sql"),
         down: include_str!("sqlite/0007_by_source.down.sql"),
+        oldest: 7,
     },
     Migration {
         version: 8,
         name: "what_was_signed_and_who_retries",
         up: include_str!("sqlite/0008_what_was_signed_and_who_retries.up.sql"),
         down: include_str!("sqlite/0008_what_was_signed_and_who_retries.down.sql"),
+        oldest: 7,
     },
 ];
 
@@ -61,8 +69,11 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
     version    integer not null primary key,
     name       text    not null,
     checksum   text    not null,
-    applied_at integer not null
+    applied_at integer not null,
+    oldest     integer                           -- the oldest version that may work beside it
 ) strict";
+/// A log that the first release made lacks this.
+const ADD_OLDEST: &str = "alter table schema_migrations add column oldest integer";
 
 /// Why the schema is as it was before the call.
 #[derive(Debug)]
@@ -102,12 +113,20 @@ pub fn applied(db: &Connection) -> Result<Vec<Applied>, rusqlite::Error> {
     if db.query_row(log, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(Vec::new());
     }
-    let mut rows = db.prepare("select version, name, checksum, applied_at from schema_migrations order by version")?;
+    let oldest = if tells_oldest(db)? { "oldest" } else { "null" };
+    let sql = format!("select version, name, checksum, applied_at, {oldest} from schema_migrations order by version");
+    let mut rows = db.prepare(&sql)?;
     let one = |row: &rusqlite::Row<'_>| {
         let (version, name, checksum, at) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        Ok(Applied { version, name, checksum, applied_at: Timestamp(at) })
+        Ok(Applied { version, name, checksum, applied_at: Timestamp(at), oldest: row.get(4)? })
     };
     rows.query_map([], one)?.collect()
+}
+
+/// Does the log say who may work beside a version?
+fn tells_oldest(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let sql = "select count(*) from pragma_table_info('schema_migrations') where name = 'oldest'";
+    Ok(db.query_row(sql, [], |row| row.get::<_, i64>(0))? == 1)
 }
 
 /// Where every version stands.
@@ -121,10 +140,13 @@ pub fn up(db: &mut Connection, to: Option<u32>, now: Timestamp) -> Result<Vec<&'
     for migration in &way {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute_batch(MAKE_LOG)?;
+        if !tells_oldest(&tx)? {
+            tx.execute_batch(ADD_OLDEST)?;
+        }
         tx.execute_batch(migration.up)?;
         tx.execute(
-            "insert into schema_migrations (version, name, checksum, applied_at) values (?1, ?2, ?3, ?4)",
-            (migration.version, migration.name, migration.checksum(), now.0),
+            "insert into schema_migrations (version, name, checksum, applied_at, oldest) values (?1, ?2, ?3, ?4, ?5)",
+            (migration.version, migration.name, migration.checksum(), now.0, migration.oldest),
         )?;
         tx.commit()?;
     }
