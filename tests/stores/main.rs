@@ -22,6 +22,8 @@ mod cutter;
 mod disk;
 #[cfg(feature = "sqlite")]
 mod history;
+#[cfg(all(feature = "node", feature = "postgres"))]
+mod indexes;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod moving;
 #[cfg(feature = "sqlite")]

@@ -1,16 +1,26 @@
-//! The schema of a PostgreSQL store. Nodes may run meanwhile: one that is a version older or newer goes on.
+//! The schema of a PostgreSQL store. On the way up nodes may run meanwhile, if the new versions let them; on the way down
+//! none may: what they hold in mind is taken away.
 
 use super::{Consent, MigrateError, agreed, tell, tell_standings};
 use crate::store::address::ServerUrl;
-use crate::store::postgres::Postgres;
+use crate::store::postgres::running::{Sessions, running_nodes};
+use crate::store::postgres::{Postgres, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
 use std::io::Write;
 use tokio_postgres::Client;
 
-/// Prints where every version stands.
+/// Prints where every version stands, and which indexes are not finished.
 pub async fn status(url: &ServerUrl, out: &mut impl Write) -> Result<(), MigrateError> {
     let (db, name) = connect(url).await?;
-    tell_standings(&schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?, out)
+    let standings = schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?;
+    tell_standings(&standings, out)?;
+    if standings.iter().all(|version| version.applied_at.is_some()) {
+        let asked = indexes::unfinished(&db, &name).await;
+        for line in asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))? {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(())
 }
 
 /// Goes up to this version, or as far as it goes; before that, moves the store to this schema, if one is named.
@@ -48,6 +58,12 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
 pub async fn down(url: &ServerUrl, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
     agreed(to, consent)?;
     let (mut db, name) = connect(url).await?;
+    let asked = running_nodes(&db, &name).await;
+    let nodes = asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))?;
+    if !nodes.is_empty() {
+        let why = format!("{url}: a node is running: {}. Stop every node first; nothing was changed", Sessions(&nodes));
+        return Err(MigrateError::Server(why));
+    }
     let way = schema::down(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
     tell(&way, "taken back", out)
 }

@@ -1,17 +1,20 @@
 //! Declared fields as columns by their name: a view `events_<source>` for each source, so that
-//! `select delivery_id, tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have an index.
+//! `select delivery_id, tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have
+//! an index, which `indexes.rs` builds.
 
 use super::pool::{Failed, Link};
 use crate::decide::id::Digest;
 use crate::store::Declared;
 use crate::store::cells::columns;
-use crate::store::schema::postgres::{LOCK, SchemaName, TAKE_TIME, UNLOCK};
+use crate::store::schema::postgres::{LOCK, SchemaName, UNLOCK};
 use crate::telemetry::{self, Level};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
 /// The longest name there is in PostgreSQL.
 const NAME_BYTES_MAX: usize = 63;
+/// Letters of a field's value that its index holds; each has at most four bytes.
+pub(super) const INDEXED_LETTERS: usize = 200;
 
 /// Makes what is missing, one node at a time. Returns the names that cannot be columns.
 pub(super) async fn declare(link: &mut Link, sources: &[Declared]) -> Result<Vec<String>, Failed> {
@@ -38,7 +41,7 @@ pub(super) async fn declare(link: &mut Link, sources: &[Declared]) -> Result<Vec
 }
 
 /// The right is missing, or somebody built upon an older view: both are for people to settle.
-fn is_bearable(error: &Error) -> bool {
+pub(super) fn is_bearable(error: &Error) -> bool {
     let states =
         [&SqlState::INSUFFICIENT_PRIVILEGE, &SqlState::DEPENDENT_OBJECTS_STILL_EXIST, &SqlState::WRONG_OBJECT_TYPE];
     error.code().is_some_and(|state| states.contains(&state))
@@ -64,15 +67,6 @@ async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Erro
             .await?;
             tx.commit().await?;
         }
-        for (field, _) in one.fields.iter().filter(|(name, identity)| *identity && fits(name)) {
-            let index = quoted(&index_of(field));
-            // A hash: a value may be longer than what a tree takes.
-            let sql = format!("create index if not exists {index} on {schema}.events using hash (({}))", value(field));
-            let tx = link.client.transaction().await?;
-            tx.batch_execute(TAKE_TIME).await?;
-            tx.batch_execute(&sql).await?;
-            tx.commit().await?;
-        }
     }
     Ok(())
 }
@@ -85,11 +79,17 @@ fn fits(name: &str) -> bool {
 
 /// The name of the index by a field, with its schema, if there may be one.
 pub(super) fn index(schema: &SchemaName, field: &str) -> Option<String> {
-    fits(field).then(|| schema.relation(&index_of(field)))
+    index_name(field).map(|name| schema.relation(&name))
 }
 
-fn index_of(field: &str) -> String {
-    name("events_field_", field)
+/// The same without the schema.
+pub(super) fn index_name(field: &str) -> Option<String> {
+    fits(field).then(|| name("events_field_", field))
+}
+
+/// What that index is made of: the beginning of the value, since a tree takes no longer ones than a third of a page.
+pub(super) fn indexed(field: &str) -> String {
+    format!("left({}, {INDEXED_LETTERS})", value(field))
 }
 
 /// A field's value. A zero byte, which JSON may spell and PostgreSQL's text may not, must not fail a claim.

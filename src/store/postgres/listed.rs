@@ -160,14 +160,21 @@ async fn questions<'a>(tx: &Transaction<'_>, schema: &SchemaName, listing: &'a L
 /// Is there an index by this field, and do few have this value?
 async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> Result<bool> {
     let Some(index) = declare::index(schema, name).filter(|_| !value.contains('\0')) else { return Ok(false) };
-    let there = tx.query_one("select to_regclass($1) is not null", &[&index]).await?;
+    let valid = "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)";
+    let there = tx.query_one(valid, &[&index]).await?;
     if !there.try_get::<_, bool>(0)? {
         return Ok(false);
     }
-    let field = declare::value(name);
+    let field = declare::indexed(name);
     let sql =
         format!("select count(*) from (select 1 from {schema}.events where {field} = $1 limit {FIELD_LEADS_MAX}) few");
-    Ok(tx.query_one(&sql, &[&value]).await?.try_get::<_, i64>(0)? < FIELD_LEADS_MAX)
+    Ok(tx.query_one(&sql, &[&begin_of(value)]).await?.try_get::<_, i64>(0)? < FIELD_LEADS_MAX)
+}
+
+/// As much of a field's value as its index holds.
+fn begin_of(value: &str) -> &str {
+    let end = value.char_indices().nth(declare::INDEXED_LETTERS).map_or(value.len(), |(at, _)| at);
+    &value[..end]
 }
 
 /// What is to be asked, led by the field at this place, or by the most telling of the others.
@@ -178,7 +185,9 @@ fn question(listing: &Listing, field: Option<usize>) -> Question<'_> {
         asked.lead(&["superseded_by = ", ""], vec![Box::new(Id(successor))]);
     } else if let Some((name, value)) = field.map(|at| &listing.fields[at]) {
         asked.way = Way::Few;
-        asked.lead(&[&format!("{} = ", declare::value(name)), ""], vec![Box::new(value)]);
+        let [indexed, whole] = [declare::indexed(name), declare::value(name)];
+        let parts = [&*format!("{indexed} = "), &*format!(" and {whole} = "), ""];
+        asked.lead(&parts, vec![Box::new(begin_of(value)), Box::new(value)]);
     } else if listing.means_dead() {
         asked.lead(&["state = 'dead'"], Vec::new());
     } else if matches!(state, Some("waiting" | "running")) {

@@ -170,12 +170,24 @@ const BY_DELIVERY: &str =
     concat!("select ", columns!(), ", version from {schema}.events where delivery_id = $1 order by id desc limit $2");
 const BY_ID: &str = concat!("select ", columns!(), ", version from {schema}.events where id = $1 limit $2");
 const BY_END: &str = concat!(
+    "with found as materialized (select id from {schema}.events where reverse(right(id::text, 12)) collate \"C\" >= $3 \
+     and reverse(right(id::text, 12)) collate \"C\" < $4) select ",
+    columns!(),
+    ", version from {schema}.events where id in (select id from found) and right(id::text, length($1)) = $1 \
+     order by id desc limit $2"
+);
+/// Of so few digits that the newest that end so are found soon.
+const BY_SHORT_END: &str = concat!(
     "select ",
     columns!(),
     ", version from {schema}.events where right(id::text, length($1)) = $1 order by id desc limit $2"
 );
+/// Digits of an end that leads to few events.
+const END_LEADS: usize = 4;
+/// Letters of an id after its last dash: what the index `events_id_end` holds, in reverse.
+const END_INDEXED: usize = 12;
 
-/// By delivery id, and by the end of an id; only the latter looks at all of them.
+/// By delivery id, and by the end of an id.
 pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<Vec<Event>> {
     let room = limit_cell(limit);
     let mut asks = vec![ask!(BY_DELIVERY, text(name), room)];
@@ -183,7 +195,14 @@ pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<V
     if let Ok(id) = end.parse::<EventId>() {
         asks.push(ask!(BY_ID, Id(id), room));
     } else if end.bytes().any(|b| b.is_ascii_hexdigit()) && end.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
-        asks.push(ask!(BY_END, end, room));
+        // The digits behind the end that is asked for, in reverse, are from 0 to f.
+        let reverse: String = end.chars().rev().take(END_INDEXED).collect();
+        asks.push(if end.len() < END_LEADS {
+            ask!(BY_SHORT_END, end, room)
+        } else {
+            let beyond = format!("{reverse}g");
+            ask!(BY_END, end, room, reverse, beyond)
+        });
     }
     let answers = link.ask(&asks).await?;
     let mut found: Vec<Event> = answers.iter().flat_map(|rows| events(rows)).collect();

@@ -20,6 +20,7 @@ mod effect;
 mod export;
 mod fence;
 mod hints;
+pub mod indexes;
 mod listed;
 mod look;
 mod mark;
@@ -95,6 +96,8 @@ pub struct Postgres {
     hints: Hints,
     notes: Mutex<Vec<Note>>,
     pen: tokio::sync::Mutex<()>,
+    builder: indexes::Builder,
+    schema: Schema,
 }
 
 impl Postgres {
@@ -131,7 +134,8 @@ impl Postgres {
         pool.use_schema(schema);
         options.clock.told(now);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
-        let opened = Self { pool, clock, hints, notes: Mutex::default(), pen: tokio::sync::Mutex::default() };
+        let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::Builder::default());
+        let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema };
         let cannot = |error| CannotOpen::Yet(format!("{}: {error}", opened.pool.address));
         shared::begin(&opened).await.map_err(cannot)?;
         Ok(opened)
@@ -448,6 +452,10 @@ impl Shelf for Postgres {
     }
 
     fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
+        // Who may change the schema by itself may also build its indexes.
+        if self.schema != Schema::Read {
+            self.builder.begin(self.pool.clone(), &sources);
+        }
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
     }
 

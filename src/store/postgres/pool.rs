@@ -157,7 +157,7 @@ impl Pool {
     }
 
     /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
-    async fn connect(&self) -> Result<Link, Failed> {
+    pub(super) async fn connect(&self) -> Result<Link, Failed> {
         tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)?
     }
 

@@ -234,7 +234,10 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
     .collect()
 }
 
-/// By delivery id, and by the end of an id; only the latter looks at all of them.
+/// Bytes of an id that the index `events_id_end` holds: the last eight digits, which is what people see.
+const END_INDEXED: usize = 4;
+
+/// By delivery id, and by the end of an id. Only an end of fewer digits than people see looks at all of them.
 pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
     let by_delivery = concat!("select ", columns!(), " from events where delivery_id = ?1 order by id desc limit ?2");
     let mut found = events(db, by_delivery, (name, limit_cell(limit)))?;
@@ -257,8 +260,13 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     if let Ok(id) = suffix.parse::<EventId>() {
         return Ok(Vec::from([id]));
     }
-    let mut rows = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
-    let ids = rows.query_map([&digits], |row| row.get(0).map(EventId))?;
+    let last = digits.len().checked_sub(2 * END_INDEXED).and_then(|at| hex::decode(&digits[at..]).ok());
+    let mut rows = db.prepare_cached(match last {
+        Some(_) => "select id from events where substr(id, 13) = ?1 order by id desc",
+        None => "select id from events where hex(id) like '%' || ?1 order by id desc",
+    })?;
+    let end = last.map_or(rusqlite::types::Value::Text(digits), rusqlite::types::Value::Blob);
+    let ids = rows.query_map([end], |row| row.get(0).map(EventId))?;
     let wanted = ids.filter(|id| id.as_ref().is_ok_and(|id| id.to_string().ends_with(suffix)));
     wanted.take(limit).collect()
 }

@@ -8,3 +8,5 @@ alter table keys add column id_digest blob;
 alter table scopes add column since integer;
 -- What time the store has last seen and believed: one row. A clock that is further ahead does not count for expiry at once.
 create table last_seen (id integer primary key check (id = 1), at integer not null);
+-- An event by the last digits of its id: all that people see of it.
+create index events_id_end on events (substr(id, 13));

@@ -1,0 +1,197 @@
+//! Indexes and migrations of a PostgreSQL that others write meanwhile.
+
+use crate::postgres_server::Server;
+use hookonce::cli::migrate;
+use hookonce::decide::claim::Claim;
+use hookonce::decide::time::Duration;
+use hookonce::store::address::Address;
+use hookonce::store::clock::Clock;
+use hookonce::store::contract::making;
+use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::schema::postgres::{self as migrations, SchemaName};
+use hookonce::store::shared::Shared;
+use hookonce::store::{Declared, Store};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+/// The schema of the first release.
+const FIRST: u32 = 7;
+/// How long an index may take.
+const PATIENCE: Duration = Duration::from_mins(20);
+
+fn size(full: i32, small: i32) -> i32 {
+    if std::env::var_os("HOOKONCE_FULL").is_some() { full } else { small }
+}
+
+/// A store as the first release made it, with so many events that are done; three values of one field.
+async fn first_store(server: &Server, events: i32) -> (String, Client) {
+    let database = server.database().await;
+    let mut db = server.client(&database).await;
+    migrations::up(&mut db, &SchemaName::default(), Some(FIRST)).await.unwrap();
+    let sql = "insert into hookonce.events (id, revision, version, source, route, part, fields, state, cause, received_at, \
+               ended_at, life, attempt, doubts, blocks_done, passed, turn, body, body_digest, digest) \
+               select md5(n::text)::uuid, 1, n, 'source', '1', 0, json_build_object('tag', 'tag' || n % 3), 'done', \
+               'recorded', 1, 1, 1, 0, 0, 0, 0, n, false, '', '' from generate_series(1, $1::integer) n";
+    db.execute(sql, &[&events]).await.unwrap();
+    (database, db)
+}
+
+async fn open(server: &Server, database: &str) -> Shared<Postgres> {
+    let options = Options { clock: Clock::server(), schema: Schema::Auto };
+    Shared(Postgres::open(&server.url(database), options).await.unwrap())
+}
+
+fn declared() -> Vec<Declared> {
+    vec![Declared { source: "source".into(), fields: vec![("tag".into(), true)] }]
+}
+
+/// Writes one event over and over, as a claim or a change does, until told to stop: how often it waited longer than
+/// 100 ms for a lock.
+fn write_on(db: Client, id: &str, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
+    let (stop, sql) = (stop.clone(), format!("update hookonce.events set revision = revision where id = '{id}'"));
+    tokio::spawn(async move {
+        db.batch_execute("set lock_timeout = '100ms'").await.unwrap();
+        let mut waited = 0;
+        while !stop.load(Ordering::SeqCst) {
+            match db.batch_execute(&sql).await {
+                Ok(()) => {}
+                Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => waited += 1,
+                Err(error) => panic!("{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        waited
+    })
+}
+
+/// An index of the events: its method, how many columns it has, and whether it is valid.
+async fn index(db: &Client, name: &str) -> Option<(String, i16, bool)> {
+    let sql = "select a.amname::text, i.indnkeyatts, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid \
+               join pg_am a on a.oid = c.relam where i.indexrelid = to_regclass('hookonce.' || $1)";
+    db.query_opt(sql, &[&name]).await.unwrap().map(|row| (row.get(0), row.get(1), row.get(2)))
+}
+
+/// Waits until the indexes are as they should be, and no other is left.
+async fn built(db: &Client) {
+    let until = Instant::now() + PATIENCE;
+    let tree = |columns| Some(("btree".to_owned(), columns, true));
+    loop {
+        let all =
+            [index(db, "events_due").await, index(db, "events_id_end").await, index(db, "events_field_tag").await];
+        let left = "select count(*) from pg_class where relkind = 'i' and (relname like 'events\\_new\\_%' \
+                    or relname like 'events\\_old\\_%')";
+        let left: i64 = db.query_one(left, &[]).await.unwrap().get(0);
+        if all == [tree(5), tree(1), tree(1)] && left == 0 {
+            return;
+        }
+        assert!(Instant::now() < until, "{all:?}, {left} left");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_claim_waits_while_a_large_store_is_upgraded_and_its_indexes_are_built() {
+    let server = Server::start().await;
+    let (database, db) = first_store(&server, size(5_000_000, 100_000)).await;
+    let id: String = db.query_one("select md5('7')::uuid::text", &[]).await.unwrap().get(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = write_on(server.client(&database).await, &id, &stop);
+    let store = open(&server, &database).await;
+    let asked = Instant::now();
+    store.declare(declared()).await.unwrap();
+    println!("declared after {:?}", asked.elapsed());
+    // The node is up before its indexes are there.
+    let claim = store.claim(vec![making().delivery("new").made(store.now())]).await.unwrap().remove(0);
+    assert!(matches!(claim, Claim::New { .. }), "{claim:?}");
+    built(&db).await;
+    println!("built after {:?}", asked.elapsed());
+    stop.store(true, Ordering::SeqCst);
+    // A machine that is busy may hold up whoever holds a lock; an index that is built in the foreground takes much longer.
+    let waited = writer.await.unwrap();
+    assert!(waited <= size(0, 3).unsigned_abs(), "a write waited {waited} times longer than 100 ms");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_waits_for_somebody_keeps_nobody_else_waiting() {
+    let server = Server::start().await;
+    let (database, db) = first_store(&server, 10).await;
+    let (mut slow, id): (_, Vec<String>) = (server.client(&database).await, {
+        let rows = db.query("select id::text from hookonce.events limit 2", &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    });
+    let work = slow.transaction().await.unwrap();
+    let sql = format!("update hookonce.events set revision = revision where id = '{}'", id[0]);
+    work.batch_execute(&sql).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = write_on(server.client(&database).await, &id[1], &stop);
+    let mut ours = server.client(&database).await;
+    let up =
+        tokio::spawn(async move { migrations::up(&mut ours, &SchemaName::default(), None).await.map(|way| way.len()) });
+    tokio::time::sleep(Duration::from_millis(1_500)).await; // the slow one's work: longer than anybody may be kept
+    assert!(!up.is_finished(), "a migration cannot be done while somebody is at the table");
+    work.commit().await.unwrap();
+    assert_eq!(up.await.unwrap().unwrap(), migrations::MIGRATIONS.len() - 7);
+    stop.store(true, Ordering::SeqCst);
+    let waited = writer.await.unwrap();
+    assert!(waited <= 3, "a write waited {waited} times longer than 100 ms");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_status_says_so() {
+    let server = Server::start().await;
+    let (database, db) = first_store(&server, 100).await;
+    let hash = "create index events_field_tag on hookonce.events using hash ((fields ->> 'tag'))";
+    db.batch_execute(hash).await.unwrap();
+    let store = open(&server, &database).await;
+    let status = async || {
+        let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
+            panic!("a server")
+        };
+        let mut out = Vec::new();
+        migrate::postgres::status(&url, &mut out).await.unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let said = status().await;
+    assert!(said.contains("index events_due: not built yet") && said.contains("index events_id_end: not"), "{said}");
+    store.declare(declared()).await.unwrap();
+    built(&db).await;
+    let said = status().await;
+    assert!(!said.contains("index"), "{said}");
+    // As a build leaves it that was broken off.
+    let broken = "update pg_index set indisvalid = false where indexrelid = to_regclass('hookonce.events_field_tag')";
+    db.batch_execute(broken).await.unwrap();
+    let said = status().await;
+    assert!(said.contains("index events_field_tag: invalid"), "{said}");
+    drop(store);
+    // Two nodes that start together build it once.
+    let (one, two) = tokio::join!(open(&server, &database), open(&server, &database));
+    one.declare(declared()).await.unwrap();
+    two.declare(declared()).await.unwrap();
+    built(&db).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_schema_goes_down_only_where_no_node_runs() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&server, &database).await;
+    store.claim(vec![making().delivery("1").made(store.now())]).await.unwrap();
+    let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
+        panic!("a server")
+    };
+    let down = async || migrate::postgres::down(&url, 0, migrate::Consent::Given, &mut Vec::new()).await;
+    let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("a node is running") && refused.contains("nothing was changed"), "{refused}");
+    assert_eq!(store.census().await.unwrap().waiting, 1, "it is as it was");
+    drop(store);
+    let until = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = down().await {
+        assert!(Instant::now() < until, "{error}"); // its sessions end when the server has noticed
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
