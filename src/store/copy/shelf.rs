@@ -84,7 +84,7 @@ impl<S: ExportShelf> CopyStore for S {
                 return Ok(Some(who));
             }
             let leases = self.due(Look::Leases, LEASES_READ).await?.next;
-            let now = Shelf::now(self);
+            let now = Shelf::clock(self).now();
             let held = leases.filter(|until| *until > now);
             Ok(held.map(|until| {
                 format!("an event runs under a lease until {until}; after a crash, wait until that has passed")
@@ -97,7 +97,7 @@ impl<S: ExportShelf> CopyStore for S {
     }
 
     fn now(&self) -> Timestamp {
-        Shelf::now(self)
+        Shelf::clock(self).now()
     }
 }
 

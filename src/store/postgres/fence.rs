@@ -15,6 +15,7 @@
 use super::address::Address;
 use super::pool::{Ask, Failed, Link, Pool, Purpose, ask};
 use super::rows::Id;
+use crate::decide::event::Event;
 use crate::decide::fence::{
     self, FoundStore, KnownStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
 };
@@ -74,6 +75,20 @@ struct State {
     marked: u64,
 }
 
+impl State {
+    /// This was written by the last commit.
+    fn wrote(&mut self, write: UnmarkedWrite) {
+        self.unmarked.retain(|(_, other)| other.event != write.event);
+        self.unmarked.push_back((self.commits, write));
+    }
+
+    fn keep_few(&mut self) {
+        while self.unmarked.len() > limits::UNMARKED_WRITES_MAX {
+            self.unmarked.pop_front();
+        }
+    }
+}
+
 /// What the server tells of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Tells {
@@ -129,21 +144,29 @@ impl Fence {
     pub(super) fn confirmed<'a>(&self, written: impl Iterator<Item = &'a Swap>) {
         let mut state = self.state();
         state.commits += 1;
-        let commit = state.commits;
         for op in written.flat_map(|swap| &swap.ops) {
             match op {
                 Op::Put { row, .. } => {
-                    let write = UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name };
-                    state.unmarked.retain(|(_, other)| other.event != write.event);
-                    state.unmarked.push_back((commit, write));
+                    state.wrote(UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name });
                 }
                 Op::Remove(id, _) => state.unmarked.retain(|(_, other)| other.event != *id),
                 _ => {}
             }
         }
-        while state.unmarked.len() > limits::UNMARKED_WRITES_MAX {
-            state.unmarked.pop_front();
+        state.keep_few();
+    }
+
+    /// The same of events that were started.
+    pub(super) fn started(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
         }
+        let mut state = self.state();
+        state.commits += 1;
+        for event in events {
+            state.wrote(UnmarkedWrite { event: event.id, revision: event.revision, by: self.name });
+        }
+        state.keep_few();
     }
 
     /// What is known now.

@@ -390,6 +390,7 @@ impl Shelf for Postgres {
             let mut lent = self.lend(Purpose::Write).await?;
             let started = start::start_due(lent.link(), &starts, &self.clock).await?;
             lent.give_back();
+            self.pool.fence.started(&started.events);
             Ok(started)
         })
     }
