@@ -111,6 +111,25 @@ async fn a_store_in_use_is_refused_and_its_node_goes_on() {
 }
 
 #[tokio::test]
+async fn a_store_in_use_under_another_name_is_refused_and_its_node_goes_on() {
+    let house = House::new(NOTED);
+    send(&house, "before").await;
+    std::os::unix::fs::symlink(house.path("hookonce.db"), house.path("link.db")).unwrap();
+    house.configure(&NOTED.replace("hookonce.db", "link.db"));
+    check(&house, &["in use by another hookonce"]);
+    std::fs::hard_link(house.path("hookonce.db"), house.path("hard.db")).unwrap();
+    house.configure(&NOTED.replace("hookonce.db", "hard.db"));
+    check(&house, &["hard.db is one of 2 hard links", "keep one name"]);
+    std::fs::remove_file(house.path("hard.db")).unwrap();
+    house.configure(NOTED);
+    send(&house, "after").await;
+    assert_eq!(house.sql("select count(*) from events"), ["2"]);
+    let list = house.command(&["list", "--store", "sqlite:link.db"]).output().unwrap();
+    let said = String::from_utf8_lossy(&[list.stdout, list.stderr].concat()).into_owned();
+    assert!(list.status.success() && said.contains("noted"), "a reader needs no lock: {said}");
+}
+
+#[tokio::test]
 async fn a_lock_and_a_port_that_a_dying_process_gives_back_in_a_moment_are_waited_for() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut house = House::empty(&format!("listen = \"{}\"\n{NOTED}", taken.local_addr().unwrap()));

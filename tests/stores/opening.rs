@@ -39,6 +39,104 @@ async fn one_node_holds_the_lock_and_readers_need_none() {
     assert_eq!(tool.get(event.id).await.unwrap(), Some(event));
 }
 
+#[tokio::test]
+async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
+    let dir = folder();
+    let (path, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
+    let first = node(&path);
+    std::os::unix::fs::symlink("a.db", &link).unwrap();
+    for access in [Access::Node, Access::Tool] {
+        let refused = Sqlite::open(&link, access).err().expect("it is in use").to_string();
+        assert!(refused.contains("in use by another hookonce"), "{refused}");
+    }
+    let event = new(&first, making().delivery("d1")).await;
+    let reader = Sqlite::open(&link, Access::Read).unwrap();
+    assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
+    drop((reader, first));
+
+    // The symlink is as good a name as any; the log lies beside the file itself, and so does the note of the last write.
+    let second = node(&link);
+    check_refused(&path, Access::Node, "in use by another hookonce");
+    let later = new(&second, making().delivery("d2")).await;
+    assert!(dir.path().join("a.db-wal").exists() && !dir.path().join("link.db-wal").exists());
+    drop(second);
+    std::fs::remove_file(&link).unwrap();
+    let third = node(&path);
+    assert_eq!(third.get(later.id).await.unwrap(), Some(later));
+    assert_eq!(third.get(event.id).await.unwrap(), Some(event));
+}
+
+#[tokio::test]
+async fn the_lock_of_a_file_takes_nothing_from_sqlites_own() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let store = node(&path);
+    new(&store, making().delivery("d1")).await;
+    assert!(Sqlite::open(&path, Access::Node).is_err());
+    let elsewhere = |sql: &str| {
+        let done = std::process::Command::new("sqlite3").arg(&path).arg(sql).output();
+        let done = done.expect("sqlite3 is there, as `./test` installs it");
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    // Another process could do this only if nobody else had the file open, as far as SQLite's locks tell.
+    let said = elsewhere("pragma journal_mode = delete");
+    assert!(said.contains("locked") || said.trim() == "wal", "{said}");
+    assert_eq!(elsewhere("select count(*) from events").trim(), "1");
+    assert!(dir.path().join("a.db-wal").exists(), "another process removed the log of an open database");
+    new(&store, making().delivery("d2")).await;
+    drop(store);
+    assert_eq!(elsewhere("select count(*) from events").trim(), "2");
+}
+
+#[test]
+fn a_file_with_several_hard_links_is_refused_under_each_of_them() {
+    let dir = folder();
+    let (path, other) = (dir.path().join("a.db"), dir.path().join("b.db"));
+    drop(node(&path));
+    std::fs::hard_link(&path, &other).unwrap();
+    for name in [&path, &other] {
+        for access in [Access::Node, Access::Tool, Access::Read] {
+            check_refused(name, access, "is one of 2 hard links to the same file");
+        }
+    }
+    assert!(!dir.path().join("b.db-wal").exists());
+    std::fs::remove_file(&other).unwrap();
+    drop(node(&path));
+}
+
+/// A file that is mounted in another place, as long as this lives.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn at(place: std::path::PathBuf, file: &Path) -> Option<Self> {
+        std::fs::write(&place, "").unwrap();
+        let mounted = std::process::Command::new("mount").arg("--bind").arg(file).arg(&place).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(place));
+        }
+        println!("skipped: only root may mount a file");
+        None
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn a_file_that_is_mounted_in_another_place_is_one_file() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    let first = node(&path);
+    let Some(mounted) = Mounted::at(dir.path().join("mounted.db"), &path) else { return };
+    check_refused(&mounted.0, Access::Node, "opened the same file under another name");
+    check_refused(&mounted.0, Access::Tool, "opened the same file under another name");
+    drop(first);
+    drop(node(&mounted.0));
+}
+
 #[test]
 fn a_new_file_belongs_to_its_owner_alone() {
     let dir = folder();

@@ -17,6 +17,7 @@ mod export;
 mod foresee;
 mod last_seen;
 mod listed;
+mod lock;
 mod log;
 mod mark;
 mod mend;
@@ -32,7 +33,8 @@ mod tests;
 mod vacuum;
 mod writer;
 
-pub use open::{Access, Lock, OpenError, Opened, open_file};
+pub use lock::Lock;
+pub use open::{Access, OpenError, Opened, open_file};
 pub use vacuum::{Vacuumed, vacuum};
 
 use super::clock::Clock;
@@ -80,7 +82,7 @@ pub struct Sqlite {
     notes: Notes,
     recent: Recent,
     places: Places,
-    _lock: Option<Lock>,
+    _lock: Option<Arc<Lock>>,
 }
 
 /// What reaches the writing thread.
@@ -97,7 +99,9 @@ impl Sqlite {
 
     /// Opens it by another clock: for tests.
     pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
-        let Opened { mut db, lock } = open_file(path, access)?;
+        // The lock comes first, so that it goes last: see `lock.rs`.
+        let Opened { lock, mut db } = open_file(path, access)?;
+        let (path, lock) = (&lock::real_name(path), lock.map(Arc::new));
         if access != Access::Read {
             open::defined(path, &db)?;
         }
@@ -127,7 +131,7 @@ impl Sqlite {
             let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());
             writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
         }
-        let readers = Arc::new(Readers::new(path.to_owned()));
+        let readers = Arc::new(Readers::new(path.to_owned(), lock.clone()));
         let (recent, places) = (Recent::default(), Places::new(1)); // there is one pen
         let path = path.to_owned();
         Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })

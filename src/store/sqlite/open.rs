@@ -2,28 +2,22 @@
 
 use super::definitions;
 use super::export::mark_in;
-use super::mark::Mark;
+use super::lock::{self, Lock, NameLock};
 use super::mend::{self, Looks};
 use crate::store::copy::CopyMark;
 use crate::store::schema::Refused;
 use crate::store::schema::sqlite::Problem;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use rustix::fs::FlockOperation;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long to wait for another process's write, such as one made by hand in the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
-/// A node that was killed while it started a command leaves a child that holds its files for another moment: its
-/// successor waits so long for the lock.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// How often it looks.
-const LOCK_LOOK: Duration = Duration::from_millis(10);
 /// The first release without the bug in which a reset WAL could lose a commit.
 const SQLITE_MIN: i32 = 3_051_003;
 /// How much of the log file is left standing after a burst.
@@ -52,8 +46,10 @@ pub struct OpenError {
 }
 
 #[derive(Debug)]
-enum Why {
+pub(super) enum Why {
     InUse,
+    InUseByAnotherName,
+    HardLinks(u64),
     Missing,
     Folder,
     NoFolder,
@@ -83,6 +79,17 @@ impl fmt::Display for OpenError {
                 f,
                 "{path} is in use by another hookonce (it holds {path}.lock); stop that one, or give this one a store of \
                  its own"
+            ),
+            Why::InUseByAnotherName => write!(
+                f,
+                "{path} is in use by another hookonce, which opened the same file under another name (a symlink or a bind \
+                 mount); stop that one, or give this one a store of its own"
+            ),
+            Why::HardLinks(count) => write!(
+                f,
+                "{path} is one of {count} hard links to the same file. SQLite keeps a log beside each name, so what is \
+                 written under one name is missing under the others. Stop what uses them, keep one name and remove the \
+                 others; `find DIR -samefile {path}` finds them"
             ),
             Why::Missing => write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path"),
             Why::Folder => {
@@ -157,10 +164,10 @@ impl std::error::Error for OpenError {
 impl OpenError {
     /// Another hookonce has it open to write.
     pub fn is_in_use(&self) -> bool {
-        matches!(self.why, Why::InUse)
+        matches!(self.why, Why::InUse | Why::InUseByAnotherName)
     }
 
-    fn new(path: &Path, why: Why) -> Self {
+    pub(super) fn new(path: &Path, why: Why) -> Self {
         Self { path: path.to_owned(), why }
     }
 
@@ -199,24 +206,6 @@ impl OpenError {
     }
 }
 
-/// The lock file beside a database: held as long as this lives. The file stays.
-#[derive(Debug)]
-pub struct Lock {
-    file: File,
-}
-
-impl Lock {
-    /// The note of the last write, which stands in the lock file.
-    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
-        self.file.try_clone().map(Mark::read).map_err(|error| OpenError::io(path, error))
-    }
-
-    /// Takes that note back, before data is removed on purpose.
-    pub fn forget_last_write(&self, path: &Path) -> Result<(), OpenError> {
-        self.mark(path).map(|mut mark| mark.forget())
-    }
-}
-
 /// An open database, ours to write as long as the lock lives; a reader has none.
 #[derive(Debug)]
 pub struct Opened {
@@ -234,24 +223,27 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
     if path.is_dir() {
         return Err(OpenError::new(path, Why::Folder));
     }
-    let lock = match access {
-        Access::Node | Access::Tool | Access::Copy => Some(take_lock(path)?),
-        Access::Read => None,
-    };
-    let is_new = !path.exists();
-    if let (true, Some(lock)) = (is_new, &lock)
-        && lock.mark(path)?.is_of_a_write()
-    {
-        return Err(OpenError::new(path, Why::Gone));
-    }
-    let db = match access {
+    let real = &lock::real_name(path);
+    // The lock comes first, so that it goes last: see `lock.rs`.
+    let (lock, db, is_new) = match access {
         Access::Node | Access::Tool | Access::Copy => {
-            create(path)?;
-            connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?
+            lock::has_one_name(real)?;
+            let names = NameLock::take(path, real)?;
+            let is_new = !real.exists();
+            if is_new && names.mark(real)?.is_of_a_write() {
+                return Err(OpenError::new(real, Why::Gone));
+            }
+            create(real)?;
+            let lock = names.and_database(real)?;
+            (Some(lock), connect(real, OpenFlags::SQLITE_OPEN_READ_WRITE)?, is_new)
         }
-        Access::Read if is_new => return Err(OpenError::new(path, Why::Missing)),
-        Access::Read => reader(path)?,
+        Access::Read if !real.exists() => return Err(OpenError::new(path, Why::Missing)),
+        Access::Read => {
+            lock::has_one_name(real)?;
+            (None, reader(real)?, false)
+        }
     };
+    let path = real;
     if too_short(path)? {
         return Err(OpenError::new(path, Why::NotADatabase));
     }
@@ -312,7 +304,7 @@ fn leave_log(db: &Connection) {
     let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
@@ -328,21 +320,6 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
 /// A connection that only reads.
 pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
-}
-
-fn take_lock(path: &Path) -> Result<Lock, OpenError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(beside(path, ".lock")).map_err(|error| OpenError::io(path, error))?;
-    let patience = Instant::now() + LOCK_WAIT;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Lock { file }),
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < patience => std::thread::sleep(LOCK_LOOK),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::new(path, Why::InUse)),
-            Err(error) => return Err(OpenError::io(path, error.into())),
-        }
-    }
 }
 
 /// Makes the file if there is none, for its owner alone: it holds what senders sent.
@@ -365,9 +342,10 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
         Ok(db)
     };
     open().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
-        Some(ErrorCode::CannotOpen) => match File::open(path) {
-            Err(cause) => OpenError::io(path, cause),
-            Ok(_) => OpenError::sqlite(path, error),
+        // Not by opening it: to close it again would give back locks that this process holds on it.
+        Some(ErrorCode::CannotOpen) => match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
+            Err(cause) => OpenError::io(path, cause.into()),
+            Ok(()) => OpenError::sqlite(path, error),
         },
         _ => OpenError::sqlite(path, error),
     })

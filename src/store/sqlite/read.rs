@@ -1,5 +1,6 @@
 //! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
 
+use super::lock::Lock;
 use super::open;
 use super::writer::{Stage, classify};
 use crate::decide::change::Tried;
@@ -28,11 +29,13 @@ pub(super) struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     free: Semaphore,
+    /// Given back when the last connection is closed, also one that is still asked when the store is closed.
+    _lock: Option<Arc<Lock>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, idle: Mutex::default(), free: Semaphore::new(READERS) }
+    pub(super) fn new(path: PathBuf, lock: Option<Arc<Lock>>) -> Self {
+        Self { path, idle: Mutex::default(), free: Semaphore::new(READERS), _lock: lock }
     }
 
     /// Asks one of them, on a thread that may wait.

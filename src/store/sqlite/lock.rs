@@ -1,0 +1,142 @@
+//! The lock of a database: on a file beside its name, and on the database itself.
+//!
+//! The file beside it holds the note of the last write, and is what every version locks. The lock on the database is one
+//! on its inode, so that it is the same under every name: through a symlink, a bind mount, another path.
+//!
+//! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
+//! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
+
+use super::mark::Mark;
+use super::open::{OpenError, Why, beside};
+use crate::telemetry::{self, Level};
+use rustix::fs::{FlockOperation, fstatfs};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A node that was killed while it started a command leaves a child that holds its files for another moment: its
+/// successor waits so long for the lock.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const LOCK_LOOK: Duration = Duration::from_millis(10);
+/// The network file systems NFS, SMB, CIFS and SMB2, as `statfs` names them. There `flock` locks ranges of bytes, which
+/// are in the way of SQLite's own locks.
+const NETWORK_FILE_SYSTEMS: [i64; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
+
+/// The locks of a database, held as long as this lives. The files stay.
+#[derive(Debug)]
+pub struct Lock {
+    /// The file beside the database.
+    file: File,
+    /// The file beside the symlink that the database was opened by.
+    _link: Option<File>,
+    /// The database itself; `None` where its file system cannot lock it.
+    _database: Option<File>,
+}
+
+/// The files beside the names of a database, locked: the first half of a [`Lock`].
+pub(super) struct NameLock {
+    file: File,
+    link: Option<File>,
+}
+
+impl Lock {
+    /// The note of the last write, which stands in the lock file.
+    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
+        mark(&self.file, path)
+    }
+
+    /// Takes that note back, before data is removed on purpose.
+    pub fn forget_last_write(&self, path: &Path) -> Result<(), OpenError> {
+        self.mark(path).map(|mut mark| mark.forget())
+    }
+}
+
+fn mark(file: &File, path: &Path) -> Result<Mark, OpenError> {
+    file.try_clone().map(Mark::read).map_err(|error| OpenError::io(path, error))
+}
+
+/// The name of the file itself, where this is a symlink to it. SQLite keeps its log beside that name.
+pub(super) fn real_name(path: &Path) -> PathBuf {
+    let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    let real = if is_link { std::fs::canonicalize(path).ok() } else { None };
+    real.unwrap_or_else(|| path.to_owned())
+}
+
+/// A file with several hard links has as many logs, and what is written under one name is missing under the others.
+pub(super) fn has_one_name(path: &Path) -> Result<(), OpenError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.nlink() > 1 => Err(OpenError::new(path, Why::HardLinks(found.nlink()))),
+        Ok(_) | Err(_) => Ok(()), // what is wrong with a file that cannot be looked at is told by who opens it
+    }
+}
+
+impl NameLock {
+    /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
+    /// versions lock that alone.
+    pub(super) fn take(given: &Path, real: &Path) -> Result<Self, OpenError> {
+        let link = if given == real { None } else { Some(lock_beside(given)?) };
+        Ok(Self { file: lock_beside(real)?, link })
+    }
+
+    /// The note of the last write.
+    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
+        mark(&self.file, path)
+    }
+
+    /// Locks the database itself, which is there. No connection to it may be open yet.
+    pub(super) fn and_database(self, path: &Path) -> Result<Lock, OpenError> {
+        has_one_name(path)?;
+        let Self { file, link } = self;
+        Ok(Lock { file, _link: link, _database: lock_database(path)? })
+    }
+}
+
+fn lock_beside(path: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(beside(path, ".lock")).map_err(|error| OpenError::io(path, error))?;
+    match lock(&file) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::new(path, Why::InUse)),
+        Err(error) => Err(OpenError::io(path, error.into())),
+    }
+}
+
+fn lock_database(path: &Path) -> Result<Option<File>, OpenError> {
+    let file = File::open(path).map_err(|error| OpenError::io(path, error))?;
+    let on_network = fstatfs(&file).is_ok_and(|stat| NETWORK_FILE_SYSTEMS.contains(&(stat.f_type & 0xFFFF_FFFF)));
+    let locked = if on_network { Err(Errno::OPNOTSUPP) } else { lock(&file) };
+    match locked {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => {
+            // This process may have the file open under another name: to close it would give back SQLite's locks.
+            std::mem::forget(file);
+            Err(OpenError::new(path, Why::InUseByAnotherName))
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS | Errno::INVAL) => {
+            let why = format!(
+                "the file system of {} cannot lock a file under all its names; open it by one name only, or put it on a \
+                 local disk",
+                path.display()
+            );
+            telemetry::say(Level::Warn, "lock", &[("why", &why)]);
+            Ok(None)
+        }
+        Err(error) => Err(OpenError::io(path, io::Error::from(error))),
+    }
+}
+
+/// Locks a file for this process alone, as soon as nobody else has it locked.
+fn lock(file: &File) -> Result<(), Errno> {
+    let patience = Instant::now() + LOCK_WAIT;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < patience => std::thread::sleep(LOCK_LOOK),
+            locked => return locked,
+        }
+    }
+}
