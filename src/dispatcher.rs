@@ -20,6 +20,7 @@ mod start;
 pub use lane::Lane;
 
 use crate::action::{Boottime, Chunk, Lease, Output, boottime};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};
@@ -352,18 +353,19 @@ impl Dispatcher {
         let (now, step) = (self.0.store.now(), self.start_step(lane));
         let (mut permit, mut spots) = (Some(first), Vec::new());
         for event in due.events {
-            let before = match (event.passed, &lane.action) {
-                (Passed::Aside, _) => Some(Step::Rejoin),
+            let start = match (event.passed, &step) {
+                (Passed::Aside, _) => Err(Step::Rejoin),
                 // Its action was taken out of the config, or it was only recorded and is replayed.
-                (_, None) => Some(Step::Record),
-                _ => None,
+                (_, None) => Err(Step::Record),
+                (_, Some(start)) => Ok(start),
             };
-            if let Some(step) = before {
-                match self.step(&event, step).await {
+            let start = match start {
+                Ok(start) => start,
+                Err(step) => match self.step(&event, step).await {
                     Ok(_) => continue,
                     Err(error) => return (rest(&error), Plenty::No),
-                }
-            }
+                },
+            };
             let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
                 pause = Duration::ZERO;
                 break;
@@ -371,16 +373,17 @@ impl Dispatcher {
             // Nobody calls a receiver that is left alone: its events wait as they are, and none of their attempts is
             // spent on it.
             match lane.spot(permit, event.part) {
-                Ok(spot) if event.part == queue.part && event.start_alone(&step, &lane.route, now).is_some() => {
+                Ok(spot) if event.part == queue.part && event.start_alone(start, &lane.route, now).is_some() => {
                     spots.push(spot);
                 }
-                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, step.clone(), spot))),
+                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, start.clone(), spot))),
                 Err(rest) => {
                     pause = rest;
                     break;
                 }
             }
         }
+        let Some(step) = step else { return (pause, Plenty::No) };
         match self.start_together(lane, queue, step, spots).await {
             Ok(started) if full && started == limit => (pause, Plenty::Yes),
             Ok(_) => (pause, Plenty::No),

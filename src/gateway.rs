@@ -334,9 +334,11 @@ impl Gateway {
         let mut new = new.clone();
         let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt != InDoubt::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
-        if spot.is_some() {
-            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
-        }
+        // What has no action is recorded, and takes no spot.
+        let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {
+            new.event = new.event.clone().begun(lane.route.lease, self.dispatcher.node().clone(), action);
+            spot
+        });
         // A body that is handed over stays counted among those in flight; a large one is read from the store again.
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
         let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));

@@ -5,6 +5,7 @@ use super::guarded::{self, End, OutputSinks};
 use super::output_log::OutputLog;
 use super::plan::{Block, CommandLine, OutputTo};
 use super::{Acting, Action, Attempt, Environment, spoken, step, trace};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
 use tokio::time::Instant;
 
@@ -70,6 +71,10 @@ impl Run {
 impl Action for Run {
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
         Box::pin(self.run(attempt))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Run
     }
 }
 

@@ -23,6 +23,7 @@ use super::plan::Receiver;
 use super::resolve::{self, Forbidden, Resolver};
 use super::target;
 use super::{Acting, Action, Attempt, CannotAct, Ready, spoken};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::breaker::{Breaker, Heard, Turned};
 use crate::decide::event::Outcome;
 use crate::decide::limits::BREAKER_FAILURES;
@@ -84,6 +85,10 @@ impl Forward {
 impl Action for Forward {
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
         Box::pin(self.forward(attempt))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Forward
     }
 
     fn ready(&self, part: u16) -> Ready {

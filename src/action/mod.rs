@@ -32,6 +32,7 @@ pub use guarded::GuardProgram;
 pub use output::{Chunk, Output};
 pub use step::Variables;
 
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Event, Outcome};
 use crate::decide::statement::Bound;
@@ -53,6 +54,9 @@ pub type Acting<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub trait Action: Send + Sync {
     /// Does it once. Not a `Result`: an unknown is an answer. When the future is dropped, what it does is ended.
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a>;
+
+    /// What kind of action it is: written with the lease of each attempt.
+    fn kind(&self) -> ActionKind;
 
     /// Whether an attempt at this of its receivers may begin. Whoever asks begins one, if it may.
     fn ready(&self, _part: u16) -> Ready {

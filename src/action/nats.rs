@@ -21,6 +21,7 @@ pub use version::ServerVersion;
 
 use super::plan::nats::{Keeper, Publish};
 use super::{Acting, Action, Attempt, CannotAct, spoken, trace};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::envelope::{self, Envelope};
 use crate::decide::event::{Event, Outcome};
@@ -200,6 +201,10 @@ impl Publisher {
 impl Action for Publisher {
     fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
         Box::pin(self.publish(attempt))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Publish
     }
 }
 

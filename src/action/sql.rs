@@ -1,6 +1,7 @@
 //! `sql`: nothing is done before the write. The statement goes with it, and the store runs it after the swap.
 
 use super::{Acting, Action, Attempt};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome};
 use crate::decide::statement::{Bound, Statement};
@@ -12,6 +13,10 @@ pub(super) struct Sql(pub(super) Arc<Statement>);
 impl Action for Sql {
     fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
         Box::pin(std::future::ready(Outcome::Delivered(None)))
+    }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Sql
     }
 
     fn effect(&self, event: &Event, payload: &Payload) -> Option<Bound> {

@@ -3,7 +3,7 @@
 //! ```text
 //!               ┌────────────── Settle(failed), HandBack, Expire ──────────────┐
 //!               ▼                                                              │
-//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff, Accept
+//!   claim ─▶ waiting ──────────────── Start ───────────────────────────▶ running ◀─┐ Renew, CallOff, Accept, Orphan
 //!     │       │ ▲ ▲                                                     │   │      └─┘
 //!     │       │ │ └── Rearm, Resume, PublishAgain (a repeat), ──────┐   │   │
 //!     │       │ │     Replay (a person)                             │   │   │
@@ -17,6 +17,9 @@
 //! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
 //! its subject's current one is asked by the store, in the write itself (see `change.rs`).
 
+pub use super::blocks::Blocks;
+
+use super::action_kind::ActionKind;
 use super::again::PublishedAgain;
 use super::field::Fields;
 use super::id::{Digest, EventId, Key, Node, Revision, Turn};
@@ -99,6 +102,8 @@ pub enum State {
         until: Timestamp,
         /// Which node.
         by: Node,
+        /// What the attempt was begun as; `None` where a version wrote it that did not say so.
+        action: Option<ActionKind>,
     },
     /// It is over, and well.
     Done {
@@ -163,23 +168,6 @@ pub enum Retrier {
     Sender,
     /// A node: the sender was told 202, and does not come again.
     Node,
-}
-
-/// The blocks of a command that have succeeded, as bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Blocks(pub u64);
-
-impl Blocks {
-    /// Has this block succeeded?
-    pub fn has(self, block: usize) -> bool {
-        self.0 >> block & 1 == 1
-    }
-
-    /// These, and this one.
-    #[must_use]
-    pub fn with(self, block: usize) -> Self {
-        Self(self.0 | 1 << block)
-    }
 }
 
 /// What an attempt came to. Not a `Result`: an unknown is an answer.
@@ -280,6 +268,8 @@ pub enum Step {
         lasts: Duration,
         /// Which node.
         by: Node,
+        /// As what kind of action.
+        action: ActionKind,
     },
     /// The node is still at it.
     Renew {
@@ -304,6 +294,8 @@ pub enum Step {
         /// Spreads the next attempt.
         jitter: Jitter,
     },
+    /// Its node, the only one there was, has ended. Where its action ended with it, so does the lease.
+    Orphan,
     /// Another event is its subject's current one.
     Supersede {
         /// That event.
@@ -385,7 +377,7 @@ impl State {
     pub fn shifted(self, ours: Timestamp, theirs: Timestamp) -> Self {
         match self {
             Self::Waiting { due } => Self::Waiting { due: due.map(|t| t.shifted(ours, theirs)) },
-            Self::Running { until, by } => Self::Running { until: until.shifted(ours, theirs), by },
+            Self::Running { until, by, action } => Self::Running { until: until.shifted(ours, theirs), by, action },
             Self::Done { how, at } => Self::Done { how, at: at.shifted(ours, theirs) },
             Self::Dead { cause, at } => Self::Dead { cause, at: at.shifted(ours, theirs) },
         }
@@ -434,13 +426,13 @@ impl Event {
     pub fn after(&self, step: Step, route: &Route, now: Timestamp) -> Result<Self, Impossible> {
         let mut next = Self { revision: self.revision.next(), ..self.clone() };
         match (step, &self.state) {
-            (Step::Start { lasts, by }, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
+            (Step::Start { lasts, by, action }, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
                 next.attempt += 1;
-                next.state = State::Running { until: now + lasts, by };
+                next.state = State::Running { until: now + lasts, by, action: Some(action) };
             }
-            (Step::Renew { lasts, blocks }, State::Running { by, .. }) => {
+            (Step::Renew { lasts, blocks }, State::Running { by, action, .. }) => {
                 next.blocks = blocks;
-                next.state = State::Running { until: now + lasts, by: by.clone() };
+                next.state = State::Running { until: now + lasts, by: by.clone(), action: *action };
             }
             (Step::HandBack, State::Running { .. }) => {
                 // It is handed back before its first step: a life without an attempt has no blocks that succeeded.
@@ -454,11 +446,16 @@ impl Event {
                 next.blocks = blocks;
                 next.settle(&outcome, jitter, route, now);
             }
-            (Step::Expire { .. }, State::Running { until, by }) if *until <= now && by.is_nobody() => {
+            (Step::Expire { .. }, State::Running { until, by, .. }) if *until <= now && by.is_nobody() => {
                 next.state = State::Dead { cause: Cause::Cancelled, at: now };
             }
             (Step::Expire { jitter }, State::Running { until, .. }) if *until <= now => {
                 next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
+            }
+            (Step::Orphan, State::Running { until, by, action: Some(action) })
+                if *until > now && action.ends_with_its_node() =>
+            {
+                next.state = State::Running { until: now, by: by.clone(), action: Some(*action) };
             }
             (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
                 next.state = self.done_without(How::Superseded { by }, now);
@@ -486,8 +483,8 @@ impl Event {
             (Step::Cancel, State::Waiting { .. } | State::Running { .. }) => {
                 next.state = State::Dead { cause: Cause::Cancelled, at: now };
             }
-            (Step::CallOff, State::Running { until, .. }) => {
-                next.state = State::Running { until: *until, by: Node::nobody() };
+            (Step::CallOff, State::Running { until, action, .. }) => {
+                next.state = State::Running { until: *until, by: Node::nobody(), action: *action };
             }
             (Step::Damage, State::Waiting { .. } | State::Running { .. }) => {
                 next.state = State::Dead { cause: Cause::Damaged, at: now };
@@ -539,9 +536,9 @@ impl Event {
 
     /// The same new event, claimed by a node that begins at once: one write less than claiming and starting it.
     #[must_use]
-    pub fn begun(mut self, lasts: Duration, by: Node) -> Self {
+    pub fn begun(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
         self.attempt = 1;
-        self.state = State::Running { until: self.received_at + lasts, by };
+        self.state = State::Running { until: self.received_at + lasts, by, action: Some(action) };
         self
     }
 

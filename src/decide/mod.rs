@@ -10,8 +10,10 @@
 //!
 //! `decide` knows nobody. It builds without the rest: `cargo check --no-default-features --lib`.
 
+pub mod action_kind;
 pub mod again;
 pub mod answer;
+pub mod blocks;
 pub mod breaker;
 pub mod budget;
 pub mod change;

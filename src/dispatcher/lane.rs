@@ -1,6 +1,7 @@
 //! A route at work, and its queues: one for each of its receivers, so that one that is slow or down holds nobody else.
 
 use crate::action::{Action, Ready};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::source::{Makes, Route, Source};
 use crate::decide::time::Duration;
 use crate::store::Look;
@@ -94,6 +95,11 @@ impl Lane {
         Self { source, route, action: None, queues: vec![queue] }
     }
 
+    /// What kind of action its attempts are; `None`: events are only recorded.
+    pub fn action_kind(&self) -> Option<ActionKind> {
+        self.action.as_ref().map(|action| action.kind())
+    }
+
     /// How many queues it has.
     pub(super) fn queues(&self) -> usize {
         self.queues.len()
@@ -155,6 +161,10 @@ mod tests {
     impl Action for Tried {
         fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
             unreachable!("nothing is done here")
+        }
+
+        fn kind(&self) -> ActionKind {
+            ActionKind::Forward
         }
 
         fn ready(&self, _: u16) -> Ready {

@@ -39,15 +39,16 @@ impl Dispatcher {
             }
         }
         let wanted = spots.len();
-        match self.start_together(lane, queue, self.start_step(lane), spots).await {
+        let Some(step) = self.start_step(lane) else { return (pause, Plenty::No) };
+        match self.start_together(lane, queue, step, spots).await {
             Ok(started) => (pause, if started == wanted && pause.is_zero() { Plenty::Yes } else { Plenty::No }),
             Err(error) => (rest(&error), Plenty::No),
         }
     }
 
-    /// A node's start of an event on this lane.
-    pub(super) fn start_step(&self, lane: &Lane) -> Step {
-        Step::Start { lasts: lane.route.lease, by: self.0.node.clone() }
+    /// A node's start of an event on this lane; `None`: there is nothing to do on it.
+    pub(super) fn start_step(&self, lane: &Lane) -> Option<Step> {
+        lane.action_kind().map(|action| Step::Start { lasts: lane.route.lease, by: self.0.node.clone(), action })
     }
 
     /// Starts as many of a queue's due events as there are spots, in one write; says how many. Those that were seen may be

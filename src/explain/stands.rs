@@ -125,7 +125,7 @@ pub fn words(event: &Event) -> String {
     let stands = match &event.state {
         State::Waiting { due: Some(due) } => format!("waiting, due {due}"),
         State::Waiting { due: None } => "waiting for its group's slot".into(),
-        State::Running { until, by } => format!("running on node {by}, with a lease until {until}"),
+        State::Running { until, by, .. } => format!("running on node {by}, with a lease until {until}"),
         State::Done { how: How::Superseded { by }, at } => format!("done (superseded by {by}) since {at}"),
         State::Done { how, at } => format!("done ({}) since {at}", how.word()),
         State::Dead { cause, at } => format!("dead ({}) since {at}", cause.word()),

@@ -10,6 +10,7 @@
 //! ```
 
 use super::held::{Ended, Held};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, New, Same};
 use crate::decide::event::{Event, Outcome, Passed, Receipt, State, Step};
 use crate::decide::id::{EventId, Node, Revision};
@@ -149,7 +150,7 @@ impl Engine {
     /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
     async fn claim(self: &Arc<Self>, new: &New, rules: &Arc<Rules>) -> Result<Result<Held, (Event, Same)>, StoreError> {
         let mut new = new.clone();
-        new.event = new.event.begun(rules.route.lease, self.node.clone());
+        new.event = new.event.begun(rules.route.lease, self.node.clone(), ActionKind::Layer);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
         let (give, taken) = oneshot::channel();
         // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
@@ -243,7 +244,8 @@ impl Engine {
             State::Running { .. } => event.change(Step::Expire { jitter: Jitter(0) }, &rules.patient(), now),
             State::Waiting { .. } if event.passed == Passed::Aside => event.change(Step::Rejoin, route, now),
             State::Waiting { .. } => {
-                event.change(Step::Start { lasts: route.lease, by: self.node.clone() }, route, now)
+                let (lasts, by) = (route.lease, self.node.clone());
+                event.change(Step::Start { lasts, by, action: ActionKind::Layer }, route, now)
             }
             State::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
             // It may have acted: whom it called must recognise the next attempt.

@@ -3,6 +3,7 @@
 //! What is read may have rotted: a cell that is not what was written never panics and never passes for something
 //! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
 
+use crate::decide::action_kind::ActionKind;
 use crate::decide::again::PublishedAgain;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, Retrier, State};
@@ -45,7 +46,7 @@ macro_rules! columns {
     () => {
         "id, revision, source, route, part, delivery_id, fields, state, cause, superseded_by, wake_at, received_at, \
          ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, grp, turn, subject, value, ord, \
-         body_digest, digest, retrier, published_again"
+         body_digest, digest, retrier, published_again, action_kind"
     };
 }
 pub(in crate::store) use columns;
@@ -83,20 +84,24 @@ pub(in crate::store) struct StateCells<'a> {
     pub(in crate::store) cause: Option<&'static str>,
     pub(in crate::store) superseded_by: Option<[u8; 16]>,
     pub(in crate::store) node: Option<&'a str>,
+    pub(in crate::store) action: Option<&'static str>,
 }
 
 impl<'a> StateCells<'a> {
     pub(in crate::store) fn of(state: &'a State) -> Self {
-        let (cause, superseded_by, node) = match state {
-            State::Waiting { .. } => (None, None, None),
-            State::Running { by, .. } => (None, None, Some(&*by.0)),
-            State::Done { how, .. } => match how {
-                How::Superseded { by } => (Some(how.word()), Some(by.0), None),
-                How::Acted | How::Recorded => (Some(how.word()), None, None),
-            },
-            State::Dead { cause, .. } => (Some(cause.word()), None, None),
+        let (node, action) = match state {
+            State::Running { by, action, .. } => (Some(&*by.0), action.map(ActionKind::word)),
+            _ => (None, None),
         };
-        Self { state: state.word(), cause, superseded_by, node }
+        let (cause, superseded_by) = match state {
+            State::Waiting { .. } | State::Running { .. } => (None, None),
+            State::Done { how, .. } => match how {
+                How::Superseded { by } => (Some(how.word()), Some(by.0)),
+                How::Acted | How::Recorded => (Some(how.word()), None),
+            },
+            State::Dead { cause, .. } => (Some(cause.word()), None),
+        };
+        Self { state: state.word(), cause, superseded_by, node, action }
     }
 }
 
@@ -182,11 +187,14 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         _ => None,
     };
     let again = cells.last(Cells::text).map(published_again);
+    // A word of a later version is none of ours: that lease runs out by the clock. So does one that was begun without it.
+    let action = cells.last(Cells::text).and_then(ActionKind::parse);
     let change = match (subject, value) {
         (Some(subject), Some(value)) => Some(ChangeOf { subject, value, order }),
         _ => None,
     };
-    let state = state(word, cause, superseded_by, wake_at, ended_at, node);
+    let lease = node.map(|by| (by, action));
+    let state = state(word, cause, superseded_by, wake_at, ended_at, lease);
 
     let whole = cells.whole
         && fields.is_some()
@@ -237,11 +245,11 @@ fn state(
     superseded_by: Option<EventId>,
     wake_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
-    node: Option<Node>,
+    lease: Option<(Node, Option<ActionKind>)>,
 ) -> Option<State> {
     match (word, cause, wake_at, ended_at) {
         ("waiting", None, due, None) => Some(State::Waiting { due }),
-        ("running", None, Some(until), None) => node.map(|by| State::Running { until, by }),
+        ("running", None, Some(until), None) => lease.map(|(by, action)| State::Running { until, by, action }),
         ("done", Some(how), None, Some(at)) => {
             let how = match (how, superseded_by) {
                 ("acted", None) => How::Acted,

@@ -217,7 +217,7 @@ mod tests {
         let superseded = "done: superseded by abababab, which changed the same subject after it";
         check(done(How::Superseded { by }), &[], superseded);
         let by = Node("n1".into());
-        let running = |until| State::Running { until, by: by.clone() };
+        let running = |until| State::Running { until, by: by.clone(), action: None };
         check(running(NOW + Duration::from_secs(9)), &[(1, "failed", "")], "running: attempt 1, by node n1");
         let late = "running: attempt 0 lost its node 3m ago; the next one to look decides";
         check(running(NOW - Duration::from_mins(3)), &[], late);

@@ -112,7 +112,7 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         delivery_id: None,
         fields: fields.into_iter().map(|(name, value)| (name.into(), Value::Text(value.into()))).collect::<Fields>(),
         received_at: Timestamp(0),
-        state: State::Running { until: Timestamp(0), by: Node("here".into()) },
+        state: State::Running { until: Timestamp(0), by: Node("here".into()), action: None },
         life: 1,
         attempt: 1,
         doubts: 0,

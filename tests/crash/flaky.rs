@@ -2,6 +2,7 @@
 //! made to do at the right moment.
 
 use hookonce::action::{Acting, Action, Attempt};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::change::Change;
 use hookonce::decide::claim::{Claim, New, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
@@ -258,6 +259,10 @@ impl Action for Stub {
             Outcome::Delivered(None)
         })
     }
+
+    fn kind(&self) -> ActionKind {
+        ActionKind::Run
+    }
 }
 
 /// One node: its dispatcher and its batcher.
@@ -330,7 +335,7 @@ impl Desk {
             InDoubt::Hold => None,
         };
         if permit.is_some() {
-            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone());
+            new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
         }
         let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::action::boottime());

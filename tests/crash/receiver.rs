@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -21,7 +22,14 @@ pub(crate) struct Took {
     pub(crate) effects: HashMap<String, Vec<u8>>,
     /// Calls whose body was not the one their key first came with.
     pub(crate) mixed_up: usize,
+    /// What it works on, by the group that the body names: it goes on when its caller is gone.
+    working: HashMap<String, String>,
+    /// Bodies that came while it worked on another of their group, and those others.
+    pub(crate) overlaps: Vec<String>,
 }
+
+/// How long it works on each request.
+const WORK: Duration = Duration::from_millis(100);
 
 impl Receiver {
     pub(crate) async fn new() -> Self {
@@ -49,6 +57,11 @@ impl Drop for Receiver {
     }
 }
 
+fn group(body: &[u8]) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    body["g"].as_str().map(str::to_owned)
+}
+
 /// A request counts when all of it has come; whoever sent it may be gone by then.
 async fn serve(mut stream: TcpStream, took: Arc<Mutex<Took>>) -> Option<()> {
     let mut buffer = Vec::new();
@@ -69,11 +82,22 @@ async fn serve(mut stream: TcpStream, took: Arc<Mutex<Took>>) -> Option<()> {
             (stream.read_buf(&mut buffer).await.ok()? > 0).then_some(())?;
         }
         let body: Vec<u8> = buffer.drain(..head + length).skip(head).collect();
+        let group = group(&body);
         {
             let mut took = took.lock().unwrap();
             took.calls += 1;
             let first = took.effects.entry(header("idempotency-key:")?).or_insert_with(|| body.clone()).clone();
             took.mixed_up += usize::from(first != body);
+            if let Some(group) = &group {
+                let text = String::from_utf8_lossy(&body).into_owned();
+                if let Some(other) = took.working.insert(group.clone(), text.clone()) {
+                    took.overlaps.push(format!("{text} while {other}"));
+                }
+            }
+        }
+        if let Some(group) = group {
+            tokio::time::sleep(WORK).await;
+            took.lock().unwrap().working.remove(&group);
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.ok()?;
     }

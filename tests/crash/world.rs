@@ -1,7 +1,8 @@
 //! A house with four sources, one for each promise, and the question whether all of them were kept.
 //!
 //! `again`: a command, tried again after a crash · `held`: a command, at most once · `noted`: only recorded ·
-//! `sent`: forwarded to a receiver that honours `Idempotency-Key`.
+//! `sent`: forwarded, one of each group at a time, to a receiver that honours
+//! `Idempotency-Key` and goes on when its caller dies.
 
 use crate::house::{House, PATIENCE};
 use crate::receiver::Receiver;
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// The paths deliveries go to.
 pub(crate) const SOURCES: [&str; 4] = ["again", "held", "noted", "sent"];
+
+/// Among so many groups the deliveries are spread. A receiver works on one of each at a time.
+const GROUPS: u64 = 6;
 
 /// A command that says when it begins and ends, and whether an earlier one of its event is still there. What is left
 /// of a process that is over has no environment any more.
@@ -37,12 +41,14 @@ pub(crate) fn config(receiver: u16, lease: &str, takes: &str) -> String {
         let route = match source {
             "again" => format!("{retry}{run}"),
             "held" => format!("in_doubt = \"hold\"\n{run}"),
-            "sent" => format!("{retry}forward = {{ url = \"http://127.0.0.1:{receiver}/\", timeout = \"5s\" }}\n"),
+            "sent" => format!(
+                "group = [\"g\"]\n{retry}forward = {{ url = \"http://127.0.0.1:{receiver}/\", timeout = \"5s\" }}\n"
+            ),
             _ => String::new(),
         };
         format!(
             "[source.{source}]\npath = \"/{source}\"\nverify = \"none\"\ndelivery = \"header.x-id\"\n\
-             [source.{source}.fields]\nn = \"body.n\"\n[[source.{source}.route]]\nlease = \"{lease}\"\n{route}"
+             [source.{source}.fields]\nn = \"body.n\"\ng = \"body.g\"\n[[source.{source}.route]]\nlease = \"{lease}\"\n{route}"
         )
     };
     format!("store = \"sqlite:hookonce.db\"\n{}", SOURCES.map(source).concat())
@@ -58,7 +64,7 @@ pub(crate) struct Delivered {
 
 impl Delivered {
     pub(crate) fn body(&self) -> String {
-        format!("{{\"n\":\"{}-{}\"}}", self.source, self.number)
+        format!("{{\"n\":\"{}-{}\",\"g\":\"{}\"}}", self.source, self.number, self.number % GROUPS)
     }
 }
 
@@ -191,6 +197,7 @@ impl World {
         let took = self.receiver.took();
         (figures.calls, figures.effects) = (took.calls, took.effects.len());
         assert_eq!(took.mixed_up, 0, "one key came with two bodies");
+        assert_eq!(took.overlaps, [""; 0], "the receiver was sent two of one group at once");
         let mut effects: HashMap<String, usize> = HashMap::new();
         for body in took.effects.values() {
             let body: serde_json::Value = serde_json::from_slice(body).unwrap();

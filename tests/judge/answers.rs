@@ -22,7 +22,7 @@ fn waiting() -> Event {
 }
 
 fn running() -> Event {
-    event(State::Running { until: now(), by: Node("n1".into()) })
+    event(State::Running { until: now(), by: Node("n1".into()), action: None })
 }
 
 fn done() -> Event {

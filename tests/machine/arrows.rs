@@ -11,12 +11,13 @@ use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
 /// What each step may do, by the states' words.
-const ARROWS: [(&str, &[&str], &[&str]); 17] = [
+const ARROWS: [(&str, &[&str], &[&str]); 18] = [
     ("start", &["waiting"], &["running"]),
     ("renew", &["running"], &["running"]),
     ("hand back", &["running"], &["waiting"]),
     ("settle", &["running"], &["waiting", "done", "dead"]),
     ("expire", &["running"], &["waiting", "dead"]),
+    ("orphan", &["running"], &["running"]),
     ("supersede", &["waiting", "running", "dead"], &["done"]),
     ("rearm", &["dead"], &["waiting"]),
     ("resume", &["dead"], &["waiting"]),
@@ -38,6 +39,7 @@ fn word(step: &Step) -> &'static str {
         Step::HandBack => "hand back",
         Step::Settle { .. } => "settle",
         Step::Expire { .. } => "expire",
+        Step::Orphan => "orphan",
         Step::Supersede { .. } => "supersede",
         Step::Rearm => "rearm",
         Step::Resume => "resume",
@@ -74,6 +76,7 @@ fn steps() -> impl Strategy<Value = Step> {
             jitter: Jitter(jitter),
         }),
         2 => any::<u32>().prop_map(|jitter| Step::Expire { jitter: Jitter(jitter) }),
+        1 => Just(Step::Orphan),
         1 => Just(Step::Supersede { by: EventId([9; 16]) }),
         2 => Just(Step::Rearm),
         1 => Just(Step::Resume),

@@ -1,5 +1,6 @@
 //! The states of an event: what each rule promises, case by case; and in `arrows`, any sequence of steps.
 
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::change::{Answered, PlaceInLine};
 use hookonce::decide::claim::{self, New, Payload, Repeat, Same, Stands};
 use hookonce::decide::event::{
@@ -53,7 +54,7 @@ fn route(attempts: u32, in_doubt: InDoubt) -> Route {
 }
 
 fn start() -> Step {
-    Step::Start { lasts: LEASE, by: Node("n1".into()) }
+    Step::Start { lasts: LEASE, by: Node("n1".into()), action: ActionKind::Run }
 }
 
 fn settle(outcome: Outcome) -> Step {
@@ -420,7 +421,10 @@ fn a_change_is_written_by_the_stores_clock_and_names_who_overtook_it() {
     let theirs = NOW + Duration::from_hours(1);
     let by = EventId([9; 16]);
     let current = change.resolve(Some(waiting.id), theirs);
-    assert_eq!(current.state, State::Running { until: theirs + LEASE, by: Node("n1".into()) });
+    assert_eq!(
+        current.state,
+        State::Running { until: theirs + LEASE, by: Node("n1".into()), action: Some(ActionKind::Run) }
+    );
     assert_eq!(change.resolve(None, theirs), current);
     let overtaken = change.resolve(Some(by), theirs);
     assert_eq!(overtaken.state, State::Done { how: How::Superseded { by }, at: theirs });
@@ -457,4 +461,28 @@ fn an_answer_is_kept_whatever_it_says() {
     for unknown in [unknown(), timed_out(), half] {
         assert_eq!(running.change(settle(unknown), &route, NOW).expect("it runs").receipt, Answered::Now(None));
     }
+}
+
+#[test]
+fn the_lease_of_an_orphan_ends_at_once_only_where_its_action_ended_with_its_node() {
+    let route = route(3, InDoubt::Retry);
+    let later = NOW + LEASE / 3;
+    for action in ActionKind::ALL {
+        let begin = Step::Start { lasts: LEASE, by: Node("n1".into()), action };
+        let running = event().after(begin, &route, NOW).expect("it is due");
+        let orphan = running.after(Step::Orphan, &route, later);
+        if !action.ends_with_its_node() {
+            assert_eq!(orphan, Err(Impossible), "{action:?}");
+            continue;
+        }
+        let orphan = orphan.expect("it ended with its node");
+        let state = State::Running { until: later, by: Node("n1".into()), action: Some(action) };
+        assert_eq!((&orphan.state, orphan.attempt, orphan.doubts), (&state, 1, 0));
+        assert_eq!(orphan.after(Step::Orphan, &route, later), Err(Impossible), "its lease is over");
+        let expired = orphan.after(Step::Expire { jitter: Jitter(0) }, &route, later).expect("its lease is over");
+        assert_eq!((expired.state.word(), expired.doubts), ("waiting", 1));
+    }
+    let mut old = event().after(start(), &route, NOW).expect("it is due");
+    old.state = State::Running { until: NOW + LEASE, by: Node("n1".into()), action: None };
+    assert_eq!(old.after(Step::Orphan, &route, later), Err(Impossible), "the first release did not say what it began");
 }

@@ -77,7 +77,7 @@ impl World {
             }
             _ => LEASE,
         };
-        let step = Step::Start { lasts, by: by.clone() };
+        let step = Step::Start { lasts, by: by.clone(), action: self.plan.action };
         match self.advance_by(&attempt.event, step, &attempt.route, Kind::Start)? {
             Some(Ok(Advance::Written { event, .. })) if event.runs_by(&by) => {
                 attempt.event = *event;

@@ -31,10 +31,11 @@ pub(crate) enum Bug {
     AcceptedAndNotWritten,
     PublishedAgainThoughReplaced,
     KeptFromLastMessage,
+    EveryLeaseEndsAtStart,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::NoSwap,
         Self::NoAlias,
         Self::NoRegisterCheck,
@@ -62,6 +63,7 @@ impl Bug {
         Self::AcceptedAndNotWritten,
         Self::PublishedAgainThoughReplaced,
         Self::KeptFromLastMessage,
+        Self::EveryLeaseEndsAtStart,
     ];
 
     pub(crate) fn words(self) -> &'static str {
@@ -88,6 +90,7 @@ impl Bug {
             Self::OvertakenTakesDigest => "a re-arm that is overtaken takes the digest, not the body",
             Self::PublishedAgainThoughReplaced => "what was replaced is published again",
             Self::KeptFromLastMessage => "publishing again makes an event kept for longer",
+            Self::EveryLeaseEndsAtStart => "a node that starts ends the lease of a request whose receiver goes on",
             Self::DoubtRetriedWithoutRoute => "a doubt is retried because its route, which holds, is gone",
             Self::TimeoutCountedAsDoubt => "an attempt that our own timeout ended is counted as a doubt",
             Self::DeadAnsweredWithSuccess => "a sender that waits hears 200 of what is dead",

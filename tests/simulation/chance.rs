@@ -6,8 +6,9 @@ use crate::oracle::{Broken, Kind};
 use crate::plan::seconds;
 use crate::tap::Write;
 use crate::world::World;
-use hookonce::decide::event::{Event, State};
-use hookonce::decide::source::Redelivery;
+use hookonce::decide::action_kind::ActionKind;
+use hookonce::decide::event::{Event, State, Step};
+use hookonce::decide::source::{Redelivery, Route};
 use hookonce::decide::time::Timestamp;
 
 impl World {
@@ -15,7 +16,7 @@ impl World {
     pub(crate) fn step(&mut self) -> Result<(), Broken> {
         let now = self.now();
         match self.rng.below(100) {
-            roll if roll < self.plan.blows => self.blow(now),
+            roll if roll < self.plan.blows => return self.blow(now),
             0..38 => return self.work_somewhere(now),
             38..52 => {
                 if let Some(node) = self.awake() {
@@ -47,14 +48,14 @@ impl World {
     }
 
     /// A node dies, starts again, or sleeps.
-    fn blow(&mut self, now: Timestamp) {
+    fn blow(&mut self, now: Timestamp) -> Result<(), Broken> {
         let at = self.rng.index(self.nodes.len());
         if self.rng.chance(50) {
             let until = now + seconds(self.rng.range(5, 120));
             self.nodes[at].sleeps_until = until;
             self.oracle.tally.pauses += 1;
             self.say(|| format!("node {at} sleeps until {}", until.0 / 1_000_000 - 1_000));
-            return;
+            return Ok(());
         }
         self.oracle.tally.crashes += 1;
         self.restarts += 1;
@@ -70,10 +71,27 @@ impl World {
             }
         }
         if self.bug != Some(Bug::NoGuard) {
-            for command in self.commands.iter_mut().filter(|command| command.node == dead.name) {
+            let ends = self.plan.action.ends_with_its_node();
+            for command in self.commands.iter_mut().filter(|command| ends && command.node == dead.name) {
                 command.kill();
             }
         }
+        if self.plan.alone { self.take_over() } else { Ok(()) }
+    }
+
+    /// The only node starts: nothing of the one before it is still to be written, and what ended with that has no lease
+    /// any more.
+    fn take_over(&mut self) -> Result<(), Broken> {
+        self.late.clear();
+        for mut event in self.rows() {
+            if let (Some(Bug::EveryLeaseEndsAtStart), State::Running { action, .. }) = (self.bug, &mut event.state) {
+                *action = Some(ActionKind::Run);
+            }
+            let Ok(change) = event.change(Step::Orphan, &Route::default(), self.now()) else { continue };
+            self.oracle.tally.orphans += 1;
+            self.execute(Write::Advance(Box::new(change), Kind::Orphan))?;
+        }
+        Ok(())
     }
 
     fn work_somewhere(&mut self, now: Timestamp) -> Result<(), Broken> {

@@ -3,6 +3,7 @@
 use crate::plan::{Changes, Grouped, Per, Plan, seconds};
 use crate::rng::Rng;
 use crate::world::World;
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::limits;
 use hookonce::decide::source::{InDoubt, Keep, Redelivery};
 
@@ -24,6 +25,8 @@ fn plan(changes: Changes, grouped: Grouped) -> Plan {
         faults: 0,
         blows: 0,
         route_stays_gone: false,
+        alone: false,
+        action: ActionKind::Run,
         subjects: 1,
         values: 2,
         news: 100,

@@ -1,4 +1,4 @@
-//! The real rules, in histories that chance wrote: three nodes, one store, and everything that goes wrong.
+//! The real rules, in histories that chance wrote: one node or three, one store, and everything that goes wrong.
 //!
 //! Deliveries are judged by `judge`, claimed and advanced in the real memory store, and moved by `Event::change`.
 //! Only the nodes, the senders and the faults are ours. One seed is one history; `HOOKONCE_SEED=…` tells it again,

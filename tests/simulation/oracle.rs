@@ -102,6 +102,7 @@ pub(crate) enum Kind {
     SettleTimedOut,
     Settle,
     Expire { route_gone: bool },
+    Orphan,
     Rearm,
     Resume,
     Accept,

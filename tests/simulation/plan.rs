@@ -1,6 +1,7 @@
 //! What one history is configured to do: drawn once per seed, and then built as the config would build it.
 
 use crate::rng::Rng;
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::field::{Field, FieldIx, FieldSet, Place};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::limits;
@@ -58,6 +59,10 @@ pub(crate) struct Plan {
     /// Crashes and pauses among a hundred steps.
     pub(crate) blows: u64,
     pub(crate) route_stays_gone: bool,
+    /// There is one node only: when it starts, it ends the leases of what ended with the node before it.
+    pub(crate) alone: bool,
+    /// What its attempts are: commands, which end with their node, or requests, with which a receiver goes on.
+    pub(crate) action: ActionKind,
     /// How many subjects there are, and how many things they become.
     pub(crate) subjects: u64,
     pub(crate) values: u64,
@@ -128,6 +133,8 @@ impl Plan {
             values: rng.range(1, 3),
             news: rng.pick(&[10, 25, 50]),
             waits: rng.chance(35).then(|| u32::try_from(rng.range(1, 4)).expect("small")),
+            alone: rng.chance(30),
+            action: rng.pick(&[ActionKind::Run, ActionKind::Forward]),
         }
     }
 

@@ -41,6 +41,7 @@ tally!(
     set_aside,
     forgotten,
     crashes,
+    orphans,
     pauses,
     lost_answers,
     late_writes

@@ -1,4 +1,4 @@
-//! One history: three nodes, one store, one clock, and whatever chance does to them.
+//! One history: one node or three, one store, one clock, and whatever chance does to them.
 
 use crate::bug::Bug;
 use crate::command::Command;
@@ -92,7 +92,7 @@ impl World {
         };
         let sources = [source([false, false]), source([true, false]), source([false, true]), source([true, true])];
         let name = sources[0].name.clone();
-        let nodes = (0..3).map(|at| Node::new(at, 0, &mut rng)).collect();
+        let nodes = (0..if plan.alone { 1 } else { 3 }).map(|at| Node::new(at, 0, &mut rng)).collect();
         Self {
             oracle: Oracle::new(plan.clone()),
             sender: Sender::new(&plan),

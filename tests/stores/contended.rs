@@ -5,6 +5,7 @@ use crate::cutter::Cutter;
 use crate::postgres::open;
 use crate::postgres_server::Server;
 use crate::seed::{self, Random};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, New, Same, Stands};
 use hookonce::decide::event::{Blocks, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
@@ -163,7 +164,7 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
                 _ => Outcome::Unknown { why: "who knows".into() },
             };
             let step = match dice.index(8) {
-                0..3 => Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()) },
+                0..3 => Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
                 3..6 => Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) },
                 6 => Step::Replay,
                 _ => Step::Cancel,

@@ -3,6 +3,7 @@
 
 use super::due;
 use crate::seed::{self, Random};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::change::Tried;
 use hookonce::decide::claim::{Claim, Counts, New, Same, Stands};
 use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
@@ -195,7 +196,7 @@ impl All {
             _ => Outcome::Unknown { why: "who knows".into() },
         };
         match dice.index(16) {
-            0..5 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
+            0..5 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
             5..9 => Step::Settle { outcome, blocks, jitter },
             9 => Step::Renew { lasts: Duration::from_secs(30), blocks },
             10 => Step::HandBack,

@@ -1,6 +1,7 @@
 //! A file that is moved into a store on which a node already runs.
 
 use crate::{postgres_server, redis_server};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::Step;
 use hookonce::decide::id::Node;
@@ -64,7 +65,7 @@ async fn a_node_that_runs_on_the_target_writes_nothing_until_it_is_moved(url: &s
     let claimed = node.claim(vec![new.clone()]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(Listing { limit: 1, ..Listing::default() }).await.unwrap().remove(0);
-    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) };
+    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
     let start = waits.change(start, &Route::default(), node.now()).unwrap();
     let started = node.advance(vec![start]).await;
     assert!(is_under_way(&started), "{started:?}");

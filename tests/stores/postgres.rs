@@ -2,6 +2,7 @@
 
 use crate::START;
 use crate::postgres_server::Server;
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::change::Tried;
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
@@ -150,7 +151,12 @@ async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
     let database = server.database().await;
     let store = open(&server, &database, Clock::manual(START)).await;
     let made = new(&store, making().delivery("d1")).await;
-    let running = step(&store, &made, Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()) }).await;
+    let running = step(
+        &store,
+        &made,
+        Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
+    )
+    .await;
     let outcome = Outcome::Rejected { why: "a\0b".into(), receipt: None };
     let settle = Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) };
     let mut change = running.change(settle, &Route::default(), store.now()).unwrap();

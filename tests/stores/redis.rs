@@ -2,6 +2,7 @@
 
 use crate::START;
 use crate::redis_server::{self as server, Server};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
 use hookonce::decide::id::{EventId, Node};
@@ -36,7 +37,7 @@ pub(crate) async fn new(store: &impl Store, one: Making) -> Event {
 
 /// Starts an event and ends it well.
 pub(crate) async fn act(store: &impl Store, event: &Event) {
-    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) };
+    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
     let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
     let mut event = event.clone();
     for step in [start, end] {
@@ -287,7 +288,9 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
             Advance::Lost => panic!("lost"),
         }
     };
-    let running = step(&runs, Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) }).await;
+    let running =
+        step(&runs, Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run })
+            .await;
     assert_eq!((set("routes"), set("sources")), (51, 50));
     while store.forget(keeps.clone(), 500).await.unwrap() != Forgotten::default() {}
     store.due(strays(), 10).await.unwrap();

@@ -4,6 +4,7 @@
 use crate::redis::open;
 use crate::redis_server::Server;
 use crate::seed::{self, Random};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, New, Stands};
 use hookonce::decide::event::{Blocks, Event, Outcome, Step};
 use hookonce::decide::id::{EventId, Key, Node};
@@ -87,7 +88,7 @@ async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usi
 /// One step of an event's life, whatever comes of it.
 async fn live(store: &Shared<Redis>, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
     let step = match dice.index(6) {
-        0..2 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
+        0..2 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
         2..4 => Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) },
         4 => Step::Replay,
         _ => Step::Cancel,

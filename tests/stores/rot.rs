@@ -4,6 +4,7 @@ use crate::START;
 use crate::history::folder;
 use crate::seed::{self, Random};
 use crate::sqlite::{claim, claim_kind, new, node};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Payload;
 use hookonce::decide::event::{Blocks, Cause, Event, Outcome, Passed, State, Step};
 use hookonce::decide::id::{Digest, EventId, Node};
@@ -324,7 +325,8 @@ async fn live(store: &Sqlite) -> Result<Fate, StoreError> {
                 if seal && event.blocks.0 != 0 {
                     return Ok(Fate::Skipped);
                 }
-                let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()) };
+                let start =
+                    Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
                 let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
                 let steps = match (seal, event.passed) {
                     (false, _) => vec![Step::Damage],

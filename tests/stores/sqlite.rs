@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use crate::history::folder;
 use hookonce::cli::migrate::{self, Consent};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::{Event, Step};
 use hookonce::decide::id::Node;
@@ -33,7 +34,11 @@ pub(crate) async fn new(store: &Sqlite, one: Making) -> Event {
 }
 
 pub(crate) async fn start(store: &Sqlite, event: &Event) {
-    let step = Step::Start { lasts: Duration::from_hours(1), by: Node("node".into()) };
+    start_as(store, event, ActionKind::Run).await;
+}
+
+async fn start_as(store: &Sqlite, event: &Event, action: ActionKind) {
+    let step = Step::Start { lasts: Duration::from_hours(1), by: Node("node".into()), action };
     let change = event.change(step, &Route::default(), store.now()).unwrap();
     store.advance(vec![change]).await.unwrap();
 }
@@ -142,21 +147,40 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
 }
 
 #[tokio::test]
-async fn what_ran_when_the_node_died_expires_at_once_for_the_next_node() {
+async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest_by_the_clock() {
     let dir = folder();
     let path = dir.path().join("a.db");
-    let store = node(&path);
-    let event = new(&store, making().delivery("d1")).await;
-    start(&store, &event).await;
+    let clock = Clock::manual(Clock::wall(Timestamp(0)).now());
+    let open = |access| Sqlite::open_by(&path, access, Some(clock.clone())).unwrap();
+    let store = open(Access::Node);
+    let mut begun = Vec::new();
+    for action in ActionKind::ALL {
+        let event = new(&store, making().delivery(action.word())).await;
+        start_as(&store, &event, action).await;
+        begun.push(event.id);
+    }
+    let old = new(&store, making().delivery("old")).await;
+    start(&store, &old).await;
     drop(store);
-    let tool = Sqlite::open(&path, Access::Tool).unwrap();
+    let db = Connection::open(&path).unwrap();
+    // As the first release wrote it.
+    db.execute("update events set action_kind = null where id = ?1", [old.id.0]).unwrap();
+    drop(db);
+    let tool = open(Access::Tool);
     assert!(super::due(&tool, 10).await.unwrap().iter().all(|due| due.events.is_empty()), "a tool leaves leases alone");
     drop(tool);
-    let store = node(&path);
-    let due: Vec<_> = super::due(&store, 10).await.unwrap().into_iter().flat_map(|due| due.events).collect();
-    assert_eq!(due.len(), 1);
-    let expired = Step::Expire { jitter: hookonce::decide::retry::Jitter(0) };
-    assert!(due[0].after(expired, &Route::default(), store.now()).is_ok());
+    let store = open(Access::Node);
+    let due = async || -> Vec<Event> {
+        super::due(&store, 10).await.unwrap().into_iter().flat_map(|due| due.events).collect()
+    };
+    let ended: Vec<_> = due().await.iter().map(|event| event.delivery_id.clone().unwrap().to_string()).collect();
+    assert_eq!(ended, ["run", "sql", "layer"]);
+    for event in due().await {
+        let expired = Step::Expire { jitter: hookonce::decide::retry::Jitter(0) };
+        assert!(event.after(expired, &Route::default(), store.now()).is_ok());
+    }
+    clock.advance(Duration::from_hours(1));
+    assert_eq!(due().await.len(), 6, "the others run out by the clock");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! A node that dies in the middle.
 
-use crate::house::{House, until};
+use crate::house::{House, Sent, until};
+use crate::receiver::Receiver;
 use crate::{IN, number, numbers, touch};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_command_dies_with_its_node_and_is_run_again_by_the_next() {
@@ -102,4 +104,49 @@ async fn what_was_answered_with_2xx_before_a_crash_is_done_after_it() {
     runs.sort();
     runs.dedup(); // what was running when the node died ran once more
     assert_eq!((runs.len(), house.count("done")), (300, 300));
+}
+
+/// A change of one thing to `n`.
+fn change(n: u64) -> Sent {
+    Sent::github("push", &format!("d-{n}"), &format!("{{\"of\":\"x\",\"n\":{n}}}"))
+}
+
+#[tokio::test]
+async fn what_a_receiver_still_works_on_when_the_node_dies_is_not_overtaken_by_the_next_of_its_group() {
+    let receiver = Receiver::working().await;
+    let config = format!(
+        r#"
+[source.numbers]
+path   = "{IN}"
+verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
+fields = {{ of = "body.of", n = "body.n" }}
+once   = {{ change = {{ of = ["of"], to = ["n"] }} }}
+[[source.numbers.route]]
+group   = ["of"]
+lease   = "10s"
+retry   = {{ attempts = 3, first = "1ms", longest = "1ms" }}
+forward = {{ url = "{}", timeout = "10s" }}
+"#,
+        receiver.url
+    );
+    let mut house = House::new(&config);
+    assert_eq!(house.deliver(IN, &change(1)).await.status, 202);
+    until("the receiver to begin", || !receiver.calls().is_empty()).await;
+    house.kill();
+    house.start();
+    assert_eq!(house.deliver(IN, &change(2)).await.status, 202);
+    // A node that took the lease for over would begin the next within this.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    receiver.let_go();
+    house.quiet().await;
+    let calls = receiver.calls();
+    let of = |n: u64| format!("{{\"of\":\"x\",\"n\":{n}}}");
+    for pair in calls.chunks(2) {
+        let who = pair[0].strip_prefix("begin ");
+        assert!(who.is_some() && who == pair[1].strip_prefix("end "), "two of one group at once: {calls:#?}");
+    }
+    assert_eq!(*calls.first().unwrap(), format!("begin {}", of(1)));
+    assert_eq!(*calls.last().unwrap(), format!("end {}", of(2)), "the last word is not the newest: {calls:#?}");
+    assert_eq!(house.count("done"), 2);
+    assert!(house.log().contains("took over running=0 leased=1 slots=0"), "{}", house.log());
 }

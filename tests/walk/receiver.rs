@@ -35,6 +35,22 @@ impl Receiver {
         Self { url, calls, gate, serving }
     }
 
+    /// Works on each request until the gate is opened, whether or not somebody waits for the answer. It notes `begin` and
+    /// `end` of each with its body.
+    pub(crate) async fn working() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/receive", listener.local_addr().unwrap());
+        let (calls, gate) = (Calls::default(), Arc::new(Semaphore::new(0)));
+        let (seen, held) = (calls.clone(), gate.clone());
+        let serving = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(work(stream, seen.clone(), held.clone()));
+            }
+        });
+        Self { url, calls, gate, serving }
+    }
+
     /// The same, with its gate open.
     pub(crate) async fn open(answers: &[(u16, &str)]) -> Self {
         let receiver = Self::new(answers).await;
@@ -75,6 +91,17 @@ async fn converse(mut stream: TcpStream, answers: Arc<[(u16, String)]>, calls: C
         let head =
             format!("HTTP/1.1 {status} So\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
         let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    }
+}
+
+async fn work(mut stream: TcpStream, calls: Calls, gate: Arc<Semaphore>) {
+    while let Some(request) = read(&mut stream).await {
+        let body = request.split_once("\r\n\r\n").unwrap().1.to_owned();
+        let note = |word: &str| calls.lock().unwrap().push((Instant::now(), format!("{word} {body}")));
+        note("begin");
+        gate.acquire().await.unwrap().forget();
+        note("end");
+        let _ = stream.write_all(b"HTTP/1.1 200 So\r\ncontent-length: 0\r\n\r\n").await;
     }
 }
 

@@ -58,7 +58,7 @@ pub fn event(event: &Event) -> Value {
     });
     match &event.state {
         State::Waiting { due } => shown["due"] = json!(due),
-        State::Running { until, by } => (shown["until"], shown["node"]) = (json!(until), json!(by.to_string())),
+        State::Running { until, by, .. } => (shown["until"], shown["node"]) = (json!(until), json!(by.to_string())),
         State::Done { how, at } => {
             (shown["how"], shown["ended_at"]) = (how.word().into(), json!(at));
             if let How::Superseded { by } = how {

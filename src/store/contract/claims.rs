@@ -1,6 +1,7 @@
 //! Keys: all of an event's or none; and revisions: the fence.
 
 use super::{Fresh, MINUTE, SECOND, delivered, making, rejected, route, start};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, Same};
 use crate::decide::event::{State, Step};
 use crate::decide::id::Revision;
@@ -119,7 +120,7 @@ pub(super) async fn a_write_that_names_another_revision_is_lost(fresh: Fresh) {
 pub(super) async fn times_are_written_by_the_stores_clock(fresh: Fresh) {
     let event = fresh.claimed(making().delivery("d1")).await;
     let theirs = Timestamp(1_000); // a node whose clock stopped long ago
-    let step = Step::Start { lasts: MINUTE, by: crate::decide::id::Node("node".into()) };
+    let step = Step::Start { lasts: MINUTE, by: crate::decide::id::Node("node".into()), action: ActionKind::Run };
     let change = event.change(step, &route(), theirs).expect("it may start");
     let Advance::Written { event, now } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
         panic!("lost");

@@ -28,6 +28,7 @@ pub use making::{Making, imported, making};
 
 use super::clock::Clock;
 use super::{Advance, Imported, Look, Store};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, New, Same, Stands};
 use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
 use crate::decide::id::{EventId, Key, Node};
@@ -139,6 +140,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
         headers_that_are_only_passed_on_go_when_the_event_ends
         an_attempt_without_an_answer_takes_the_earlier_one_away
         who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on
+        the_kind_of_action_is_kept_as_long_as_the_lease
         what_is_recalled_is_what_a_claim_would_say
         a_large_body_comes_back_as_it_was
         sightings_are_kept_for_a_few_and_counted_for_all
@@ -312,7 +314,7 @@ fn route() -> Route {
 }
 
 fn start() -> Step {
-    Step::Start { lasts: 30 * SECOND, by: Node("node".into()) }
+    Step::Start { lasts: 30 * SECOND, by: Node("node".into()), action: ActionKind::Run }
 }
 
 fn delivered() -> Outcome {

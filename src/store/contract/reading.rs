@@ -1,10 +1,11 @@
 //! Reading: what is due, what an action needs, and what people ask for.
 
 use super::{Fresh, MINUTE, SECOND, anywhere, delivered, failed, making, rejected, route, start};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{Blocks, Event, Outcome, Receipt, Retrier, Step};
-use crate::decide::id::EventId;
+use crate::decide::event::{Blocks, Event, Outcome, Receipt, Retrier, State, Step};
+use crate::decide::id::{EventId, Node};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
@@ -164,6 +165,32 @@ pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on
     fresh.store.advance(vec![settle(&accepted)]).await.expect("it writes");
     let done = fresh.get(event).await;
     assert_eq!((done.retrier, done.state.word()), (Retrier::Node, "done"));
+}
+
+pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Fresh) {
+    let kind = async |event: EventId| match fresh.get(event).await.state {
+        State::Running { action, .. } => action,
+        state => panic!("{state:?}"),
+    };
+    let by = || Node("node".into());
+    for action in ActionKind::ALL {
+        let made = making().delivery(action.word()).made(fresh.store.now());
+        let event = made.event.id;
+        fresh.store.claim(vec![made]).await.expect("it claims");
+        fresh.step(event, Step::Start { lasts: MINUTE, by: by(), action }).await;
+        assert_eq!(kind(event).await, Some(action));
+        fresh.step(event, Step::Renew { lasts: MINUTE, blocks: Blocks::default() }).await;
+        fresh.step(event, Step::Accept).await;
+        fresh.step(event, Step::CallOff).await;
+        assert_eq!(kind(event).await, Some(action));
+        fresh.step(event, Step::Cancel).await;
+        assert_eq!(fresh.get(event).await.state.word(), "dead");
+        let mut made = making().delivery(&format!("{} at once", action.word())).made(fresh.store.now());
+        made.event = made.event.begun(MINUTE, by(), action);
+        let event = made.event.id;
+        fresh.store.claim(vec![made]).await.expect("it claims");
+        assert_eq!(kind(event).await, Some(action));
+    }
 }
 
 /// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.

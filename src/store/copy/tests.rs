@@ -41,7 +41,7 @@ async fn fill_file(path: &Path) {
     store.claim((0..usize::try_from(EVENTS).expect("few")).map(event).collect()).await.expect("it claims");
     let due = store.due(Look::Strays(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
-        let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) };
+        let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
         let change = event.change(start, &Route::default(), START).expect("it starts");
         let Advance::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0) else {
             panic!("lost")

@@ -152,12 +152,12 @@ pub(super) const INSERT_EVENTS: &str = concat!(
     ", body, version) select r.id, r.revision, r.source, r.route, r.part, r.delivery_id, r.fields::json, r.state, \
      r.cause, r.superseded_by, r.wake_at, r.received_at, r.ended_at, r.keep_from, r.node, r.life, r.attempt, \
      r.doubts, r.blocks_done, r.passed, r.grp, r.turn, r.subject, r.value, r.ord, r.body_digest, r.digest, r.retrier, \
-     r.published_again, r.body, r.version from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], \
+     r.published_again, r.action_kind, r.body, r.version from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], \
      $6::text[], $7::text[], \
      $8::text[], $9::text[], $10::uuid[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], \
      $16::integer[], $17::integer[], $18::integer[], $19::bigint[], $20::smallint[], $21::bytea[], $22::bigint[], \
      $23::bytea[], $24::bytea[], $25::bigint[], $26::bytea[], $27::bytea[], $28::smallint[], $29::text[], \
-     $30::boolean[], $31::bigint[]) as r (",
+     $30::text[], $31::boolean[], $32::bigint[]) as r (",
     cells::columns!(),
     ", body, version)"
 );
@@ -197,6 +197,7 @@ pub(super) fn insert_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
         column(rows, |row| Name(event(row).digest.0)),
         column(rows, |row| retrier(event(row))),
         column(rows, |row| cells::published_again_cell(event(row))),
+        column(rows, |row| StateCells::of(&event(row).state).action),
         column(rows, |row| row.2.payload.is_some()),
         column(rows, |row| counter(row.1.0)),
     ];
@@ -207,12 +208,12 @@ pub(super) fn insert_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
 pub(super) const UPDATE_EVENTS: &str = "update {schema}.events set revision = r.revision, version = r.version, state = r.state, cause = r.cause, \
      superseded_by = r.superseded_by, wake_at = r.wake_at, ended_at = r.ended_at, keep_from = r.keep_from, \
      node = r.node, life = r.life, attempt = r.attempt, doubts = r.doubts, blocks_done = r.blocks_done, \
-     passed = r.passed, turn = r.turn, ord = r.ord, retrier = r.retrier, published_again = r.published_again \
-     from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bigint[], \
+     passed = r.passed, turn = r.turn, ord = r.ord, retrier = r.retrier, published_again = r.published_again, \
+     action_kind = r.action_kind from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bigint[], \
      $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::integer[], $13::integer[], $14::bigint[], \
-     $15::smallint[], $16::bigint[], $17::bigint[], $18::smallint[], $19::text[]) as r (id, revision, version, state, \
+     $15::smallint[], $16::bigint[], $17::bigint[], $18::smallint[], $19::text[], $20::text[]) as r (id, revision, version, state, \
      cause, superseded_by, wake_at, ended_at, keep_from, node, life, attempt, doubts, blocks_done, passed, turn, ord, \
-     retrier, published_again) \
+     retrier, published_again, action_kind) \
      where events.id = r.id";
 
 pub(super) fn update_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
@@ -237,6 +238,7 @@ pub(super) fn update_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
         column(rows, |row| event(row).change.and_then(|change| change.order)),
         column(rows, |row| retrier(event(row))),
         column(rows, |row| cells::published_again_cell(event(row))),
+        column(rows, |row| StateCells::of(&event(row).state).action),
     ];
     Ask { sql: UPDATE_EVENTS, params }
 }

@@ -177,11 +177,14 @@ pub(super) fn row(row: &Row, version: Version) -> Vec<u8> {
     out.bytes(&event.digest.0);
     // Left out where they say nothing: so the first release wrote its rows.
     let again = cells::published_again_cell(event);
-    if event.retrier != Retrier::Sender || again.is_some() {
+    if event.retrier != Retrier::Sender || again.is_some() || state.action.is_some() {
         out.number(cells::retrier_cell(event.retrier));
     }
-    if let Some(again) = again {
-        out.text(&again);
+    if again.is_some() || state.action.is_some() {
+        out.maybe(again.as_deref(), Out::text);
+    }
+    if let Some(action) = state.action {
+        out.text(action);
     }
     out.0
 }

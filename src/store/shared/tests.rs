@@ -1,6 +1,7 @@
 //! The draft against the contract, on a shelf in memory; and beside others who write at the worst moment.
 
 use super::{Cell, Found, Op, PARKED_READ, Reading, Seen, Shared, Shelf, Slot, Swap, Version};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, New, Payload};
 use crate::decide::event::{Blocks, Event, Outcome, Receipt, State, Step};
 use crate::decide::id::{EventId, Node};
@@ -257,7 +258,7 @@ async fn act(store: &Shared<Board>) {
     let due = store.due(Look::Strays(Arc::new([])), 20).await.expect("it reads").events;
     for event in due {
         let lasts = Duration::from_secs(30);
-        let started = step(&event, Step::Start { lasts, by: Node("n".into()) }).await;
+        let started = step(&event, Step::Start { lasts, by: Node("n".into()), action: ActionKind::Run }).await;
         if let Some(event) = started.filter(|event| matches!(event.state, State::Running { .. })) {
             let outcome = Outcome::Delivered(None);
             step(&event, Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) }).await.expect("it holds it");

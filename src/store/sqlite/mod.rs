@@ -242,25 +242,23 @@ fn fit_schema(path: &Path, db: &mut Connection, access: Access, now: Timestamp) 
     fits.map_err(|problem| OpenError::schema(path, problem))
 }
 
-/// A node takes over what the one before it left: it was the only one, so what is running runs no more, and a slot
-/// whose holder is over is free.
+/// A node takes over what the one before it left. That was the only one, so the leases of what ended with it end now; the
+/// others run out by the clock, since their receivers go on. A slot whose holder is over is free.
 fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
-    let now = at.now;
-    let orphans = tx.execute(
-        "update events set wake_at = ?1, revision = revision + 1 where state = 'running' and wake_at > ?1",
-        [now.0],
-    )?;
     let mut rows = Rows { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
+    let (ended, left) = rows.end_leases()?;
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
     saw.iter().try_for_each(|time| last_seen::write(&tx, *time))?;
     tx.commit()?;
     saw.into_iter().for_each(|time| writer.clock.written(time));
     writer.mark.committed();
-    if orphans + freed > 0 {
-        let taken = [("running", &*orphans.to_string()), ("slots", &*freed.to_string())];
+    if ended + left + freed > 0 {
+        let count = |count: usize| count.to_string();
+        let (ended, left, freed) = (count(ended), count(left), count(freed));
+        let taken = [("running", &*ended), ("leased", &*left), ("slots", &*freed)];
         telemetry::say(Level::Warn, "took over", &taken);
     }
     Ok(())

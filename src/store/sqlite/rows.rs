@@ -4,9 +4,10 @@ use super::mark::Mark;
 use super::notes::Seen;
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt};
+use crate::decide::event::{Event, Receipt, State, Step};
 use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
 use crate::decide::limits;
+use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
 use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
@@ -62,6 +63,25 @@ impl Rows<'_> {
             Found::Whole(row) | Found::Damaged(row, Buried::Yes) => Ok(row),
             Found::Damaged(row, Buried::No) => self.bury(row),
         }
+    }
+
+    /// Ends the leases of actions that ended with the node before this one. Says how many it ended, and how many it left
+    /// to run out by the clock.
+    pub(super) fn end_leases(&mut self) -> Result<(usize, usize)> {
+        let leased = self.ids("select id from events where state = 'running' and wake_at > ?1", [self.now.0])?;
+        let (mut ended, mut left) = (0, 0);
+        for id in leased {
+            let Some(Row { event, .. }) = self.row(id)? else { continue };
+            // What follows from the end of a lease is decided when it is seen to be over, by the route of then.
+            match event.change(Step::Orphan, &Route::default(), self.now) {
+                Ok(change) => {
+                    ledger::advance(self, &change, self.now)?;
+                    ended += 1;
+                }
+                Err(_) => left += usize::from(matches!(event.state, State::Running { .. })),
+            }
+        }
+        Ok((ended, left))
     }
 
     /// Hands on the slots of events that are over or gone: none should be, unless a row rotted. Says how many.
@@ -168,7 +188,7 @@ impl Ledger for Rows<'_> {
                 "insert into events (",
                 columns!(),
                 ", body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
-                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)"
+                 ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)"
             ),
             params![
                 event.id.0,
@@ -200,6 +220,7 @@ impl Ledger for Rows<'_> {
                 event.digest.0,
                 cells::retrier_cell(event.retrier),
                 cells::published_again_cell(event),
+                cells.action,
                 payload.is_some(),
             ],
         )?;
@@ -216,7 +237,7 @@ impl Ledger for Rows<'_> {
         self.execute(
             "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
              ended_at = ?7, keep_from = ?8, node = ?9, life = ?10, attempt = ?11, doubts = ?12, blocks_done = ?13, \
-             passed = ?14, turn = ?15, ord = ?16, retrier = ?17, published_again = ?18 where id = ?1",
+             passed = ?14, turn = ?15, ord = ?16, retrier = ?17, published_again = ?18, action_kind = ?19 where id = ?1",
             params![
                 event.id.0,
                 counter_cell(event.revision.0),
@@ -236,6 +257,7 @@ impl Ledger for Rows<'_> {
                 event.change.and_then(|change| change.order),
                 cells::retrier_cell(event.retrier),
                 cells::published_again_cell(event),
+                cells.action,
             ],
         )?;
         Ok(())

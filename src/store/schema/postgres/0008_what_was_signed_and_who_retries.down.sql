@@ -10,3 +10,4 @@ alter table events drop column published_again cascade; -- with the views that s
 alter table events drop column retrier cascade; -- with the views that show its fields as columns
 drop table last_seen;
 drop table writers;
+alter table events drop column action_kind cascade; -- as above

@@ -21,3 +21,6 @@ do $$ begin
         create index events_id_end on events ((reverse(right(id::text, 12)) collate "C"));
     end if;
 end $$;
+-- What kind of action an attempt was begun as, while it runs: run, forward, publish, sql or layer. Null in what earlier
+-- versions began.
+alter table events add column action_kind text;

@@ -6,3 +6,4 @@ alter table keys drop column id_digest;
 alter table events drop column published_again;
 alter table events drop column retrier;
 drop table last_seen;
+alter table events drop column action_kind;

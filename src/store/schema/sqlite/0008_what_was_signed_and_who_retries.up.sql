@@ -10,3 +10,6 @@ alter table scopes add column since integer;
 create table last_seen (id integer primary key check (id = 1), at integer not null);
 -- An event by the last digits of its id: all that people see of it.
 create index events_id_end on events (substr(id, 13));
+-- What kind of action an attempt was begun as, while it runs: run, forward, publish, sql or layer. Null in what earlier
+-- versions began.
+alter table events add column action_kind text;

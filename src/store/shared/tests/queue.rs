@@ -1,6 +1,7 @@
 //! A group's queue, while somebody leaves it between two readings of whoever hands the slot on.
 
 use super::*;
+use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Cause;
 use crate::store::Removal;
 
@@ -38,7 +39,7 @@ async fn pass(moments: usize) {
 async fn ends_while_one_leaves(left: Left, moments: usize) -> bool {
     let store = Shared(Board::new(Clock::manual(START), 10));
     let (first, second, third) = (claimed(&store).await, claimed(&store).await, claimed(&store).await);
-    let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) };
+    let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
     let first = write(&store, &first, start).await.expect("it starts");
     let settle = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
     let ends = async {

@@ -1,0 +1,66 @@
+//! The kind of action that an attempt was begun as.
+
+/// The kind of action that an attempt was begun as. It is written with the attempt's lease: the route may be configured
+/// otherwise by the time it matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ActionKind {
+    /// A command, behind a guard.
+    Run,
+    /// A request to a receiver.
+    Forward,
+    /// A message to NATS.
+    Publish,
+    /// A statement in the store's own transaction.
+    Sql,
+    /// A service inside the process itself, behind the tower layer.
+    Layer,
+}
+
+impl ActionKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Run, Self::Forward, Self::Publish, Self::Sql, Self::Layer];
+
+    /// The word for it, as it is stored.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Forward => "forward",
+            Self::Publish => "publish",
+            Self::Sql => "sql",
+            Self::Layer => "layer",
+        }
+    }
+
+    /// The kind of this word. `None` where no kind of this version has it.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// Whether such an action has ended once the process of its node has. The guard kills a command, the database rolls
+    /// a statement back, and a service in the process is gone with it. A receiver goes on with what it was sent.
+    pub fn ends_with_its_node(self) -> bool {
+        match self {
+            Self::Run | Self::Sql | Self::Layer => true,
+            Self::Forward | Self::Publish => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_read_back_from_its_word() {
+        for kind in ActionKind::ALL {
+            assert_eq!(ActionKind::parse(kind.word()), Some(kind));
+        }
+        assert_eq!(ActionKind::parse("walk"), None);
+    }
+
+    #[test]
+    fn only_what_runs_inside_or_under_a_node_ends_with_it() {
+        let ends: Vec<_> = ActionKind::ALL.into_iter().filter(|kind| kind.ends_with_its_node()).collect();
+        assert_eq!(ends, [ActionKind::Run, ActionKind::Sql, ActionKind::Layer]);
+    }
+}
