@@ -87,7 +87,18 @@ pub struct Held {
     payload: Option<Payload>,
     /// When the write that made it ours was first sent: the lease counts from there.
     sent: Boottime,
+    /// How this node knows that it holds it.
+    known: Known,
     spot: Spot,
+}
+
+/// How a node knows that it has started an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    /// The store answered so.
+    Answered,
+    /// The store did not answer, and the event was looked up. Another task of this node may have started it.
+    LookedUp,
 }
 
 /// News that a listener may fall behind by.
@@ -194,7 +205,7 @@ impl Dispatcher {
         self.tell(&event, &[]);
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
-                self.act(Held { event, payload, sent, spot });
+                self.act(Held { event, payload, sent, known: Known::Answered, spot });
             }
             _ => self.wake(&event),
         }
@@ -393,23 +404,42 @@ impl Dispatcher {
 
     async fn start(self, event: Event, step: Step, spot: Spot) {
         let sent = boottime();
-        let started = match self.step(&event, step).await {
-            Ok(Some(Advance::Written { event, .. })) => Some(*event),
-            Ok(_) => None,
-            Err(error) => {
-                let pause = rest(&error);
-                match error {
-                    StoreError::Unsure(_) => self.started(&event).await,
-                    StoreError::Down(_) | StoreError::Broken(_) => {
-                        // In its spot: a store that takes nothing is not asked again by the next in line.
-                        self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
-                        None
+        let started = self.begin(&event, step, false).await;
+        if let Some((event, known)) = started.filter(|(event, _)| event.runs_by(&self.0.node)) {
+            self.attempt(Held { event, payload: None, sent, known, spot }).await;
+        }
+    }
+
+    /// The event as it was started; `None` where it was not, or not by this. A start whose answer was lost may still be
+    /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
+    /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
+    async fn begin(&self, event: &Event, start: Step, mut unsure: bool) -> Option<(Event, Known)> {
+        loop {
+            match self.step(event, start.clone()).await {
+                Ok(Some(Advance::Written { event, .. })) => return Some((*event, Known::Answered)),
+                Ok(Some(Advance::Lost)) if unsure => {
+                    return self.started(event).await.map(|started| (started, Known::LookedUp));
+                }
+                Ok(_) => return None,
+                Err(error) => {
+                    let pause = rest(&error);
+                    match error {
+                        StoreError::Unsure(_) => {
+                            unsure = true;
+                            if let Some(started) = self.started(event).await {
+                                return Some((started, Known::LookedUp));
+                            }
+                        }
+                        StoreError::Down(_) if unsure => {}
+                        StoreError::Down(_) | StoreError::Broken(_) => {
+                            // In its spot: a store that takes nothing is not asked again by the next in line.
+                            self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
+                            return None;
+                        }
                     }
                 }
             }
-        };
-        if let Some(event) = started.filter(|event| event.runs_by(&self.0.node)) {
-            self.attempt(Held { event, payload: None, sent, spot }).await;
+            self.0.stopping.run_until_cancelled(tokio::time::sleep(attempt::ASK_AGAIN)).await?;
         }
     }
 

@@ -4,7 +4,7 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{Dispatcher, Held, Lane, Spot, jitter, rest};
+use super::{Dispatcher, Held, Known, Lane, Spot, all_of, jitter, rest};
 use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
 use crate::decide::answer;
 use crate::decide::change::{Change, PassedOn, Tried};
@@ -36,12 +36,19 @@ pub(super) enum Renewal {
 
 impl Dispatcher {
     pub(super) async fn attempt(self, held: Held) {
-        let Held { event, payload, sent, mut spot } = held;
+        let Held { mut event, payload, sent, known, mut spot } = held;
         let part = event.part;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose answers were both lost look alike: only one of them acts.
-        let Some(at_it) = AtIt::begin(&self, &event, &lease) else { return };
+        let Some(at_it) = AtIt::begin(&self, &event, known, &lease) else { return };
+        if known == Known::LookedUp {
+            // Whoever else has started it may have come to its end since it was looked up.
+            match self.look_up(event.id).await {
+                Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
+                Some(_) | None => return,
+            }
+        }
         self.act_and_settle(&lane, event, payload, &lease, &mut spot).await;
         drop((at_it, spot));
         lane.queue_of(part).wake.notify_one();
@@ -362,10 +369,14 @@ struct AtIt<'a> {
 }
 
 impl<'a> AtIt<'a> {
-    /// `None`: it already is, from the same start.
-    fn begin(dispatcher: &'a Dispatcher, event: &Event, lease: &Arc<Lease>) -> Option<Self> {
+    /// `None`: it already is, from the same start; or from any, where the start was only looked up.
+    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: Known, lease: &Arc<Lease>) -> Option<Self> {
         let start = (event.id, event.revision);
-        match dispatcher.0.running().entry(start) {
+        let mut running = dispatcher.0.running();
+        if known == Known::LookedUp && running.range(all_of(event.id)).next().is_some() {
+            return None;
+        }
+        match running.entry(start) {
             Entry::Occupied(_) => None,
             Entry::Vacant(free) => {
                 free.insert(lease.clone());

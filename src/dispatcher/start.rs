@@ -1,7 +1,7 @@
 //! Starting many due events of a queue in one write.
 
 use super::lane::{Queue, Spot};
-use super::{Dispatcher, Held, Lane, rest};
+use super::{Dispatcher, Held, Known, Lane, rest};
 use crate::action::boottime;
 use crate::decide::event::Step;
 use crate::decide::time::Duration;
@@ -65,19 +65,20 @@ impl Dispatcher {
         }
         let (source, route, limit) = (lane.source.name.clone(), lane.route.clone(), spots.len());
         let (sent, asked) = (boottime(), tokio::time::Instant::now());
-        let started = self.0.store.start_due(Starts { source, route, part: queue.part, step, limit }).await;
+        let starts = Starts { source, route, part: queue.part, step: step.clone(), limit };
+        let started = self.0.store.start_due(starts).await;
         self.meter().asked(Asked::Advance, asked.elapsed(), started.is_ok());
         let Started { events, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
             self.tell(&event, &[]);
-            self.act(Held { event, payload: None, sent, spot });
+            self.act(Held { event, payload: None, sent, known: Known::Answered, spot });
         }
         for (was, spot) in unsure.into_iter().zip(spots) {
-            let this = self.clone();
+            let (this, step) = (self.clone(), step.clone());
             self.0.tasks.spawn(async move {
-                if let Some(event) = this.started(&was).await {
-                    this.attempt(Held { event, payload: None, sent, spot }).await;
+                if let Some((event, known)) = this.begin(&was, step, true).await {
+                    this.attempt(Held { event, payload: None, sent, known, spot }).await;
                 }
             });
         }

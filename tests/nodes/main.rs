@@ -7,6 +7,8 @@ mod cutter;
 mod disk;
 #[path = "../house/faketime.rs"]
 mod faketime;
+#[path = "../house/failing_pooler.rs"]
+mod failing_pooler;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]
@@ -19,6 +21,7 @@ mod apps;
 mod backup;
 mod cancelling;
 mod clocks;
+mod commits;
 mod fence;
 mod fleet;
 mod keeping;

@@ -1,6 +1,7 @@
 //! Exactly so many rows, whatever dies: nodes at random under load, and connections at the commit.
 
 use crate::cutter::Cutter;
+use crate::failing_pooler::FailingPooler;
 use crate::house::{House, Sent};
 use crate::postgres::Server;
 use crate::seed::{self, Random};
@@ -115,4 +116,21 @@ async fn connections_cut_at_the_commit_make_exactly_one_row_for_each_event() {
     let cuts = proxy.cuts.load(Ordering::SeqCst);
     println!("{cuts} connections cut at the commit");
     assert!(cuts > events / 50, "{cuts}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_fails_at_the_commit_makes_exactly_one_row_for_each_event() {
+    let events = size(2_000, 60);
+    let server = Server::start().await;
+    let database = server.database().await;
+    let db = server.client(&database).await;
+    db.batch_execute(SINK).await.unwrap();
+    let pooler = FailingPooler::of_every(server.port, 7).await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/{database}", pooler.port);
+    let node = House::new(&config(&url, "", ROUTE));
+    flood(Arc::new(RwLock::new(vec![node.url(IN)])), events, 8).await;
+    exactly(&db, events, "a pooler failed at the commit").await;
+    let spoilt = pooler.spoilt.load(Ordering::SeqCst);
+    println!("{spoilt} commits answered with an error of the pooler's");
+    assert!(spoilt > events / 20, "{spoilt}");
 }

@@ -5,6 +5,8 @@
 mod config;
 #[path = "../house/cutter.rs"]
 mod cutter;
+#[path = "../house/failing_pooler.rs"]
+mod failing_pooler;
 #[path = "../house/mod.rs"]
 mod house;
 mod kills;

@@ -13,6 +13,8 @@ use hookonce::store::{Due, Look, Store, StoreError};
 use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
+mod commits;
+#[cfg(feature = "postgres")]
 mod contended;
 #[cfg(feature = "postgres")]
 #[path = "../house/cutter.rs"]
@@ -20,6 +22,9 @@ mod cutter;
 #[cfg(feature = "sqlite")]
 #[path = "../house/disk.rs"]
 mod disk;
+#[cfg(feature = "postgres")]
+#[path = "../house/failing_pooler.rs"]
+mod failing_pooler;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(all(feature = "node", feature = "postgres"))]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{Blocks, Outcome, Receipt, Step};
+use crate::decide::event::{ActionKind, Blocks, Outcome, Receipt, Step};
 use crate::decide::id::Node;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;

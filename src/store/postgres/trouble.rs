@@ -6,7 +6,7 @@ use crate::store::{CannotOpen, StoreError};
 use std::error::Error as _;
 use std::io;
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Where in a write it went wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,13 +27,23 @@ pub(super) fn classify(error: &Error, stage: Stage) -> StoreError {
             Stage::Commit => StoreError::Unsure(why),
         };
     };
-    match &code.code()[..2] {
-        // The server was told to stop, or to drop us: it may have done so just after it wrote.
-        "57" if stage == Stage::Commit => StoreError::Unsure(why),
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    match stage {
+        Stage::Commit if may_have_committed(code, severity) => StoreError::Unsure(why),
         // Whatever else it says, it wrote nothing, and somebody may set it right while we run: a password, a right, a
         // table that is being restored. Never `Broken`: what an attempt came to would not be written any more.
         _ => StoreError::Down(why),
     }
+}
+
+/// Whether a transaction may be committed although its commit was answered with this error. PostgreSQL rolls back what it
+/// answers with an error. But these say that something happened to the server or on the way to it, which may have been
+/// just after the commit: a pooler (class 08 or 58) or the server (57) ended the connection, the server broke (58, XX), or
+/// the session was ended, for whatever reason.
+fn may_have_committed(code: &SqlState, severity: Option<Severity>) -> bool {
+    let ended = matches!(severity, Some(Severity::Fatal | Severity::Panic));
+    let unknown = *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
+    ended || unknown || matches!(&code.code()[..2], "08" | "57" | "58" | "XX")
 }
 
 /// Did others get in the way? Then it is drafted anew.
@@ -136,5 +146,22 @@ fn unanswered(address: &Address, error: &Error) -> CannotOpen {
             CannotOpen::Yet(format!("{address} is read-only; it may be a replica"))
         }
         _ => CannotOpen::Yet(format!("{address} cannot be reached: {}", said(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_the_server_or_a_pooler_broke_off_may_be_written_and_one_that_was_refused_is_not() {
+        for code in ["08000", "08006", "08P01", "57P01", "57P02", "58000", "58030", "XX000", "40003"] {
+            assert!(may_have_committed(&SqlState::from_code(code), Some(Severity::Error)), "{code}");
+        }
+        for code in ["22012", "23505", "25P02", "40001", "40P01", "42501", "42P01", "53100", "55P03", "P0001"] {
+            assert!(!may_have_committed(&SqlState::from_code(code), Some(Severity::Error)), "{code}");
+            assert!(!may_have_committed(&SqlState::from_code(code), None), "{code}");
+            assert!(may_have_committed(&SqlState::from_code(code), Some(Severity::Fatal)), "{code}");
+        }
     }
 }

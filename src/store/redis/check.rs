@@ -75,6 +75,32 @@ impl Refusal {
         self.text.contains("user_script") && !self.text.contains("killed by user")
     }
 
+    /// The server says that the script did not begin, or was ended before it wrote. Any other answer may be one of a proxy
+    /// whose server went away in the middle.
+    pub(super) fn wrote_nothing(&self) -> bool {
+        const BEFORE: [&str; 18] = [
+            "LOADING",
+            "READONLY",
+            "OOM",
+            "MISCONF",
+            "NOREPLICAS",
+            "MASTERDOWN",
+            "CLUSTERDOWN",
+            "MOVED",
+            "ASK",
+            "TRYAGAIN",
+            "CROSSSLOT",
+            "BUSY",
+            "NOSCRIPT",
+            "NOAUTH",
+            "NOPERM",
+            "WRONGPASS",
+            "NOPROTO",
+            "DENIED",
+        ];
+        BEFORE.contains(&&*self.code) || self.text.contains("killed by user")
+    }
+
     /// Where in a cluster to ask instead.
     pub(super) fn place(&self) -> Option<&str> {
         (self.code == "MOVED").then(|| self.text.split(' ').nth(1)).flatten()

@@ -130,7 +130,10 @@ impl Link {
             NoAnswer::Refused(refusal) if refusal.is_inside_a_script() => {
                 StoreError::Broken(format!("{}: a write stopped half-way: {refusal}", self.address))
             }
-            NoAnswer::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
+            NoAnswer::Refused(refusal) if refusal.wrote_nothing() => {
+                StoreError::Down(format!("{}: {refusal}", self.address))
+            }
+            NoAnswer::Refused(refusal) => StoreError::Unsure(format!("{}: {refusal}", self.address)),
         })
     }
 

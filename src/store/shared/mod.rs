@@ -256,12 +256,14 @@ impl<S: Shelf> Shared<S> {
     ) -> Result<Vec<Option<T>>, StoreError> {
         let mut answers: Vec<Option<T>> = inputs.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..inputs.len()).collect();
+        let mut wrote = false;
         for tries in 0..TRIES {
             if open.is_empty() {
                 break;
             }
             effect::back_off(tries).await;
-            let drafts = self.draft(inputs, &open, &begins_with, &rule).await?;
+            let drafts = self.draft(inputs, &open, &begins_with, &rule).await;
+            let drafts = drafts.map_err(|error| after_writing(error, wrote))?;
             let (mut swaps, mut waits, mut undecided) = (Vec::new(), Vec::new(), Vec::new());
             for (place, drafted) in open.iter().copied().zip(drafts) {
                 match drafted {
@@ -273,7 +275,9 @@ impl<S: Shelf> Shared<S> {
                     Some(Drafted { answer, .. }) => answers[place] = Some(answer),
                 }
             }
-            let written = if swaps.is_empty() { Vec::new() } else { self.0.write(swaps).await? };
+            let written = if swaps.is_empty() { Ok(Vec::new()) } else { self.0.write(swaps).await };
+            let written = written.map_err(|error| after_writing(error, wrote))?;
+            wrote |= written.contains(&true);
             for ((place, answer), written) in waits.into_iter().zip(written) {
                 if written {
                     answers[place] = Some(answer);
@@ -335,6 +339,15 @@ impl<S: Shelf> Shared<S> {
     ) -> Result<T, StoreError> {
         let mut answers = self.run(&[()], |()| begins_with.clone(), |draft, (), now| rule(draft, now)).await?;
         answers.pop().flatten().ok_or_else(contended)
+    }
+}
+
+/// What an error means for a batch of which a part may already be written: one that was out of reach the second time has
+/// written what it wrote the first time.
+fn after_writing(error: StoreError, wrote: bool) -> StoreError {
+    match error {
+        StoreError::Down(why) if wrote => StoreError::Unsure(why),
+        error => error,
     }
 }
 

@@ -68,14 +68,14 @@ impl Rows<'_> {
     /// Ends the leases of actions that ended with the node before this one. Says how many it ended, and how many it left
     /// to run out by the clock.
     pub(super) fn end_leases(&mut self) -> Result<(usize, usize)> {
-        let leased = self.ids("select id from events where state = 'running' and wake_at > ?1", [self.now.0])?;
+        let leased = self.ids("select id from events where state = 'running' and wake_at > ?1", [self.at.now.0])?;
         let (mut ended, mut left) = (0, 0);
         for id in leased {
             let Some(Row { event, .. }) = self.row(id)? else { continue };
             // What follows from the end of a lease is decided when it is seen to be over, by the route of then.
-            match event.change(Step::Orphan, &Route::default(), self.now) {
+            match event.change(Step::Orphan, &Route::default(), self.at.now) {
                 Ok(change) => {
-                    ledger::advance(self, &change, self.now)?;
+                    ledger::advance(self, &change, self.at.now)?;
                     ended += 1;
                 }
                 Err(_) => left += usize::from(matches!(event.state, State::Running { .. })),
