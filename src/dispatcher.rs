@@ -20,7 +20,6 @@ mod start;
 pub use lane::Lane;
 
 use crate::action::{Boottime, Chunk, Lease, Output, boottime};
-use crate::decide::action_kind::ActionKind;
 use crate::decide::change::Change;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Passed, State, Step};

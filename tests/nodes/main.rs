@@ -5,10 +5,10 @@
 mod cutter;
 #[path = "../house/disk.rs"]
 mod disk;
-#[path = "../house/faketime.rs"]
-mod faketime;
 #[path = "../house/failing_pooler.rs"]
 mod failing_pooler;
+#[path = "../house/faketime.rs"]
+mod faketime;
 #[path = "../house/mod.rs"]
 mod house;
 #[path = "../house/postgres.rs"]

@@ -1,6 +1,7 @@
 //! Due events that are started together.
 
 use super::{Fresh, MINUTE, SECOND, failed, making, route, start};
+use crate::decide::action_kind::ActionKind;
 use crate::decide::event::{Event, State, Step};
 use crate::decide::id::Node;
 use crate::store::{Started, Starts};
@@ -39,8 +40,11 @@ pub(super) async fn what_is_started_together_is_what_each_step_would_have_writte
     expected.sort_by_key(|event| event.id);
     let mut events = started(&fresh, starts(100)).await;
     for event in &mut events {
-        let State::Running { until, by } = &event.state else { panic!("{event:?}") };
-        assert!(*until >= now + 30 * SECOND && *by == Node("node".into()), "{event:?}");
+        let State::Running { until, by, action } = &event.state else { panic!("{event:?}") };
+        assert!(
+            *until >= now + 30 * SECOND && *by == Node("node".into()) && *action == Some(ActionKind::Run),
+            "{event:?}"
+        );
         event.state = State::Waiting { due: None };
     }
     events.sort_by_key(|event| event.id);

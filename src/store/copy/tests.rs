@@ -1,8 +1,9 @@
 //! Copies from one file into another, interrupted, changed under way, and given up.
 
 use super::*;
+use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{ActionKind, Blocks, Outcome, Receipt, Step};
+use crate::decide::event::{Blocks, Outcome, Receipt, Step};
 use crate::decide::id::Node;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;

@@ -47,8 +47,7 @@ macro_rules! mark {
 const MARK: &str = mark!("");
 const MARK_WITH_POSITION: &str =
     mark!(", pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text");
-const DROP_WRITERS: &str =
-    "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
+const DROP_WRITERS: &str = "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
 const WRITERS: &str = "select (select count(*) from {schema}.writers), (select max(wrote) from {schema}.writers), \
      array(select w.wrote from unnest($1::bytea[]) with ordinality n (name, place) \
      left join {schema}.writers w on w.name = n.name order by n.place)";

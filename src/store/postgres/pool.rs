@@ -2,8 +2,8 @@
 //! what it would answer next.
 
 use super::address::Address;
-use super::running;
 use super::fence::Fence;
+use super::running;
 use super::trouble::{self, Stage};
 use crate::decide::time::Duration;
 use crate::store::place::Places;
