@@ -68,8 +68,8 @@ async fn old(desk: &Desk, says: Says) -> Result<(Value, String), Trouble> {
     let mut said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
     if let Some(jump) = document["waiting"]["jump"].as_u64() {
         let jump = in_words(Duration::from_secs(jump));
-        said += &format!(
-            "\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+        said = format!(
+            "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
              hint: if it is right, run `hookonce forget --now`"
         );
     }

@@ -70,6 +70,15 @@ struct Kept {
     looked_at: Option<Duration>,
 }
 
+impl Kept {
+    /// The clock, after this reading.
+    fn observed(&mut self, reading: Reading) -> &mut ExpiryClock {
+        let clock = self.clock.get_or_insert_with(|| ExpiryClock::begin(reading.wall, reading));
+        clock.observe(reading);
+        clock
+    }
+}
+
 impl Clock {
     fn of(kind: Kind) -> Self {
         Self { kind, expiry: Arc::default() }
@@ -171,7 +180,7 @@ impl Clock {
     /// The time by which events expire.
     pub fn expiry(&self) -> Expiry {
         let reading = self.reading();
-        self.observed(&mut lock(&self.expiry), reading).expiry(reading)
+        lock(&self.expiry).observed(reading).expiry(reading)
     }
 
     /// The store's clock and the time by which events expire.
@@ -187,7 +196,7 @@ impl Clock {
     /// A person says that the clock is right.
     pub fn confirm(&self) {
         let reading = self.reading();
-        self.observed(&mut lock(&self.expiry), reading).confirm(reading);
+        lock(&self.expiry).observed(reading).confirm(reading);
     }
 
     /// What the store is to remember as last seen, where it remembers another time: what that is, and the new one.
@@ -195,7 +204,7 @@ impl Clock {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
         let written = kept.written;
-        self.observed(&mut kept, reading).to_write(written, reading).map(|time| (written, time))
+        kept.observed(reading).to_write(written, reading).map(|time| (written, time))
     }
 
     /// The store remembers this.
@@ -209,7 +218,7 @@ impl Clock {
         let mut kept = lock(&self.expiry);
         kept.written = seen;
         if let Some(seen) = seen {
-            self.observed(&mut kept, reading).adopt(seen, reading);
+            kept.observed(reading).adopt(seen, reading);
         }
     }
 
@@ -226,12 +235,6 @@ impl Clock {
             kept.looked_at = Some(uptime);
         }
         looks
-    }
-
-    fn observed<'k>(&self, kept: &'k mut Kept, reading: Reading) -> &'k mut ExpiryClock {
-        let clock = kept.clock.get_or_insert_with(|| ExpiryClock::begin(reading.wall, reading));
-        clock.observe(reading);
-        clock
     }
 
     /// Moves a manual clock on; the wall's moves by itself.

@@ -5,7 +5,7 @@
     expect(clippy::unwrap_used, reason = "these are tests, their helpers too")
 )]
 
-use hookonce::decide::time::{Duration, Timestamp};
+use hookonce::decide::time::Timestamp;
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::{self, Fresh};
 use hookonce::store::memory::Memory;

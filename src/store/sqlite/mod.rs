@@ -251,9 +251,13 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
     let (ended, left) = rows.end_leases()?;
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
-    saw.iter().try_for_each(|time| last_seen::write(&tx, *time))?;
+    if let Some(time) = saw {
+        last_seen::write(&tx, time)?;
+    }
     tx.commit()?;
-    saw.into_iter().for_each(|time| writer.clock.written(time));
+    if let Some(time) = saw {
+        writer.clock.written(time);
+    }
     writer.mark.committed();
     if ended + left + freed > 0 {
         let count = |count: usize| count.to_string();

@@ -173,7 +173,9 @@ impl Writer {
         match &wrote {
             Ok(_) => {
                 self.mark.committed();
-                saw.into_iter().for_each(|time| self.clock.written(time));
+                if let Some(time) = saw {
+                    self.clock.written(time);
+                }
             }
             Err(_) => self.mark.rolled_back(),
         }
