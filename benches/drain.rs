@@ -19,6 +19,7 @@ mod postgres;
 mod redis;
 
 use hookonce::action::{Acting, Action, Attempt};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::Outcome;
 use hookonce::decide::source::{Makes, Route, Source};
 use hookonce::dispatcher::{Dispatcher, Lane};
@@ -122,6 +123,10 @@ async fn drain(url: &str, events: usize, nodes: usize) -> f64 {
 struct Counts(AtomicUsize);
 
 impl Action for Counts {
+    fn kind(&self) -> ActionKind {
+        ActionKind::Run
+    }
+
     fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(Outcome::Delivered(None)))

@@ -117,7 +117,7 @@ impl World {
             return Ok(());
         }
         let route = routes[usize::try_from(self.rng.below(routes.len() as u64)).expect("small")].clone();
-        let step = Step::Start { lasts: LEASE, by };
+        let step = Step::Start { lasts: LEASE, by, action: self.plan.action };
         let starts = Starts { source, route: route.clone(), part: 0, step, limit };
         // What one of its own tasks may just have started, it does not start again.
         let due = ready(self.store.due(starts.look(), limit)).expect("memory answers").events;

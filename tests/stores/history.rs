@@ -261,7 +261,7 @@ impl All {
             source: self.dice.one(&["a", "b"]).into(),
             route: Arc::default(),
             part: 0,
-            step: Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()) },
+            step: Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
             limit: 1 + self.dice.index(5),
         };
         let ours = self.memory.start_due(starts.clone()).await.unwrap().events;

@@ -1,19 +1,22 @@
-//! A file that is moved into a store on which a node already runs.
+//! Copies from and into stores on which a node runs that was not noticed: the mark keeps it from writing.
 
 use crate::{postgres_server, redis_server};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::Step;
-use hookonce::decide::id::Node;
+use hookonce::decide::id::{Key, Node, Turn};
 use hookonce::decide::source::Route;
-use hookonce::decide::time::Duration;
+use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::address::Address;
 use hookonce::store::contract::making;
-use hookonce::store::copy::{CannotCopy, copy};
-use hookonce::store::open::shelf;
+use hookonce::store::copy::{self, CopyError, CopyStore, Cursor, Entry, Exported, Side, copy};
+use hookonce::store::ledger::Register;
+use hookonce::store::open::open_to_copy;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Listing, Note, Sighting, Store, StoreError, open};
+use hookonce::store::{Answer, Listing, Note, Sighting, Store, StoreError, open};
+use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// An id that not every store can hold.
@@ -27,79 +30,143 @@ async fn filled(path: &Path) -> Sqlite {
     for n in 1..MOVED {
         let (id, body) = (format!("d{n}"), format!("b{n}"));
         let made = if n % 2 == 0 { making().unsigned(&id, body) } else { making().delivery(&id) };
-        store.claim(vec![made.made(store.now())]).await.unwrap();
+        store.claim(vec![made.made(Store::now(&store))]).await.unwrap();
     }
-    let odd = making().delivery(ODD).made(store.now());
-    let sighting = Sighting { at: store.now(), delivery_id: Some(ODD.into()), same: Same::Delivery };
+    let odd = making().delivery(ODD).made(Store::now(&store));
+    let sighting = Sighting { at: Store::now(&store), delivery_id: Some(ODD.into()), same: Same::Delivery };
     let note = Note { event: odd.event.id, sighting };
     store.claim(vec![odd]).await.unwrap();
     store.note(vec![note]).await.unwrap();
     drop(store);
-    Sqlite::open(path, Access::Tool).unwrap()
+    Sqlite::open(path, Access::Copy).unwrap()
 }
 
 fn is_under_way<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
-    matches!(answer, Err(StoreError::Down(why)) if why.contains("is being moved into it"))
+    matches!(answer, Err(StoreError::Down(why)) if why.contains("it is being copied"))
 }
 
-async fn a_node_that_runs_on_the_target_writes_nothing_until_it_is_moved(url: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let from = filled(&dir.path().join("a.db")).await;
-    let node = open(url).await.unwrap();
-    let to = shelf(&Address::parse(url, Path::new("")).unwrap()).await.unwrap();
+/// A store whose nodes cannot be noticed: what is left is the mark.
+#[derive(Clone)]
+struct Unnoticing(Arc<dyn CopyStore>);
+
+impl Unnoticing {
+    async fn open(url: &str, side: Side) -> Self {
+        Self(open_to_copy(&Address::parse(url, Path::new("")).unwrap(), side).await.unwrap().into())
+    }
+}
+
+impl CopyStore for Unnoticing {
+    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+        self.0.export(from, limit)
+    }
+    fn entries(&self) -> Answer<'_, u64> {
+        self.0.entries()
+    }
+    fn fill(&self, entries: Vec<Entry>, notes: Vec<copy::Note>) -> Answer<'_, bool> {
+        self.0.fill(entries, notes)
+    }
+    fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
+        self.0.noted(key)
+    }
+    fn clear_recipes(&self) -> Answer<'_, ()> {
+        self.0.clear_recipes()
+    }
+    fn settled(&self) -> Answer<'_, ()> {
+        self.0.settled()
+    }
+    fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
+        self.0.pass_turns(highest)
+    }
+    fn in_use(&self) -> Answer<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.0.text(text)
+    }
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Copies, and lets this happen when the first page is written.
+async fn copy_while<F: Future<Output = ()>>(from: Unnoticing, to: Unnoticing, meanwhile: F) -> copy::Copied {
     let (at_it, is_at_it) = oneshot::channel();
     let (go, may_go) = oneshot::channel::<()>();
     let mut first = Some((at_it, may_go));
-    let target = to.clone();
     let copied = tokio::spawn(async move {
-        let copied = copy(&from, "a.db", &*target, |_| {
+        let copied = copy(&from, &to, |_| {
             if let Some((at_it, may_go)) = first.take() {
                 at_it.send(()).unwrap();
                 tokio::task::block_in_place(|| may_go.blocking_recv()).unwrap();
             }
         });
-        (copied.await, from)
+        copied.await
     });
     is_at_it.await.unwrap();
-    let new = making().delivery("new").made(node.now());
-    let claimed = node.claim(vec![new.clone()]).await;
+    meanwhile.await;
+    go.send(()).unwrap();
+    copied.await.unwrap().unwrap()
+}
+
+/// A claim and a start are refused.
+async fn check_writes_nothing(node: &dyn Store) {
+    let claimed = node.claim(vec![making().delivery("refused").made(node.now())]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
     let waits = node.list(Listing { limit: 1, ..Listing::default() }).await.unwrap().remove(0);
     let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
     let start = waits.change(start, &Route::default(), node.now()).unwrap();
     let started = node.advance(vec![start]).await;
     assert!(is_under_way(&started), "{started:?}");
-    go.send(()).unwrap();
-    let (copied, from) = copied.await.unwrap();
-    assert_eq!(copied.unwrap().events, MOVED as u64);
+}
 
+async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_nor_after(url: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let from = Unnoticing(Arc::new(filled(&dir.path().join("a.db")).await));
+    let node = open(url).await.unwrap();
+    let to = Unnoticing::open(url, Side::Target).await;
+    let noticed = to.0.in_use().await.unwrap();
+    assert!(noticed.is_some(), "the server tells of the node");
+    let copied = copy_while(from.clone(), to.clone(), check_writes_nothing(&*node)).await;
+    assert_eq!(copied.target.events, MOVED as u64);
+
+    // It goes on by itself.
+    let new = making().delivery("new").made(node.now());
     let claims = node.claim(vec![new, making().delivery(ODD).made(node.now())]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
     for (id, told) in [("d2", Same::Delivery), ("x", Same::Body)] {
         let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now())]).await.unwrap();
         assert!(matches!(&claims[..], [Claim::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
     }
-    let again = copy(&from, "a.db", &*to, |_| {}).await.unwrap_err();
-    assert!(matches!(again, CannotCopy::NotEmpty) && again.to_string().contains("stop the nodes"), "{again}");
+    copy::reopen(&from).await.unwrap();
+    assert!(matches!(copy(&from, &to, |_| {}).await, Err(CopyError::NotEmpty)));
+
+    let back = Unnoticing::open(&format!("sqlite:{}", dir.path().join("b.db").display()), Side::Target).await;
+    let copied = copy_while(to.clone(), back, check_writes_nothing(&*node)).await;
+    assert_eq!(copied.target.events, MOVED as u64 + 1);
+    check_writes_nothing(&*node).await;
+    copy::reopen(&to).await.unwrap();
+    let claims = node.claim(vec![making().delivery("later").made(node.now())]).await.unwrap();
+    assert!(matches!(claims[..], [Claim::New { .. }]), "{claims:?}");
 }
 
 /// Says what came first: the node's claim, or the copy.
 async fn claims_while_a_copy_begins(url: &str, from: &Sqlite, wait: Duration) -> bool {
     let node = open(url).await.unwrap();
-    let to = shelf(&Address::parse(url, Path::new("")).unwrap()).await.unwrap();
+    let to = Unnoticing::open(url, Side::Target).await;
     let new = making().delivery("new").made(node.now());
     let claim = async {
         tokio::time::sleep(wait).await;
         node.claim(vec![new]).await
     };
-    let (claimed, copied) = tokio::join!(claim, copy(from, "a.db", &*to, |_| {}));
+    let (claimed, copied) = tokio::join!(claim, copy(from, &to, |_| {}));
     let events = node.list(Listing { limit: 100, ..Listing::default() }).await.unwrap().len();
     match (claimed, copied) {
-        (Ok(_), Err(CannotCopy::NotEmpty)) => assert_eq!(events, 1, "after {wait:?}"),
+        (Ok(_), Err(CopyError::NotEmpty)) => assert_eq!(events, 1, "after {wait:?}"),
         (Ok(_), Ok(_)) => assert_eq!(events, MOVED + 1, "after {wait:?}: it was claimed afterwards"),
         (claimed, Ok(_)) if is_under_way(&claimed) => assert_eq!(events, MOVED, "after {wait:?}"),
         (claimed, copied) => panic!("after {wait:?}: {claimed:?}, {copied:?}"),
     }
+    copy::reopen(from).await.unwrap();
     events == 1
 }
 
@@ -117,13 +184,16 @@ async fn a_claim_comes_before_a_copy_or_not_at_all(urls: impl AsyncFn(u64) -> St
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_node_on_postgres_and_a_copy_do_not_mix() {
     let server = postgres_server::Server::start().await;
-    a_node_that_runs_on_the_target_writes_nothing_until_it_is_moved(&server.url(&server.database().await)).await;
+    a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_nor_after(
+        &server.url(&server.database().await),
+    )
+    .await;
     a_claim_comes_before_a_copy_or_not_at_all(async |_| server.url(&server.database().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_node_on_redis_and_a_copy_do_not_mix() {
     let server = redis_server::Server::start();
-    a_node_that_runs_on_the_target_writes_nothing_until_it_is_moved(&server.url("a")).await;
+    a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_nor_after(&server.url("a")).await;
     a_claim_comes_before_a_copy_or_not_at_all(async |n| server.url(&format!("b{n}"))).await;
 }

@@ -3,6 +3,7 @@
 use crate::START;
 use crate::postgres::open;
 use crate::postgres_server::Server;
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::Step;
 use hookonce::decide::id::Node;
 use hookonce::decide::time::Duration;
@@ -15,7 +16,7 @@ use tokio_postgres::Client;
 
 /// The first so many that are due on the route that the contract's events take.
 fn starts(limit: usize) -> Starts {
-    let step = Step::Start { lasts: Duration::from_secs(30), by: Node("node".into()) };
+    let step = Step::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
     Starts { source: "source".into(), route: Arc::default(), part: 0, step, limit }
 }
 

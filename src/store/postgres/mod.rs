@@ -145,10 +145,13 @@ impl Postgres {
         self.pool.lend(purpose).await
     }
 
-    /// What tells this store from others, whoever connects to it: every server that the URL names, and the database.
+    /// What tells this store from others, whoever connects to it: every server that the URL names, the database, and the
+    /// schema if it is not the usual one.
     pub fn identity(url: &str) -> Result<(String, String), CannotOpen> {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        Ok((address.place(), address.database().to_owned()))
+        let other = address.schema.as_ref().filter(|schema| **schema != SchemaName::default());
+        let of = other.map_or(String::new(), |schema| format!(" schema {}", schema.as_str()));
+        Ok((format!("{}{of}", address.place()), format!("{}{of}", address.database())))
     }
 
     /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
