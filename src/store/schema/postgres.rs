@@ -248,6 +248,7 @@ pub(in crate::store) async fn leave_a_sign(
 ) -> Result<(), Error> {
     tx.batch_execute(&format!("set local search_path = {from}, pg_temp")).await?;
     tx.batch_execute(MAKE_LOG).await?;
+    tx.batch_execute(ADD_OLDEST).await?;
     let name = format!("{}{}", locate::MOVED_TO, to.as_str());
     tx.execute(NOTE, &[&locate::MOVED, &name, &"", &locate::MOVED]).await?;
     Ok(())
