@@ -2,6 +2,7 @@ drop index if exists events_id_end;
 -- Without `id` as its last column, as the versions before made it.
 drop index if exists events_due;
 create index events_due on events (state, source, route, wake_at) where wake_at is not null;
+drop table retention;
 -- Without `since` nobody knows which events hold keys that are made otherwise: the recipes are to be learned anew.
 delete from scopes;
 alter table scopes drop column since;

@@ -13,3 +13,11 @@ create index events_id_end on events (substr(id, 13));
 -- What kind of action an attempt was begun as, while it runs: run, forward, publish, sql or layer. Null in what earlier
 -- versions began.
 alter table events add column action_kind text;
+-- How long each source's events are kept, in microseconds, as the nodes that have the source say. A node that lacks the
+-- source goes by its row, and forgets nothing of a source that has none.
+create table retention (
+    source    text    not null primary key,
+    keep      integer,                          -- an event with its keys; null: for ever
+    keep_body integer not null,                 -- its body, receipt and output
+    seen_at   integer not null                  -- when a node that has the source last said so
+) strict, without rowid;
