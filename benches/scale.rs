@@ -229,7 +229,7 @@ async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kep
 async fn sweep(rounds: usize, many: &mut Place) {
     let alone = many.waits(rounds * 5).await;
     let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("kept".into(), kept)].into(), others: None });
+    let keeps = Arc::new(Keeps { sources: [("kept".into(), kept)].into() });
     let (over, forgotten) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let sweeper = tokio::spawn({
         let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());

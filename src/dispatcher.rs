@@ -26,7 +26,7 @@ use crate::decide::event::{Event, Passed, State, Step};
 use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
-use crate::decide::source::{InDoubt, Route, Source};
+use crate::decide::source::{InDoubt, Route};
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
@@ -107,11 +107,7 @@ impl Dispatcher {
     /// A dispatcher for these lanes, named anew.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
-        // Events of a source that was renamed stand under its old name, which is its scope now.
-        let kept = |name: fn(&Source) -> &Arc<str>| {
-            lanes.iter().map(move |lane| (name(&lane.source).clone(), lane.source.once.kept()))
-        };
-        let sources = kept(|source| &source.scope).chain(kept(|source| &source.name)).collect();
+        let keeps = Arc::new(Keeps::of_sources(lanes.iter().map(|lane| &*lane.source)));
         let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
         for lane in lanes {
             by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
@@ -121,7 +117,7 @@ impl Dispatcher {
             batch,
             node,
             lanes: by_name,
-            keeps: Arc::new(Keeps { sources, ..Keeps::default() }),
+            keeps,
             news: broadcast::Sender::new(NEWS_MAX),
             ends: Ends::default(),
             output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
@@ -157,7 +153,7 @@ impl Dispatcher {
         &self.0.node
     }
 
-    /// How long events are kept, as configured.
+    /// How long the events of its sources are kept, as configured.
     pub fn keeps(&self) -> Arc<Keeps> {
         self.0.keeps.clone()
     }

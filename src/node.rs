@@ -23,7 +23,7 @@ use crate::http::ingest::{self, Ingest};
 use crate::http::reply;
 use crate::store::batch::Batcher;
 use crate::store::open::Use;
-use crate::store::{self, CannotOpen, Declared, Listing, Store, StoreError, standing};
+use crate::store::{self, CannotOpen, Declared, Keeps, Listing, Store, StoreError, standing};
 use crate::telemetry::meter::Meter;
 use crate::telemetry::{self, Level};
 use fence::{Fence, FenceError, FenceKeeper};
@@ -130,6 +130,9 @@ impl Node {
         let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::keep_series(desk.clone()));
+        if config.store.is_shared() {
+            tokio::spawn(keep_retention(store.clone(), keeps(config), draining.clone()));
+        }
         let mut ports = Vec::new();
         if does != Does::Work {
             ports.extend(streams(config, &environment, &port, &dispatcher)?);
@@ -333,6 +336,21 @@ async fn former(store: &dyn Store, config: &Config) -> Former {
     }
 }
 
+/// How long the events of its sources are kept.
+fn keeps(config: &Config) -> Keeps {
+    Keeps::of_sources(config.sources.iter().map(|source| &**source))
+}
+
+/// Writes into a shared store, as long as the node runs, which sources it has and how long their events are kept: other
+/// nodes may lack them.
+async fn keep_retention(store: Arc<dyn Store>, keeps: Keeps, draining: CancellationToken) {
+    while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
+        if let Err(error) = store.retain(keeps.rows(store.now())).await {
+            telemetry::trouble(Level::Warn, &error.to_string(), &[]);
+        }
+    }
+}
+
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
 async fn open_once(config: &Config, fence: &mut Fence) -> Result<Arc<dyn Store>, CannotOpen> {
     let cannot = |error: StoreError| match error {
@@ -353,6 +371,7 @@ async fn open_once(config: &Config, fence: &mut Fence) -> Result<Arc<dyn Store>,
         telemetry::say(Level::Warn, "columns", &[("why", &why)]);
     }
     notice(&*store, config).await.map_err(cannot)?;
+    store.retain(keeps(config).rows(store.now())).await.map_err(cannot)?;
     Ok(store)
 }
 

@@ -12,6 +12,7 @@ pub mod exposition;
 pub mod heard;
 pub mod meter;
 pub mod series;
+pub mod sweeps;
 pub mod trace;
 mod trouble;
 

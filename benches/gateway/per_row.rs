@@ -10,7 +10,8 @@ use hookonce::decide::time::Timestamp;
 use hookonce::store::quarantine::Quarantined;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
-use hookonce::store::{Imported, Removal};
+use hookonce::store::{Imported, Removal, SourceCount, SourceRetention};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Asks for one claim at a time.
@@ -73,6 +74,18 @@ impl Store for PerRow {
 
     fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
         self.0.import(keys)
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        self.0.retention()
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.0.retain(rows)
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        self.0.other_sources(known)
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

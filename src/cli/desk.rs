@@ -81,6 +81,14 @@ impl Desk {
         }
     }
 
+    /// Ends and forgets all events of a source that no node has.
+    pub async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
+        match self {
+            Self::Store(cabinet) => cabinet.forget_source(source).await,
+            Self::Admin(port) => port.forget_source(source).await,
+        }
+    }
+
     /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
     pub async fn forget(&self, says: Says) -> Result<Value, Trouble> {
         match self {

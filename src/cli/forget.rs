@@ -1,11 +1,13 @@
-//! `hookonce forget`: frees what may be forgotten, or makes one event as if it had never been.
+//! `hookonce forget`: frees what may be forgotten, or makes one event, or all of a source that no node has, as if it
+//! had never been.
 
 use super::consent::consent;
 use super::desk::{Came, Desk, Purpose, Says, Where, short, text};
-use super::paper::{Form, Paper};
+use super::paper::{Form, Paper, one_line};
 use super::trouble::Trouble;
 use crate::config::Env;
 use crate::decide::time::Duration;
+use crate::store::Listing;
 use crate::store::clock_watch::in_words;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -16,13 +18,16 @@ use std::io::Write;
 #[derive(Args, Debug)]
 pub struct Forget {
     /// This one, whatever its age: its next delivery acts again. Without it: all that is kept long enough
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = NonEmptyStringValueParser::new(), group = "named")]
     event: Option<String>,
-    /// Yes, this event and its keys
-    #[arg(long, requires = "event")]
+    /// All events of this source, which no running node may have; those that wait end without acting
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), group = "named")]
+    source: Option<String>,
+    /// Yes, this event or source, with its keys
+    #[arg(long, requires = "named")]
     yes: bool,
     /// The clock is right: forget by it at once, even after a jump of more than an hour
-    #[arg(long, conflicts_with = "event")]
+    #[arg(long, conflicts_with = "named")]
     now: bool,
     /// For programs
     #[arg(long)]
@@ -33,17 +38,53 @@ pub struct Forget {
 
 /// Forgets.
 pub async fn forget(asked: &Forget, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let purpose = if asked.event.is_some() { Purpose::Write } else { Purpose::Sweep };
-    let desk = asked.at.open(purpose, env).await?;
-    let (document, said) = match &asked.event {
-        Some(name) => one(&desk, name, asked.yes).await?,
-        None => old(&desk, if asked.now { Says::ClockIsRight } else { Says::Nothing }).await?,
+    let named = asked.event.is_some() || asked.source.is_some();
+    let desk = asked.at.open(if named { Purpose::Write } else { Purpose::Sweep }, env).await?;
+    let (document, said) = match (&asked.event, &asked.source) {
+        (Some(name), _) => one(&desk, name, asked.yes).await?,
+        (None, Some(source)) => all_of(&desk, source, asked.yes).await?,
+        (None, None) => old(&desk, if asked.now { Says::ClockIsRight } else { Says::Nothing }).await?,
     };
+    let left = document["running"].as_u64().unwrap_or(0);
     match Paper::stdout(asked.json).form {
         Form::Json => writeln!(out, "{document:#}")?,
         Form::Screen(_) | Form::Lines => writeln!(out, "{said}")?,
     }
-    Ok(0)
+    Ok(u8::from(left > 0))
+}
+
+async fn all_of(desk: &Desk, source: &str, yes: bool) -> Result<(Value, String), Trouble> {
+    let shown = one_line(source);
+    let listing = Listing { source: Some(source.to_owned()), limit: 1, ..Listing::default() };
+    if desk.list(listing).await?.is_empty() {
+        return Err(Trouble::no(format!("the store has no event of the source `{shown}`")));
+    }
+    let question = format!(
+        "All events of the source `{shown}` and their keys would be forgotten. Those that wait would end without \
+         acting, and a delivery that comes again would act again."
+    );
+    consent(&question, yes).await?;
+    let document = match desk.forget_source(source).await? {
+        Came::Done(document) => document,
+        Came::Refused(why) => {
+            let hint = "take it out of every node's config and restart them; a node that has stopped counts for five \
+                        minutes more";
+            return Err(Trouble::no(format!("nothing of `{shown}` was forgotten: {why}; {hint}")));
+        }
+    };
+    let number = |member: &str| document[member].as_u64().unwrap_or(0);
+    let mut said = format!("forgot {} of {shown}", count(number("forgotten"), "event", "events"));
+    if number("ended") > 0 {
+        said += &format!("; {} waited and will not act", number("ended"));
+    }
+    if number("running") > 0 {
+        said += &format!("; {} still running: do this again when it has ended", count(number("running"), "is", "are"));
+    }
+    Ok((document, said))
+}
+
+fn count(many: u64, one: &str, several: &str) -> String {
+    format!("{many} {}", if many == 1 { one } else { several })
 }
 
 async fn one(desk: &Desk, name: &str, yes: bool) -> Result<(Value, String), Trouble> {
@@ -61,15 +102,12 @@ async fn one(desk: &Desk, name: &str, yes: bool) -> Result<(Value, String), Trou
 
 async fn old(desk: &Desk, says: Says) -> Result<(Value, String), Trouble> {
     let document = desk.forget(says).await?;
-    let many = |member: &str, one: &str, several: &str| match document[member].as_u64().unwrap_or(0) {
-        1 => format!("1 {one}"),
-        n => format!("{n} {several}"),
-    };
+    let many = |member: &str, one: &str, several: &str| count(document[member].as_u64().unwrap_or(0), one, several);
     let mut said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
     if let Some(jump) = document["waiting"]["jump"].as_u64() {
         let jump = in_words(Duration::from_secs(jump));
-        said = format!(
-            "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+        said += &format!(
+            "\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
              hint: if it is right, run `hookonce forget --now`"
         );
     }

@@ -158,6 +158,10 @@ pub const PUBLISHED_AGAIN_MAX: u32 = 100;
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events forgotten in one go.
 pub const FORGET_BATCH: usize = 500;
+/// The same while the sweep is behind, on a store that frees them in many short writes.
+pub const FORGET_BATCH_BEHIND: usize = 8_000;
+/// The pause between two full batches of the sweep, so that claims go first.
+pub const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 /// Batches forgotten because somebody asks for it: ten million events.
 pub const FORGET_BATCHES_MAX: usize = 20_000;
 /// How often the sweep runs.
@@ -175,6 +179,14 @@ pub const CLOCK_WRITTEN_EVERY: Duration = Duration::from_mins(1);
 pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
 /// Events that are counted to say how many a jump of the clock would forget.
 pub const WOULD_FORGET_MAX: usize = 10_000;
+/// How often a node writes into a shared store which sources it has, and how long their events are kept.
+pub const RETENTION_EVERY: Duration = Duration::from_mins(1);
+/// After this long without such a write, no node has the source.
+pub const SOURCE_UNSEEN_AFTER: Duration = Duration::from_mins(5);
+/// Sources that no node has, as they are counted.
+pub const OTHER_SOURCES_MAX: usize = 100;
+/// As far as the events of one of them are counted.
+pub const OTHER_EVENTS_MAX: usize = 100_000;
 /// Deliveries of one source that were refused and are remembered by one node, and as many that were ignored.
 pub const TURNED_AWAY_MAX: usize = 64;
 /// The same of those that repeated an event, came too late, or could not be taken.

@@ -155,8 +155,20 @@ pub struct Kept {
     pub body: Duration,
 }
 
+impl Kept {
+    /// The longer of both, of each part.
+    #[must_use]
+    pub fn longest(self, other: Self) -> Self {
+        let keys = match (self.keys, other.keys) {
+            (Keep::For(one), Keep::For(other)) => Keep::For(one.max(other)),
+            (Keep::Forever, _) | (_, Keep::Forever) => Keep::Forever,
+        };
+        Self { keys, body: self.body.max(other.body) }
+    }
+}
+
 impl Default for Kept {
-    /// What holds for a source that is no longer configured.
+    /// What a config that says nothing means.
     fn default() -> Self {
         Self { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) }
     }

@@ -1,14 +1,13 @@
 //! What belongs to no attempt and no lane: leases that ran out, events without a route, and what is old.
 
 use super::{Dispatcher, jitter, rest};
+use crate::action::boottime;
 use crate::decide::event::{Passed, Step};
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::store::{Advance, Forgotten, Look};
+use crate::store::{Advance, Forgotten, Look, StoreError};
+use crate::telemetry::{self, Level};
 use std::sync::Arc;
-
-/// The pause between two batches of a sweep, so that claims go first.
-const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
 impl Dispatcher {
     /// The keeper's loop: leases that ran out, and events without a route.
@@ -65,22 +64,77 @@ impl Dispatcher {
 
     /// The sweep: it only frees space. What may be forgotten is decided in the claim, and again in the sweep's write.
     pub(super) async fn sweep(self) {
-        let mut swept = Forgotten::default();
         loop {
-            let full = match self.0.store.forget(self.0.keeps.clone(), limits::FORGET_BATCH).await {
-                Ok(forgotten) => {
-                    swept.add(forgotten);
-                    forgotten.events.max(forgotten.bodies) >= limits::FORGET_BATCH as u64
-                }
-                Err(_) => false,
-            };
-            if !full {
-                std::mem::take(&mut swept).say();
-            }
-            let rest = if full { SWEEP_PAUSE } else { limits::FORGET_EVERY };
+            // What failed is told, and tried again by the next sweep.
+            let behind = self.forget(Sweep::Background).await.is_ok_and(|swept| swept.behind);
+            let rest = if behind { Duration::ZERO } else { limits::FORGET_EVERY };
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
                 return;
             }
         }
     }
+
+    /// Frees everything that may be forgotten by now, because a person asks for it.
+    pub async fn forget_now(&self) -> Result<Forgotten, StoreError> {
+        self.forget(Sweep::Asked).await.map(|swept| swept.freed)
+    }
+
+    /// Frees batch after batch, and tells what came of it.
+    async fn forget(&self, sweep: Sweep) -> Result<Swept, StoreError> {
+        let (began, mut freed) = (boottime(), Forgotten::default());
+        let behind = self.free(sweep, &mut freed).await;
+        let took = boottime().0.saturating_sub(began.0);
+        if freed != Forgotten::default() {
+            let [events, bodies] = [freed.events, freed.bodies].map(|count| count.to_string());
+            let took = format!("{}ms", took.as_millis());
+            telemetry::say(Level::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
+        }
+        let why = behind.as_ref().err().map(ToString::to_string);
+        if let Some(why) = &why {
+            telemetry::seldom(Level::Warn, "sweep", why, &[("why", why)]);
+        }
+        self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
+        behind.map(|behind| Swept { freed, behind })
+    }
+
+    /// Frees batch after batch; says whether more may be left.
+    async fn free(&self, sweep: Sweep, freed: &mut Forgotten) -> Result<bool, StoreError> {
+        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
+        let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
+        for batches in 1.. {
+            let some = self.0.store.forget(keeps.clone(), batch).await?;
+            self.meter().sweeps.freed(some.events, some.bodies);
+            freed.events += some.events;
+            freed.bodies += some.bodies;
+            let (pause, more, enough) = match sweep {
+                Sweep::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
+                Sweep::Asked => (Duration::ZERO, some != Forgotten::default(), batches >= limits::FORGET_BATCHES_MAX),
+            };
+            if !more || enough {
+                return Ok(more);
+            }
+            batch = pace.next(batch);
+            if self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How to sweep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    /// With pauses, until a batch is not full; a sweep that goes on for longer is told as several.
+    Background,
+    /// Without, until nothing is left.
+    Asked,
+}
+
+/// What a sweep came to.
+struct Swept {
+    freed: Forgotten,
+    /// More may be left.
+    behind: bool,
 }

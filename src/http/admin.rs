@@ -6,6 +6,7 @@ mod asked;
 pub mod door;
 mod live;
 mod many;
+pub(crate) mod orphans;
 pub(crate) mod overview;
 mod refused;
 mod session;
@@ -27,8 +28,9 @@ use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
+use crate::store::retention::Nodes;
 use crate::store::standing::has_route;
-use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored, Story, sweep};
+use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored, Story};
 use crate::telemetry::meter::Asked as Looked;
 use asked::{Asked, Name};
 use axum::Json;
@@ -37,7 +39,8 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
+use orphans::CountedOrphans;
 use overview::Counted;
 use refused::Refusals;
 use serde_json::{Value, json};
@@ -74,6 +77,8 @@ pub struct Desk {
     refusals: Arc<Refusals>,
     listeners: Arc<Semaphore>,
     counted: Arc<Counted>,
+    orphans: Arc<CountedOrphans>,
+    nodes: Nodes,
     peers: reqwest::Client,
     started: tokio::time::Instant,
     started_at: Timestamp,
@@ -109,6 +114,8 @@ impl Desk {
             refusals: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
+            orphans: Arc::default(),
+            nodes: Nodes::of(&config.store),
             peers: peers.unwrap_or_default(),
             started: tokio::time::Instant::now(),
             started_at: health.store.now(),
@@ -142,6 +149,7 @@ pub fn router(desk: Desk) -> Router {
         .route("/api/replay", post(many::replay))
         .route("/api/forget", post(forget))
         .route("/api/sources", get(told::configured))
+        .route("/api/sources/{source}/events", delete(orphans::forget_source))
         .route("/api/explain", post(told::explain))
         .route("/api/turned-away", get(turned_away::turned_away))
         .route("/api/deliveries", get(turned_away::deliveries))
@@ -335,9 +343,7 @@ async fn forget(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, 
     if clock_is_right {
         desk.store.confirm_time().await.map_err(|error| unavailable(&error))?;
     }
-    let swept = sweep::everything(&*desk.store, &desk.dispatcher.keeps()).await;
-    let swept = swept.map_err(|error| unavailable(&error))?;
-    swept.say();
+    let swept = desk.dispatcher.forget_now().await.map_err(|error| unavailable(&error))?;
     Ok(Json(shown::forgotten(swept, &*desk.store)).into_response())
 }
 

@@ -311,12 +311,15 @@ impl Engine {
                 }
             }
         }
-        sweep::everything(&*self.store, &self.keeps()).await
+        let keeps = self.keeps();
+        // A node that shares the store then knows whose these are; where it cannot be written, they are still swept here.
+        self.store.retain(keeps.rows(self.store.now())).await.ok();
+        sweep::everything(&*self.store, &keeps).await
     }
 
     /// How long events are kept of the scopes that this engine knows.
     fn keeps(&self) -> Arc<Keeps> {
-        Arc::new(Keeps { sources: lock(&self.scopes).clone(), others: None })
+        Arc::new(Keeps { sources: lock(&self.scopes).clone() })
     }
 }
 

@@ -113,19 +113,10 @@ pub trait Ledger {
 
 /// A ledger that can find what is old by itself.
 pub trait Swept: Ledger {
-    /// Up to `limit` events of these sources that may be forgotten since before then.
-    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
+    /// Up to `limit` events of this source that may be forgotten since before then.
+    fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
     /// Removes up to `limit` bodies, receipts and outputs of events that ended before then; says how many.
-    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
-}
-
-/// Which sources' events.
-#[derive(Clone, Copy, Debug)]
-pub enum Of<'a> {
-    /// Of this one.
-    Source(&'a str),
-    /// Of those that are not configured any more.
-    Unknown(&'a Keeps),
+    fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64, Self::Error>;
 }
 
 /// Claims one event: all its keys or none.
@@ -493,7 +484,7 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: Expiry
 /// Frees the space of what has expired: at most `limit` events and as many bodies.
 pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<Forgotten, L::Error> {
     let mut forgotten = Forgotten::default();
-    for (of, kept) in keeps.each() {
+    for (of, kept) in &keeps.sources {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, by.less(kept.body), room)?;
         let Keep::For(length) = kept.keys else { continue };

@@ -2,11 +2,11 @@
 //! of the rules.
 
 use super::clock::Clock;
-use super::ledger::{self, Held, Ledger, Of, Register, Row, Swept, parking};
+use super::ledger::{self, Held, Ledger, Register, Row, Swept, parking};
 use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Moment, Needs, Note, Recalled, Removal, Sighting,
-    Store, StoreError, Stored, Story,
+    SourceCount, SourceRetention, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -43,6 +43,7 @@ pub(super) struct Books {
     sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
     turns: u64,
     recipes: Vec<Recipe>,
+    retention: BTreeMap<Arc<str>, SourceRetention>,
     quarantine: VecDeque<Quarantined>,
 }
 
@@ -179,6 +180,24 @@ impl Store for Memory {
         answer(self.with(|books, at| ledger::remove(books, id, at.now)))
     }
 
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        answer(Ok(self.books().retention.values().cloned().collect()))
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.books().retention.extend(rows.into_iter().map(|row| (row.source.clone(), row)));
+        answer(Ok(()))
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        let mut counts = BTreeMap::<Arc<str>, u64>::new();
+        for row in self.books().rows.values().filter(|row| !known.contains(&row.event.source)) {
+            *counts.entry(row.event.source.clone()).or_default() += 1;
+        }
+        let count = |(source, events)| SourceCount { source, events, capped: false };
+        answer(Ok(counts.into_iter().take(limits::OTHER_SOURCES_MAX).map(count).collect()))
+    }
+
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
         answer(Ok(self.books().recipes.clone()))
     }
@@ -270,8 +289,8 @@ impl Books {
     }
 
     /// Events that ended before then and still have their body.
-    pub(super) fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Vec<EventId> {
-        self.of(of, limit, |books, row| {
+    pub(super) fn old_bodies(&self, source: &str, before: Timestamp, limit: usize) -> Vec<EventId> {
+        self.of(source, limit, |books, row| {
             row.event.state.ended().is_some_and(|at| at <= before) && books.payloads.contains_key(&row.event.id)
         })
     }
@@ -285,12 +304,8 @@ impl Books {
         }
     }
 
-    fn of(&self, of: Of<'_>, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
-        let of_source = |row: &&Row| match of {
-            Of::Source(name) => *row.event.source == *name,
-            Of::Unknown(keeps) => !keeps.sources.contains_key(&row.event.source),
-        };
-        let rows = self.rows.values().filter(of_source).filter(|row| wanted(self, row));
+    fn of(&self, source: &str, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
+        let rows = self.rows.values().filter(|row| *row.event.source == *source).filter(|row| wanted(self, row));
         rows.take(limit).map(|row| row.event.id).collect()
     }
 }
@@ -415,8 +430,8 @@ impl Ledger for Books {
 }
 
 impl Swept for Books {
-    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Infallible> {
-        Ok(self.of(of, limit, |books, row| {
+    fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Infallible> {
+        Ok(self.of(source, limit, |books, row| {
             let newest = row.event.change.is_some_and(|change| {
                 let register = books.registers.get(&change.subject);
                 change.order.is_some() && register.is_some_and(|register| register.order == change.order)
@@ -425,8 +440,8 @@ impl Swept for Books {
         }))
     }
 
-    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
-        let old = self.old_bodies(of, before, limit);
+    fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64, Infallible> {
+        let old = self.old_bodies(source, before, limit);
         for id in &old {
             self.remove_body(*id);
         }

@@ -24,6 +24,7 @@ pub mod postgres;
 pub mod quarantine;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod retention;
 pub mod schema;
 pub mod shared;
 mod sought;
@@ -37,6 +38,8 @@ pub use listing::{Census, Listing, Page};
 pub use open::open;
 pub use place::{Place, Placing};
 pub use starting::{Started, Starts};
+pub use retention::{Keeps, SourceCount, SourceRetention};
+pub use sweep::SweepPace;
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same, Stands};
@@ -45,12 +48,10 @@ use crate::decide::expiry::{Expiry, ExpiryTime};
 use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Key};
 use crate::decide::recipe::Recipe;
-use crate::decide::source::Kept;
 use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
-use ledger::Of;
 use quarantine::Quarantined;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::ops::RangeInclusive;
@@ -143,13 +144,39 @@ pub trait Store: Send + Sync + 'static {
     /// Notes sightings of duplicates. Not durable: written with the next batch.
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
 
-    /// Frees the space of what may be forgotten, a little at a time: at most `limit` events. Nothing freed means that
-    /// nothing was left, also beside others who forget the same.
+    /// Frees the space of what may be forgotten of these sources, a little at a time: at most `limit` events. Nothing
+    /// freed means that nothing was left, also beside others who forget the same.
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+
+    /// How fast it is swept.
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::default()
+    }
 
     /// Forgets one event now, with all its keys, because a person says so: the same delivery then acts again. Only
     /// what is over can be forgotten; a register whose current event it was goes with it.
     fn remove(&self, id: EventId) -> Answer<'_, Removal>;
+
+    /// The same for several, each for itself.
+    fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
+        Box::pin(async move {
+            let mut removals = Vec::with_capacity(ids.len());
+            for id in ids {
+                removals.push(self.remove(id).await?);
+            }
+            Ok(removals)
+        })
+    }
+
+    /// How long each source's events are kept, as the nodes that have the source wrote it, in the order of the names.
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>>;
+
+    /// Writes this for these sources, in place of what was there. Rows of other sources stay.
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()>;
+
+    /// How many events there are of each source but these, in the order of the names. At most
+    /// [`OTHER_SOURCES_MAX`](crate::decide::limits::OTHER_SOURCES_MAX) sources.
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>>;
 
     /// What each scope's identities were made of, when a node last said so.
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
@@ -452,34 +479,6 @@ pub struct Note {
     pub event: EventId,
     /// A duplicate of it.
     pub sighting: Sighting,
-}
-
-/// How long each source's events are kept, as configured now.
-#[derive(Clone, Debug)]
-pub struct Keeps {
-    /// By the source's name.
-    pub sources: HashMap<Arc<str>, Kept>,
-    /// Those of any other source; with none, they are left to whoever knows them.
-    pub others: Option<Kept>,
-}
-
-impl Default for Keeps {
-    fn default() -> Self {
-        Self { sources: HashMap::new(), others: Some(Kept::default()) }
-    }
-}
-
-impl Keeps {
-    /// Each of these sources, and at last all others, as far as they are ours to forget.
-    fn each(&self) -> impl Iterator<Item = (Of<'_>, Kept)> {
-        let known = self.sources.iter().map(|(name, kept)| (Of::Source(name), *kept));
-        known.chain(self.others.map(|kept| (Of::Unknown(self), kept)))
-    }
-
-    /// How long this source's events are kept.
-    pub fn of(&self, source: &str) -> Kept {
-        self.sources.get(source).copied().unwrap_or_default()
-    }
 }
 
 /// The fields of one source.

@@ -2,11 +2,44 @@
 
 use super::{Forgotten, Keeps, Store, StoreError};
 use crate::decide::limits;
-use crate::telemetry::{self, Level};
+use crate::decide::time::Duration;
 use std::sync::Arc;
 
-/// Frees everything that may be forgotten when it is asked, and says how much that was. What another sweep frees
-/// meanwhile is its to count.
+/// How fast a store is swept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SweepPace {
+    /// The most that is freed in one batch, while the sweep is behind.
+    pub batch_max: usize,
+    /// The pause between two full batches, so that claims go first.
+    pub pause: Duration,
+}
+
+impl Default for SweepPace {
+    /// Of a store where claims wait until a batch is written.
+    fn default() -> Self {
+        Self { batch_max: limits::FORGET_BATCH, pause: limits::SWEEP_PAUSE }
+    }
+}
+
+impl SweepPace {
+    /// Of a store where a batch is many short writes, and claims come in between.
+    pub const SHORT_WRITES: Self = Self { batch_max: limits::FORGET_BATCH_BEHIND, pause: Duration::ZERO };
+
+    /// How many to free next, after a full batch of so many: four times as many, up to the most.
+    pub fn next(self, batch: usize) -> usize {
+        batch.saturating_mul(4).min(self.batch_max)
+    }
+}
+
+impl Forgotten {
+    /// Did a batch of so many free as much as it could? Then more may be left.
+    pub fn fills(&self, batch: usize) -> bool {
+        self.events.max(self.bodies) >= batch as u64
+    }
+}
+
+/// Frees everything of these sources that may be forgotten when it is asked, and says how much that was. What another
+/// sweep frees meanwhile is its to count.
 pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgotten, StoreError> {
     let mut all = Forgotten::default();
     for _ in 0..limits::FORGET_BATCHES_MAX {

@@ -23,6 +23,8 @@ pub struct Gauges {
     pub clock_ahead: f64,
     /// How long expiry has waited for a jump of the clock, and how far the clock jumped.
     pub expiry_waits: Option<(Duration, Duration)>,
+    /// Events of sources that no node has.
+    pub orphaned: Option<u64>,
     /// Seconds since the node started.
     pub uptime: f64,
     /// Who looks on.
@@ -73,6 +75,7 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     page.one("expiry_waiting_seconds", "gauge", waited, waits.as_secs_f64());
     let behind = "How far the time by which events expire is behind the clock that jumped; 0: it does not wait.";
     page.one("expiry_behind_seconds", "gauge", behind, jump.as_secs_f64());
+    sweeps(&mut page, meter, gauges);
     page.one("listeners", "gauge", "Who follows what happens, at /api/live and /api/tail.", gauges.listeners);
     page.one("spans_dropped_total", "counter", "Spans that could not be sent.", gauges.spans_dropped);
     page.one("uptime_seconds", "gauge", "Since the node started.", gauges.uptime);
@@ -106,6 +109,23 @@ fn deliveries(page: &mut Page, meter: &Meter) {
         for (at, secret) in source.secrets.iter().enumerate().filter(|(_, secret)| load(secret) > 0) {
             page.line(&[("source", &source.name), ("secret", &at.to_string())], load(secret));
         }
+    }
+}
+
+fn sweeps(page: &mut Page, meter: &Meter, gauges: &Gauges) {
+    let (events, bodies, failures) = meter.sweeps.totals();
+    page.one("forgotten_events_total", "counter", "Events that the sweep of this node has freed.", events);
+    page.one("forgotten_bodies_total", "counter", "Bodies that it has freed, with receipts and output.", bodies);
+    page.one("sweep_failures_total", "counter", "Sweeps that the store did not let come to their end.", failures);
+    page.metric("sweep_last_timestamp_seconds", "gauge", "When the last sweep came to its end; 0: none has.");
+    page.line(&[], meter.sweeps.last().finished.map_or(0, |(at, _)| at.0.div_euclid(1_000_000)));
+    page.metric(
+        "orphaned_events",
+        "gauge",
+        "Events of sources that no node has; left out while the store does not answer.",
+    );
+    if let Some(orphaned) = gauges.orphaned {
+        page.line(&[], orphaned);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::heard::{Heard, Remembered, Verdict};
 use super::series::Series;
+use super::sweeps::SweepMeter;
 use crate::decide::claim::Same;
 use crate::decide::event::{Event, State};
 use crate::decide::id::{Digest, EventId};
@@ -221,6 +222,8 @@ pub struct Meter {
     pub(super) lost: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) admin_refused: [AtomicU64; 2],
+    /// What the sweep has freed.
+    pub sweeps: SweepMeter,
     /// What was counted, over time.
     pub series: Series,
 }
@@ -256,6 +259,7 @@ impl Meter {
             lost: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             admin_refused: Default::default(),
+            sweeps: SweepMeter::default(),
         }
     }
 

@@ -14,6 +14,7 @@ mod login;
 mod looks;
 #[path = "../house/nginx.rs"]
 mod nginx;
+mod orphans;
 mod proxy;
 mod reconnect;
 #[path = "../house/redis.rs"]

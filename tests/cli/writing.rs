@@ -154,3 +154,26 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
     house.configure(&numbers().replacen("[admin]", "store = \"memory:\"\n[admin]", 1));
     run(&house, &["vacuum"]).check(1, "there is nothing to give back");
 }
+
+#[tokio::test]
+async fn a_source_that_no_node_has_is_ended_and_forgotten_with_consent() {
+    let mut house = on_known_ports("");
+    delivered(&house, "mine", 1).await;
+    delivered(&house, "yours", 2).await;
+    run(&house, &["forget", "--source", "numbers", "--yes"]).check(1, "a running node has this source");
+    run(&house, &["forget", "--source", "nobody", "--yes"]).check(1, "the store has no event of the source `nobody`");
+    run(&house, &["forget", "mine", "--source", "numbers"]).check(2, "cannot be used with");
+    house.stop();
+    run(&house, &["replay", "mine"]).fine();
+    run(&house, &["forget", "--source", "numbers"]).check(1, "would act again. Say --yes to go on; nothing was done");
+    let said = run(&house, &["forget", "--source", "numbers", "--yes"]).fine();
+    assert_eq!(said, "forgot 2 events of numbers; 1 waited and will not act\n");
+    house.start();
+    house.quiet().await;
+    assert_eq!(house.lines("runs"), ["1", "2"], "what waited did not act");
+    delivered(&house, "mine", 1).await;
+    assert_eq!(house.lines("runs"), ["1", "2", "1"], "it is new again");
+    house.stop();
+    let document = run(&house, &["forget", "--source", "numbers", "--yes", "--json"]).json();
+    assert_eq!(document, json!({ "source": "numbers", "forgotten": 1, "ended": 0, "running": 0 }));
+}

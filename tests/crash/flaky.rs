@@ -20,8 +20,10 @@ use hookonce::store::contract::{Making, making};
 use hookonce::store::memory::Memory;
 use hookonce::store::quarantine::Quarantined;
 use hookonce::store::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, Store, StoreError, Stored, Story,
+    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, SourceCount, SourceRetention,
+    Store, StoreError, Stored, Story,
 };
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -167,6 +169,18 @@ impl Store for Flaky {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
         self.memory.forget(keeps, limit)
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        self.memory.retention()
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.memory.retain(rows)
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        self.memory.other_sources(known)
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

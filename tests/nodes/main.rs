@@ -27,6 +27,7 @@ mod fleet;
 mod keeping;
 mod later;
 mod moving;
+mod retention;
 mod sentinel;
 mod servers;
 mod tls;

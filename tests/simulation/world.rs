@@ -97,7 +97,7 @@ impl World {
             oracle: Oracle::new(plan.clone()),
             sender: Sender::new(&plan),
             store: Memory::new(clock.clone()),
-            keeps: Arc::new(Keeps { sources: [(name, sources[0].once.kept())].into(), ..Keeps::default() }),
+            keeps: Arc::new(Keeps { sources: [(name, sources[0].once.kept())].into() }),
             plan,
             rng,
             clock,

@@ -192,7 +192,7 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
             store.remove(ids[dice.index(ids.len())]).await.unwrap();
         }
         let kept = Kept { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
-        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
+        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
         store.forget(keeps, 50).await.unwrap();
     }
     (moved, contended)

@@ -276,7 +276,7 @@ impl All {
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
         let sources = sources.into_iter().take(1 + self.dice.index(2)).collect();
-        let keeps = Arc::new(Keeps { sources, ..Keeps::default() });
+        let keeps = Arc::new(Keeps { sources });
         let ours = self.memory.forget(keeps.clone(), 10_000).await.unwrap();
         self.ask_all(ours, async |store| store.forget(keeps.clone(), 10_000).await.unwrap(), same).await;
         for _ in 0..ours.events {

@@ -52,6 +52,8 @@ mod redis_many;
 #[cfg(feature = "redis")]
 #[path = "../house/redis.rs"]
 mod redis_server;
+#[cfg(feature = "redis")]
+mod redis_sweep;
 #[cfg(feature = "postgres")]
 mod refused;
 #[cfg(feature = "sqlite")]

@@ -273,7 +273,7 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
         ::redis::cmd("SCARD").arg(format!("{{a}}:{name}")).query(&mut server.client()).unwrap()
     };
     let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [].into(), others: Some(kept) });
+    let keeps = Arc::new(Keeps { sources: (0..50).map(|n| (format!("s{n}").into(), kept)).collect() });
     let strays = || Look::Strays(Arc::new([]));
     for n in 0..50 {
         let event = new(&store, making().source(&format!("s{n}")).route(&format!("r{n}")).kept(kept)).await;
@@ -294,6 +294,7 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
     assert_eq!((set("routes"), set("sources")), (51, 50));
     while store.forget(keeps.clone(), 500).await.unwrap() != Forgotten::default() {}
     store.due(strays(), 10).await.unwrap();
+    store.other_sources([].into()).await.unwrap();
     assert_eq!((set("routes"), set("sources")), (0, 0));
     step(&running, Step::HandBack).await;
     let due = store.due(strays(), 10).await.unwrap().events;

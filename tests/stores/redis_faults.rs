@@ -214,7 +214,7 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
         assert!(matches!(&more, Err(StoreError::Down(why)) if why.contains("memory is full")), "{more:?}");
     }
     let kept = Kept { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
+    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
     assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had one too");
     new(&store, making().delivery("more")).await;
     assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "only bodies went");

@@ -122,7 +122,7 @@ async fn task(store: Arc<Shared<Redis>>, mut dice: Random, keys: usize, size: us
         }
         open.truncate(200);
         if round % 20 == 0 {
-            let keeps = Keeps { sources: [("source".into(), KEPT)].into(), ..Keeps::default() };
+            let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
             store.forget(Arc::new(keeps), 100).await.unwrap();
         }
     }

@@ -4,7 +4,8 @@ use super::{Came, Says, nobody, several};
 use crate::cli::trouble::Trouble;
 use crate::decide::event::{Event, Step};
 use crate::decide::source::Route;
-use crate::http::admin::{LIST_MAX, NAMESAKES_MAX, shown, supersedes};
+use crate::http::admin::{LIST_MAX, NAMESAKES_MAX, orphans, shown, supersedes};
+use crate::store::retention::{self, Nodes};
 use crate::store::{Advance, Keeps, Listing, Removal, Store, Stored, sweep};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct Cabinet {
     pub store: Arc<dyn Store>,
     /// How long each source's events are kept, where that was asked for.
     pub keeps: Arc<Keeps>,
+    /// Whether nodes may run on it meanwhile.
+    pub nodes: Nodes,
 }
 
 impl Cabinet {
@@ -57,11 +60,20 @@ impl Cabinet {
         }
     }
 
+    pub(super) async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
+        if self.nodes == Nodes::Many && retention::is_elsewhere(&*self.store, source).await? {
+            return Ok(Came::Refused(orphans::HAD.into()));
+        }
+        let forgotten = retention::forget_source(&*self.store, source).await?;
+        Ok(Came::Done(orphans::document(source, forgotten)))
+    }
+
     pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {
         if says == Says::ClockIsRight {
             self.store.confirm_time().await?;
         }
-        let swept = sweep::everything(&*self.store, &self.keeps).await?;
+        let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
+        let swept = sweep::everything(&*self.store, &keeps).await?;
         Ok(shown::forgotten(swept, &*self.store))
     }
 

@@ -5,6 +5,7 @@ use crate::cli::trouble::Trouble;
 use crate::config::{self, Addresses, Env, StoreAddress};
 use crate::store::address::NoAddress;
 use crate::store::open::{Use, open_for};
+use crate::store::retention::Nodes;
 use crate::store::{Keeps, Store};
 use clap::Args;
 use reqwest::StatusCode;
@@ -133,16 +134,13 @@ impl Where {
                 open_for(address, to).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))?
             }
         };
-        Ok(Cabinet { store, keeps })
+        Ok(Cabinet { store, keeps, nodes: Nodes::of(address) })
     }
 
-    /// How long each source's events are kept stands in the config, and nowhere else.
+    /// How long the events of the config's sources are kept; of other sources, the store knows.
     fn keeps(&self, env: Env<'_>) -> Result<Keeps, Trouble> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
-        Ok(Keeps {
-            sources: sources.iter().map(|source| (source.name.clone(), source.once.kept())).collect(),
-            ..Default::default()
-        })
+        Ok(Keeps::of_sources(sources.iter().map(|source| &**source)))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Came, Says, nobody, several, text};
 use crate::cli::trouble::Trouble;
 use crate::decide::time::Duration;
-use crate::http::admin::LIST_MAX;
+use crate::http::admin::{LIST_MAX, orphans};
 use crate::store::Listing;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
@@ -130,6 +130,17 @@ impl Port {
 
     pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {
         self.tell(Method::DELETE, &["api", "events", name], name).await
+    }
+
+    pub(super) async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
+        let url = self.url(&["api", "sources", source, "events"]);
+        let heard = self.ask_within(FORGET_TIME, Method::DELETE, url).await?;
+        match (heard.status, text(&heard.body, "reason")) {
+            (StatusCode::OK, _) => Ok(Came::Done(heard.body)),
+            (StatusCode::CONFLICT, reason) => Ok(Came::Refused(reason.to_owned())),
+            (StatusCode::NOT_FOUND, "unknown_source") => Ok(Came::Done(orphans::document(source, Default::default()))),
+            _ => Err(self.trouble(&heard)),
+        }
     }
 
     pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {

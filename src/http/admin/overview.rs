@@ -2,7 +2,7 @@
 //! the store, at most once a second however many look.
 
 use super::asked::Asked;
-use super::{Desk, shown};
+use super::{Desk, orphans, shown};
 use crate::decide::event::State as Stands;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
@@ -158,6 +158,9 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
         None => json!({ "waiting": 0, "running": 0, "done": 0, "dead": 0, "capped": true }),
     };
     told["oldest_waiting"] = json!(census.as_ref().and_then(|census| census.oldest.as_ref()).map(shown::event));
+    let orphaned = desk.orphans.now(&desk).await;
+    told["orphaned"] = orphaned.iter().flat_map(|all| all.iter()).map(orphans::shown).collect();
+    told["sweep"] = swept(meter);
     Ok(Json(told).into_response())
 }
 
@@ -172,6 +175,20 @@ async fn clock(desk: &Desk) -> Value {
         told["waiting"]["would_forget"] = json!(would);
     }
     told
+}
+
+/// What the sweep of this node has freed, when, and what failed.
+fn swept(meter: &Meter) -> Value {
+    let ((events, bodies, failures), last) = (meter.sweeps.totals(), meter.sweeps.last());
+    json!({
+        "events": events,
+        "bodies": bodies,
+        "failures": failures,
+        "finished_at": last.finished.map(|(at, _)| at),
+        "took_ms": last.finished.map(|(_, took)| took.as_secs_f64() * 1000.0),
+        "freed": last.freed.map(|(at, events, bodies)| json!({ "at": at, "events": events, "bodies": bodies })),
+        "failed": last.failed.map(|(at, why)| json!({ "at": at, "why": why })),
+    })
 }
 
 /// What was counted in a window: of each source, of each point, each count.

@@ -147,6 +147,7 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
     let counted: &Counted = &desk.counted;
     let (census, _) = counted.census(&*desk.store, meter).await;
     let census = census.ok();
+    let orphaned = desk.orphans.now(&desk).await;
     let age = |at| desk.store.now().since(at).as_secs_f64();
     let gauges = Gauges {
         bodies_in_flight: desk.flight.used(),
@@ -156,6 +157,7 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
         clock_ahead: Ahead::of(&*desk.store).seconds(),
         expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.stood(), waiting.jump)),
+        orphaned: orphaned.map(|all| super::orphans::total(&all)),
         uptime: desk.started.elapsed().as_secs_f64(),
         listeners: limits::LISTENERS_MAX - desk.listeners.available_permits(),
         spans_dropped: trace::dropped(),

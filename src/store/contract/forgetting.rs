@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Fresh {
     async fn forget(&self, limit: usize) -> Forgotten {
-        let keeps = Keeps { sources: [("source".into(), KEPT)].into(), ..Keeps::default() };
+        let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
         self.store.forget(Arc::new(keeps), limit).await.expect("the store forgets")
     }
 
@@ -157,21 +157,6 @@ pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_onc
     let (one, other) = tokio::join!(sweep(), sweep());
     assert_eq!((one.1, other.1), (0, 0), "{one:?}, {other:?}");
     assert_eq!(one.0.events + other.0.events, MANY, "{one:?}, {other:?}");
-}
-
-pub(super) async fn a_source_that_is_gone_is_swept_by_the_defaults(fresh: Fresh) {
-    for name in ["gone", "source", "lost"] {
-        fresh.claimed(making().delivery(name).source(name).carrying("body").recorded()).await;
-    }
-    let kept = Kept { keys: Keep::Forever, body: Duration::MAX };
-    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into(), ..Keeps::default() });
-    fresh.wait(7 * DAY);
-    let forgotten = fresh.store.forget(keeps.clone(), 100).await.expect("the store forgets");
-    assert_eq!(forgotten, Forgotten { events: 0, bodies: 2 });
-    fresh.wait(23 * DAY);
-    let forgotten = fresh.store.forget(keeps, 100).await.expect("the store forgets");
-    assert_eq!(forgotten, Forgotten { events: 2, bodies: 0 });
-    fresh.duplicate(making().delivery("source").kept(kept)).await;
 }
 
 pub(super) async fn a_recorded_event_may_leave_no_body(fresh: Fresh) {

@@ -35,7 +35,7 @@ pub(super) async fn an_imported_key_is_never_claimed_and_never_forgotten(fresh: 
     fresh.claimed(making().delivery("d1").known_as("d1", Always)).await;
     assert_eq!(fresh.import(&["d1", "d2"]).await, Imported { new: 2, known: 0 });
     fresh.wait(400 * DAY);
-    let keeps = Keeps { sources: [("source".into(), KEPT)].into(), ..Keeps::default() };
+    let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
     fresh.store.forget(Arc::new(keeps), 100).await.expect("the store forgets");
     assert_eq!(fresh.known(making().delivery("d2").known_as("d2", Always)).await, Same::Delivery);
 }

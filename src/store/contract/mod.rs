@@ -22,6 +22,7 @@ mod making;
 mod quarantine;
 mod reading;
 mod registers;
+mod retention;
 mod starting;
 
 pub use making::{Making, imported, making};
@@ -105,6 +106,13 @@ pub const RULES: &[(&str, Rule)] = rules! {
         an_imported_duplicate_leaves_nothing_behind
         importing_twice_changes_nothing_and_says_so
     }
+    retention {
+        a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says
+        a_source_without_retention_is_never_forgotten_by_a_node_that_lacks_it
+        the_retention_of_one_source_stays_when_anothers_is_written
+        sources_that_nobody_knows_are_counted
+        a_person_ends_and_forgets_all_of_a_source_and_nothing_else
+    }
     forgetting {
         an_expired_event_is_forgotten_inside_the_claim
         only_what_is_over_expires
@@ -116,7 +124,6 @@ pub const RULES: &[(&str, Rule)] = rules! {
         an_event_and_all_its_keys_go_together
         the_sweep_keeps_to_its_limit_and_gets_through
         two_who_sweep_at_once_leave_nothing_and_count_each_event_once
-        a_source_that_is_gone_is_swept_by_the_defaults
         a_recorded_event_may_leave_no_body
         what_a_person_forgets_acts_again
         forgetting_a_subjects_current_event_forgets_what_it_was_changed_to

@@ -12,7 +12,6 @@ use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, columns};
 use crate::store::clock::Clock;
-use crate::store::ledger::Of;
 use crate::store::packed;
 use crate::store::{Due, Listing, Look, Note, Sighting, Stored, Story};
 use crate::telemetry::{self, Level};
@@ -321,70 +320,41 @@ pub(super) async fn note(link: &mut Link, notes: &[Note]) -> Result<()> {
     link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), asked, ask!("commit")]).await.map(drop)
 }
 
-/// One name after another out of an index, without reading what lies between.
-macro_rules! sources {
-    ($among:literal) => {
-        concat!(
-            "with recursive names (name) as (select min(source) from {schema}.events where ",
-            $among,
-            " union all select (select min(source) from {schema}.events where source > name and ",
-            $among,
-            ") from names where name is not null) select name from names where name is not null"
-        )
-    };
-}
-
-const KEPT_SOURCES: &str = sources!("keep_from is not null");
-const BODY_SOURCES: &str = sources!("body");
 const FORGETTABLE: &str = "select id from {schema}.events where source = $1 and keep_from <= $2 and (ord is null \
      or not exists (select 1 from {schema}.registers where registers.key = events.subject and registers.ord = events.ord)) \
      order by keep_from limit $3";
 const OLD_BODIES: &str =
     "select id from {schema}.events where source = $1 and body and ended_at <= $2 order by ended_at limit $3";
 
-/// What may be forgotten since before then.
-pub(super) async fn forgettable(link: &mut Link, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-    old(link, of, [KEPT_SOURCES, FORGETTABLE], before, limit).await
-}
-
-/// What ended before then and still has its body.
-pub(super) async fn with_old_bodies(
+/// What of this source may be forgotten since before then.
+pub(super) async fn forgettable(
     link: &mut Link,
-    of: Of<'_>,
+    source: &str,
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<EventId>> {
-    old(link, of, [BODY_SOURCES, OLD_BODIES], before, limit).await
+    old(link, FORGETTABLE, source, before, limit).await
+}
+
+/// What of this source ended before then and still has its body.
+pub(super) async fn with_old_bodies(
+    link: &mut Link,
+    source: &str,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<EventId>> {
+    old(link, OLD_BODIES, source, before, limit).await
 }
 
 async fn old(
     link: &mut Link,
-    of: Of<'_>,
-    [named, sql]: [&'static str; 2],
+    sql: &'static str,
+    source: &str,
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<EventId>> {
-    let mut sources = Vec::new();
-    match of {
-        Of::Source(name) => sources.push(name.to_owned()),
-        Of::Unknown(keeps) => {
-            for row in link.ask(&[ask!(named)]).await?.remove(0) {
-                let name: String = row.try_get(0)?;
-                if !keeps.sources.contains_key(name.as_str()) {
-                    sources.push(name);
-                }
-            }
-        }
-    }
-    let mut ids = Vec::new();
-    for source in sources {
-        let room = limit_cell(limit - ids.len());
-        for row in link.ask(&[ask!(sql, source, before.0, room)]).await?.remove(0) {
-            let Id(id) = row.try_get(0)?;
-            ids.push(id);
-        }
-    }
-    Ok(ids)
+    let rows = link.ask(&[ask!(sql, source, before.0, limit_cell(limit))]).await?.remove(0);
+    rows.iter().map(|row| Ok(row.try_get::<_, Id>(0).map(|Id(id)| id)?)).collect()
 }
 
 /// What each scope's identities were made of.

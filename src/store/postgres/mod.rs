@@ -28,6 +28,7 @@ mod pool;
 mod quarantine;
 mod read;
 pub mod relocate;
+mod retention;
 mod rows;
 pub mod running;
 #[cfg(test)]
@@ -39,14 +40,13 @@ mod write;
 
 use super::clock::Clock;
 use super::copy::{Cursor, ExportShelf, Exported, Heeds};
-use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
 use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped};
 use super::{
-    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, Started, Starts,
-    StoreError, Stored, Story,
+    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, SourceCount,
+    SourceRetention, Started, Starts, StoreError, Stored, Story,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
@@ -61,6 +61,7 @@ use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
 use relocate::RelocateError;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -362,15 +363,17 @@ impl Shelf for Postgres {
         })
     }
 
-    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
         Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| look::forgettable(link, of, before, limit).await),
+            self.look(Purpose::Look, async move |link: &mut Link| look::forgettable(link, source, before, limit).await),
         )
     }
 
-    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
         Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| look::with_old_bodies(link, of, before, limit).await),
+            self.look(Purpose::Look, async move |link: &mut Link| {
+                look::with_old_bodies(link, source, before, limit).await
+            }),
         )
     }
 
@@ -430,6 +433,18 @@ impl Shelf for Postgres {
             }
             self.look(Purpose::Look, async |link| look::note(link, &notes).await).await
         })
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| retention::retention(link).await))
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| retention::retain(link, &rows).await))
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| retention::other_sources(link, &known).await))
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

@@ -11,7 +11,7 @@ use crate::store::ledger::{Held, Register, Row};
 use crate::store::packed::{self, Packed};
 use crate::store::quarantine::Quarantined;
 use crate::store::shared::Version;
-use crate::store::{Sighting, Stored};
+use crate::store::{Sighting, SourceRetention, Stored};
 use bytes::Bytes;
 
 const NULL: u8 = 0;
@@ -256,6 +256,23 @@ pub(super) fn read_recipe(scope: &[u8], bytes: &[u8]) -> Recipe {
     }
 }
 
+/// How long a source's events are kept.
+pub(super) fn retention(row: &SourceRetention) -> Vec<u8> {
+    let (keep, body, seen_at) = row.numbers();
+    let mut out = Out::default();
+    out.maybe(keep, Out::number);
+    out.number(body);
+    out.number(seen_at);
+    out.0
+}
+
+/// The retention of this source in these bytes. One that cannot be read is none: nothing is forgotten by it.
+pub(super) fn read_retention(source: &[u8], bytes: &[u8]) -> Option<SourceRetention> {
+    let mut cells = In(bytes);
+    let numbers = (cells.maybe(In::number)?, cells.number()?, cells.number()?);
+    Some(SourceRetention::of_numbers(std::str::from_utf8(source).ok()?, numbers))
+}
+
 /// A register.
 pub(super) fn register(register: &Register, version: Version) -> Vec<u8> {
     let mut out = Out::begun(version);
@@ -472,6 +489,7 @@ mod tests {
         assert_eq!(read_held(b"short"), None);
         assert_eq!(read_register(&[0; 60]), None);
         assert_eq!(read_slot(&[0; 9]), None);
+        assert_eq!(read_retention(b"source", &[NULL, NUMBER]), None);
     }
 
     proptest! {

@@ -32,17 +32,18 @@ mod names;
 mod people;
 mod quarantine;
 mod read;
+mod retention;
 mod sentinel;
 mod start;
 mod write;
 
 use super::clock::Clock;
 use super::copy::{self, Heeds};
-use super::ledger::Of;
 use super::quarantine::Quarantined;
 use super::shared::{self, Cell, Reading, Shelf, Swap};
 use super::{
-    Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, Started, Starts, StoreError, Stored, Story,
+    Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, SourceCount, SourceRetention, Started,
+    Starts, StoreError, Stored, Story, SweepPace,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
@@ -57,6 +58,7 @@ use epoch::Writer;
 use export::Scanned;
 use link::{Link, Script};
 use names::Names;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
@@ -73,7 +75,9 @@ const NOTE_HELD: Duration = Duration::from_secs(1);
 const NOTES_HELD: usize = 10_000;
 
 /// Events that one write of the sweep frees. The server does one thing at a time: whoever claims waits for it.
-const SWEPT_AT_ONCE: usize = 25;
+const SWEPT_AT_ONCE_MIN: usize = 125;
+/// The same while the sweep is behind.
+const SWEPT_AT_ONCE_MAX: usize = 500;
 /// How often the server is looked at while the connection lasts: what it is set to may be changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -370,16 +374,21 @@ impl Shelf for Redis {
         Box::pin(self.core.swap(swaps, Heeds::Nothing))
     }
 
-    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
-        Box::pin(self.core.forgettable_ids(of, before, limit))
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(self.core.forgettable_ids(source, before, limit))
     }
 
-    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
-        Box::pin(self.core.old_bodies(of, before, limit))
+    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(self.core.old_bodies(source, before, limit))
     }
 
-    fn swept_at_once(&self) -> usize {
-        SWEPT_AT_ONCE
+    /// A sweep that is behind frees more in each write: it must keep up with claims, which come up to 512 in each.
+    fn swept_at_once(&self, many: usize) -> usize {
+        (many / 4).clamp(SWEPT_AT_ONCE_MIN, SWEPT_AT_ONCE_MAX)
+    }
+
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::SHORT_WRITES
     }
 
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
@@ -424,6 +433,18 @@ impl Shelf for Redis {
         held.extend(notes.into_iter().take(room));
         drop(held);
         Box::pin(std::future::ready(self.core.works()))
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        Box::pin(self.core.retention())
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        Box::pin(async move { self.core.retain(&rows).await })
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        Box::pin(async move { self.core.other_sources(&known).await })
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

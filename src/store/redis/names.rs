@@ -144,6 +144,11 @@ impl Names {
         self.one("scopes")
     }
 
+    /// How long each source's events are kept.
+    pub(super) fn retention(&self) -> Vec<u8> {
+        self.one("retention")
+    }
+
     /// The names of messages in quarantine, the newest last.
     pub(super) fn quarantine(&self) -> Vec<u8> {
         self.one("quarantine")

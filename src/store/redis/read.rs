@@ -10,10 +10,11 @@ use crate::decide::event::{Event, Receipt};
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::cells;
-use crate::store::ledger::{Of, Row};
+use crate::store::ledger::Row;
 use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Seen, Slot, Version};
 use crate::store::{Due, Look, StoreError, Stored};
 use ::redis::{Pipeline, Value};
+use std::collections::HashSet;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -134,27 +135,6 @@ impl Core {
         Ok(answers.first().map_or(&[][..], list).iter().filter_map(id).collect())
     }
 
-    /// The sources that these are, among those that something is kept of.
-    async fn sources(&self, of: Of<'_>) -> Result<Vec<String>> {
-        let keeps = match of {
-            Of::Source(name) => return Ok(vec![name.to_owned()]),
-            Of::Unknown(keeps) => keeps,
-        };
-        let mut questions = Pipeline::new();
-        questions.cmd("SMEMBERS").arg(self.names.sources());
-        let (answers, _) = self.ask(questions).await?;
-        let names = answers.first().map_or(&[][..], list).iter();
-        let names = names.filter_map(|name| String::from_utf8(bytes(name)?.to_vec()).ok());
-        let mut unknown: Vec<_> = names.filter(|name| !keeps.sources.contains_key(name.as_str())).collect();
-        let lists =
-            |name: &String| [Kind::Keep, Kind::Bodies].map(|kind| self.names.of(kind, name.as_bytes())).to_vec();
-        let empty = self.empty(&unknown, lists).await?;
-        self.drop_names(empty.iter().map(|place| &unknown[*place]), |words, name| words.drop_source(name)).await?;
-        let mut place = 0;
-        unknown.retain(|_| (place += 1, !empty.contains(&(place - 1))).1);
-        Ok(unknown)
-    }
-
     /// The places of those names whose lists are all empty.
     async fn empty<N>(&self, names: &[N], lists: impl Fn(&N) -> Vec<Vec<u8>>) -> Result<Vec<usize>> {
         let mut questions = Pipeline::new();
@@ -169,7 +149,7 @@ impl Core {
     }
 
     /// Drops names that nothing goes by: of sources and routes that were renamed or are gone.
-    async fn drop_names<'n, N: 'n>(
+    pub(super) async fn drop_names<'n, N: 'n>(
         &self,
         names: impl Iterator<Item = &'n N>,
         drop: impl Fn(&mut Words<'_>, &N),
@@ -194,19 +174,16 @@ impl Core {
         self.ids(questions).await
     }
 
-    pub(super) async fn forgettable_ids(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        let mut all = Vec::new();
-        for source in self.sources(of).await? {
-            let name = self.names.of(Kind::Keep, source.as_bytes());
-            let mut skip = 0;
-            while all.len() < limit {
-                let ids = self.until(&name, before, skip, PAGE).await?;
-                skip += ids.len();
-                let last = ids.len() < PAGE;
-                all.extend(self.without_order(ids).await?.into_iter().take(limit - all.len()));
-                if last {
-                    break;
-                }
+    pub(super) async fn forgettable_ids(&self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        let (name, page) = (self.names.of(Kind::Keep, source.as_bytes()), limit.max(PAGE));
+        let (mut all, mut skip) = (Vec::new(), 0);
+        while all.len() < limit {
+            let ids = self.until(&name, before, skip, page).await?;
+            skip += ids.len();
+            let last = ids.len() < page;
+            all.extend(self.without_order(ids).await?.into_iter().take(limit - all.len()));
+            if last {
+                break;
             }
         }
         Ok(all)
@@ -214,34 +191,24 @@ impl Core {
 
     /// Those of these events that do not carry their register's order.
     async fn without_order(&self, ids: Vec<EventId>) -> Result<Vec<EventId>> {
-        let mut free = Vec::new();
-        let mut ordered = Vec::new();
-        for event in self.events(&ids).await? {
-            match event.change {
-                Some(change) if change.order.is_some() => ordered.push((event.id, change)),
-                _ => free.push(event.id),
+        let events = self.events(&ids).await?;
+        let ordered = events.iter().filter_map(|event| Some((event.id, event.change.filter(|of| of.order.is_some())?)));
+        let ordered: Vec<_> = ordered.collect();
+        let mut carrying = HashSet::new();
+        if !ordered.is_empty() {
+            let cells = ordered.iter().map(|(_, change)| Cell::Register(change.subject)).collect();
+            let registers = self.read_cells(cells).await?.cells;
+            for ((id, change), (_, register)) in ordered.into_iter().zip(registers) {
+                if matches!(register, Found::Register(register, _) if register.order == change.order) {
+                    carrying.insert(id);
+                }
             }
         }
-        if ordered.is_empty() {
-            return Ok(free);
-        }
-        let cells = ordered.iter().map(|(_, change)| Cell::Register(change.subject)).collect();
-        let registers = self.read_cells(cells).await?.cells;
-        for ((id, change), (_, register)) in ordered.into_iter().zip(registers) {
-            let carries = matches!(register, Found::Register(register, _) if register.order == change.order);
-            free.extend((!carries).then_some(id));
-        }
-        free.sort_by_key(|id| ids.iter().position(|at| at == id));
-        Ok(free)
+        Ok(events.into_iter().map(|event| event.id).filter(|id| !carrying.contains(id)).collect())
     }
 
-    pub(super) async fn old_bodies(&self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        let mut all = Vec::new();
-        for source in self.sources(of).await? {
-            let name = self.names.of(Kind::Bodies, source.as_bytes());
-            all.extend(self.until(&name, before, 0, limit - all.len()).await?);
-        }
-        Ok(all)
+    pub(super) async fn old_bodies(&self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        self.until(&self.names.of(Kind::Bodies, source.as_bytes()), before, 0, limit).await
     }
 
     pub(super) async fn payload_of(&self, id: EventId) -> Result<Stored<Payload>> {

@@ -11,6 +11,7 @@ use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::Hint;
 use crate::store::Note;
+use crate::store::SourceRetention;
 use crate::store::copy::{Heeds, MARK};
 use crate::store::ledger::{self, Row};
 use crate::store::quarantine::Quarantined;
@@ -265,6 +266,15 @@ impl<'n> Words<'n> {
         let name = self.names.last_seen();
         part.seen.push([name.clone(), was.map(|was| number(was.0)).unwrap_or_default()]);
         part.call(command!("SET", name, number(time.0)));
+        self.add(part);
+    }
+
+    /// Adds how long these sources' events are kept, in place of what was there.
+    pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
+        let mut part = Part::default();
+        for row in rows {
+            part.call(command!("HSET", self.names.retention(), &*row.source, coding::retention(row)));
+        }
         self.add(part);
     }
 

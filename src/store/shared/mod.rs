@@ -26,11 +26,11 @@ pub use effect::Swapped;
 pub(super) use last_seen::begin;
 
 use super::clock::Clock;
-use super::ledger::{self, Held, Ledger as _, Of, Register, Row};
+use super::ledger::{self, Held, Ledger as _, Register, Row};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Moment, Note,
-    Page, Place, Placing, Probe, Removal, Sighting, Started, Starts, Store, StoreError, Stored, Story,
-    quarantine::Quarantined,
+    Page, Place, Placing, Probe, Removal, Sighting, SourceCount, SourceRetention, Started, Starts, Store, StoreError,
+    Stored, Story, SweepPace, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -147,16 +147,21 @@ pub trait Shelf: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Swapped::Refused(effect::no_statements()))))
     }
 
-    /// Up to `limit` events of these sources that may be forgotten since before then. What carries its register's
+    /// Up to `limit` events of this source that may be forgotten since before then. What carries its register's
     /// order is passed over: it would stand at the front for ever.
-    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
 
-    /// Up to `limit` events of these sources that ended before then and still have their body.
-    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+    /// Up to `limit` events of this source that ended before then and still have their body.
+    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
 
-    /// How many of these are freed in one write: few, where everything else waits for it.
-    fn swept_at_once(&self) -> usize {
+    /// How many of these are freed in one write, where so many are to be freed: few, where everything else waits for it.
+    fn swept_at_once(&self, _many: usize) -> usize {
         usize::MAX
+    }
+
+    /// See [`Store::sweep_pace`].
+    fn sweep_pace(&self) -> SweepPace {
+        SweepPace::default()
     }
 
     /// See [`Store::payload`].
@@ -179,6 +184,12 @@ pub trait Shelf: Send + Sync + 'static {
     fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>>;
     /// See [`Store::note`].
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
+    /// See [`Store::retention`].
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>>;
+    /// See [`Store::retain`].
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()>;
+    /// See [`Store::other_sources`].
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>>;
     /// See [`Store::recipes`].
     fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
     /// See [`Store::remember`].
@@ -465,8 +476,36 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
+    fn sweep_pace(&self) -> SweepPace {
+        self.0.sweep_pace()
+    }
+
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {
         Box::pin(self.run_one(vec![Cell::Event(id)], move |draft, now| ledger::remove(draft, id, now)))
+    }
+
+    fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
+        Box::pin(async move {
+            let mut removals = Vec::with_capacity(ids.len());
+            for some in ids.chunks(self.0.swept_at_once(ids.len())) {
+                let cells = |id: &EventId| vec![Cell::Event(*id)];
+                let gone = self.run(some, cells, |draft, id, now| ledger::remove(draft, *id, now)).await?;
+                removals.extend(gone);
+            }
+            removals.into_iter().map(|removal| removal.ok_or_else(contended)).collect()
+        })
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        self.0.retention()
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.0.retain(rows)
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        self.0.other_sources(known)
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

@@ -11,11 +11,14 @@ use crate::decide::source::Route;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::Clock;
 use crate::store::contract::{self, Fresh, making};
-use crate::store::ledger::{Ledger, Of, Swept};
+use crate::store::ledger::{Ledger, Swept};
 use crate::store::memory::{Books, Memory};
 use crate::store::quarantine::Quarantined;
-use crate::store::{Advance, Answer, Census, Due, Listing, Look, Note, Page, Started, Starts, Store, Stored, Story};
-use std::collections::{HashMap, HashSet};
+use crate::store::{
+    Advance, Answer, Census, Due, Listing, Look, Note, Page, SourceCount, SourceRetention, Started, Starts, Store,
+    Stored, Story,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -133,15 +136,15 @@ impl Shelf for Board {
         })
     }
 
-    fn forgettable<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
         Box::pin(async move {
-            let found = self.memory.books().forgettable(of, before, limit);
+            let found = self.memory.books().forgettable(source, before, limit);
             Ok(found.unwrap_or_else(|never| match never {}))
         })
     }
 
-    fn with_old_bodies<'a>(&'a self, of: Of<'a>, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
-        Box::pin(async move { Ok(self.memory.books().old_bodies(of, before, limit)) })
+    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+        Box::pin(async move { Ok(self.memory.books().old_bodies(source, before, limit)) })
     }
 
     fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
@@ -173,6 +176,15 @@ impl Shelf for Board {
     }
     fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
         self.memory.note(notes)
+    }
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        self.memory.retention()
+    }
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.memory.retain(rows)
+    }
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        self.memory.other_sources(known)
     }
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
         self.memory.recipes()

@@ -27,6 +27,7 @@ mod probe;
 mod quarantine;
 mod read;
 mod recent;
+mod retention;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -45,7 +46,7 @@ use super::schema::{self, sqlite as migrations};
 use super::standing::those_that_wait;
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
-    Place, Placing, Probe, Recalled, Removal, Store, StoreError, Stored, Story,
+    Place, Placing, Probe, Recalled, Removal, SourceCount, SourceRetention, Store, StoreError, Stored, Story,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -63,6 +64,7 @@ use read::Readers;
 use recent::Recent;
 use rows::Rows;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -367,6 +369,25 @@ impl Store for Sqlite {
             let now = rows.at.now;
             ledger::remove(rows, id, now)
         })
+    }
+
+    fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
+        self.ask(ids.len(), 0, move |rows| {
+            let now = rows.now;
+            ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
+        })
+    }
+
+    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+        self.look(retention::retention)
+    }
+
+    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+        self.ask(rows.len(), 0, move |ledger| retention::retain(ledger.db, &rows))
+    }
+
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+        self.look(move |db| retention::other_sources(db, &known))
     }
 
     fn recipes(&self) -> Answer<'_, Vec<Recipe>> {

@@ -10,7 +10,7 @@ use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Buried, Found, StateCells, columns};
-use crate::store::ledger::{self, Held, Ledger, Of, Register, Row, Swept};
+use crate::store::ledger::{self, Held, Ledger, Register, Row, Swept};
 use crate::store::{Moment, Sighting};
 use crate::telemetry::{self, Level};
 use rusqlite::{Connection, OptionalExtension, Params, params};
@@ -115,35 +115,8 @@ impl Rows<'_> {
         }
         Ok(())
     }
-
-    /// The sources that `of` stands for, among those this query names.
-    fn sources(&self, of: Of<'_>, named: &str) -> Result<Vec<String>> {
-        match of {
-            Of::Source(name) => Ok(vec![name.to_owned()]),
-            Of::Unknown(keeps) => {
-                let mut rows = self.db.prepare_cached(named)?;
-                let found = rows.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>>>()?;
-                Ok(found.into_iter().filter(|name| !keeps.sources.contains_key(name.as_str())).collect())
-            }
-        }
-    }
 }
 
-/// One name after another out of an index, without reading what lies between.
-macro_rules! sources {
-    ($among:literal) => {
-        concat!(
-            "with recursive names (name) as (select min(source) from events where ",
-            $among,
-            " union all select (select min(source) from events where source > name and ",
-            $among,
-            ") from names where name is not null) select name from names where name is not null"
-        )
-    };
-}
-
-pub(super) const KEPT_SOURCES: &str = sources!("keep_from is not null");
-pub(super) const BODY_SOURCES: &str = sources!("body = 1");
 /// What carries its register's order is passed over here already: it would stand at the front for ever.
 pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
     or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
@@ -400,30 +373,22 @@ impl Ledger for Rows<'_> {
 }
 
 impl Swept for Rows<'_> {
-    fn forgettable(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        let mut ids = Vec::new();
-        for source in self.sources(of, KEPT_SOURCES)? {
-            ids.extend(self.ids(FORGETTABLE, (source, before.0, limit_cell(limit - ids.len())))?);
-        }
-        Ok(ids)
+    fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
+        self.ids(FORGETTABLE, (source, before.0, limit_cell(limit)))
     }
 
-    fn remove_bodies(&mut self, of: Of<'_>, before: Timestamp, limit: usize) -> Result<u64> {
-        let mut removed = 0;
-        for source in self.sources(of, BODY_SOURCES)? {
-            let ids = self.ids(OLD_BODIES, (source, before.0, limit_cell(limit - removed)))?;
-            removed += ids.len();
-            for id in ids {
-                for sql in [
-                    "delete from payloads where event = ?1",
-                    "delete from receipts where event = ?1",
-                    "delete from output where event = ?1",
-                    "update events set body = 0 where id = ?1",
-                ] {
-                    self.execute(sql, [id.0])?;
-                }
+    fn remove_bodies(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<u64> {
+        let ids = self.ids(OLD_BODIES, (source, before.0, limit_cell(limit)))?;
+        for id in &ids {
+            for sql in [
+                "delete from payloads where event = ?1",
+                "delete from receipts where event = ?1",
+                "delete from output where event = ?1",
+                "update events set body = 0 where id = ?1",
+            ] {
+                self.execute(sql, [id.0])?;
             }
         }
-        Ok(removed as u64)
+        Ok(ids.len() as u64)
     }
 }

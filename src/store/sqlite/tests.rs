@@ -1,6 +1,7 @@
 //! What only the inside can show: which index a question goes through, and a database that may not grow.
 
-use super::rows::{BODY_SOURCES, FORGETTABLE, KEPT_SOURCES, OLD_BODIES, PARKED};
+use super::retention::{COUNT_OF_SOURCE, SOURCES};
+use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
 use super::{Access, Sqlite, read};
 use crate::decide::claim::{Same, Stands};
 use crate::store::contract::making;
@@ -30,8 +31,8 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     check_plan(&db, FORGETTABLE, "events_keep");
     check_plan(&db, OLD_BODIES, "events_body");
     check_plan(&db, PARKED, "events_parked");
-    check_plan(&db, KEPT_SOURCES, "events_keep");
-    check_plan(&db, BODY_SOURCES, "events_body");
+    check_plan(&db, SOURCES, "events_source");
+    check_plan(&db, COUNT_OF_SOURCE, "events_source");
     check_plan(&db, read::DUE_ON_ROUTE, "events_due");
     check_plan(&db, read::DUE_AT_RECEIVER, "events_due");
     check_plan(&db, read::ROUTES_IN_USE, "events_due");

@@ -123,14 +123,16 @@ class Drawn {
     fill(this.whose, "Deliveries and charts are what node ", h("code", {}, node), " saw; it started ", when(started), ". Events and dead letters are the whole store's.");
   }
 
-  drawNeeds({ events, oldest_waiting: oldest, store, clock }) {
+  drawNeeds({ events, oldest_waiting: oldest, store, clock, orphaned, sweep }) {
     const notes = [];
     const jump = clock.waiting;
     if (jump) notes.push(h("div", { class: "notice warn", id: "clock" }, icon("events"), h("span", {}, h("b", {}, `The clock jumped forward by ${length(jump.jump * 1000)}. `), `Expiry waits since ${full(Date.parse(jump.since))} and follows in ${length(jump.left * 1000)}. Then ${many(jump.would_forget, "event")} will be forgotten. If the clock is right, run `, h("code", {}, "hookonce forget --now"), ".")));
     if (!store.ok) notes.push(h("div", { class: "notice bad", role: "alert" }, icon("dead"), h("span", {}, h("b", {}, "The store does not answer. "), store.why ?? "", " Senders hear 503 and will come again.")));
     if (events.dead) notes.push(h("div", { class: "notice bad", id: "needs" }, icon("dead"), h("span", {}, h("b", {}, many(events.dead, "dead letter")), events.dead === 1 ? " waits for a person" : " wait for a person"), h("div", { class: "actions" }, h("a", { class: "button", href: "/dead" }, events.dead === 1 ? "Look at it" : "Look at them"))));
     if (oldest && Date.now() - Date.parse(oldest.received_at) > 60_000) notes.push(h("div", { class: "notice warn" }, icon("events"), h("span", {}, `${many(events.waiting, "event")} ${events.waiting === 1 ? "waits" : "wait"}; the oldest, `, eventLink(oldest.event), ", came ", when(oldest.received_at))));
-    const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok, jump]);
+    if (isFailing(sweep)) notes.push(h("div", { class: "notice warn", id: "sweep-failed" }, icon("dead"), h("span", {}, h("b", {}, "The sweep failed "), when(sweep.failed.at), `: ${sweep.failed.why} Nothing is wrongly kept or forgotten; the store only grows until a sweep works.`)));
+    if (orphaned.length) notes.push(h("div", { class: "notice warn", id: "orphaned" }, icon("events"), h("span", {}, orphanedWords(orphaned))));
+    const key = JSON.stringify([events.dead, events.waiting, oldest?.event, store.ok, jump, orphaned, isFailing(sweep) && sweep.failed]);
     if (key !== this.needsKey) fill(this.needs, notes);
     this.needs.hidden = !notes.length;
     this.needsKey = key;
@@ -173,7 +175,7 @@ class Drawn {
     }));
   }
 
-  drawStore({ store, events, since, clock }) {
+  drawStore({ store, events, since, clock, sweep }) {
     const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
     const ms = (value) => (value === null ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`);
     const all = ["waiting", "running", "done", "dead"].map((word) => `${count(events[word])}${events.capped ? "+" : ""} ${word}`).join(", ");
@@ -182,8 +184,34 @@ class Drawn {
       fact("a claim takes", `${ms(store.claim_p50)}, the slowest hundredth ${ms(store.claim_p99)}`),
       fact("events kept", all),
       fact("clock", Math.abs(clock.ahead) > 60 ? `${length(Math.abs(clock.ahead) * 1000)} ${clock.ahead > 0 ? "ahead of" : "behind"} this machine's` : "agrees with this machine's", clock.waiting ? "; expiry waits" : ""),
+      fact("sweep", sweepWords(sweep)),
       fact("new and ended", "read back from the store since ", h("time", { datetime: since, title: full(Date.parse(since)) }, relative(Date.parse(since)))));
   }
+}
+
+/** The last sweep did not come to its end. */
+function isFailing({ failed, finished_at: finished }) {
+  return Boolean(failed && (!finished || failed.at > finished));
+}
+
+/** What the sweep of this node has freed, and when. */
+function sweepWords({ events, bodies, failures, finished_at: finished, freed }) {
+  const some = (of) => `${many(of.events, "event")} and ${of.bodies === 1 ? "1 body" : `${count(of.bodies)} bodies`}`;
+  return [
+    finished ? ["last run ", when(finished)] : "has not run yet",
+    freed ? ["; freed ", some(freed), " ", when(freed.at), `, and ${some({ events, bodies })} since the node started`] : "; nothing to free since the node started",
+    failures ? h("span", { class: "is-bad" }, `; ${many(failures, "sweep")} failed`) : null,
+  ];
+}
+
+/** Events of sources that no node has: how many, until when, and what to do. */
+function orphanedWords(orphaned) {
+  const total = orphaned.reduce((all, { events }) => all + events, 0);
+  const kept = (keep) => (keep === null ? "kept until a person forgets them" : keep === "forever" ? "kept for ever" : `kept for ${keep}`);
+  const each = orphaned.flatMap(({ source, events, capped, keep }, i) => [
+    i ? ", " : "", h("a", { href: `/events?source=${encodeURIComponent(source)}` }, source), ` (${count(events)}${capped ? "+" : ""}, ${kept(keep)})`,
+  ]);
+  return [h("b", {}, `${many(total, "event")} of ${orphaned.length === 1 ? "a source" : "sources"} that no node has: `), each, ". ", h("code", {}, "hookonce forget --source NAME"), " ends them."];
 }
 
 /** The first visit: nothing has arrived. */

@@ -1,0 +1,256 @@
+//! Retention: how long each source's events are kept.
+//!
+//! A node knows this from its config, for the sources that it has, and writes it into the store. For every other source
+//! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
+
+use super::address::Address;
+use super::{Advance, Listing, Page, Removal, Store, StoreError};
+use crate::decide::event::Event;
+use crate::decide::limits;
+use crate::decide::source::{Keep, Kept, Route, Source};
+use crate::decide::time::{Duration, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How long each source's events are kept. Those of a source that is not here are not forgotten.
+#[derive(Clone, Debug, Default)]
+pub struct Keeps {
+    /// By the source's name.
+    pub sources: HashMap<Arc<str>, Kept>,
+}
+
+impl Keeps {
+    /// What a config says. The events of a source that was renamed stand under its old name, which is its scope now;
+    /// where that is another source's name, the longer of the two counts.
+    pub fn of_sources<'s>(sources: impl Iterator<Item = &'s Source>) -> Self {
+        Self::under(sources.map(|source| ([&source.scope, &source.name], source.once.kept())))
+    }
+
+    fn under<'s>(sources: impl Iterator<Item = ([&'s Arc<str>; 2], Kept)>) -> Self {
+        let mut keeps = Self::default();
+        for (names, kept) in sources {
+            for name in names {
+                keeps.sources.entry(name.clone()).and_modify(|other| *other = other.longest(kept)).or_insert(kept);
+            }
+        }
+        keeps
+    }
+
+    /// The rows that a node writes into the store.
+    pub fn rows(&self, seen_at: Timestamp) -> Vec<SourceRetention> {
+        let row = |(source, kept): (&Arc<str>, &Kept)| SourceRetention { source: source.clone(), kept: *kept, seen_at };
+        self.sources.iter().map(row).collect()
+    }
+
+    /// The same for every source of the store: of those that are not here, as nodes that have them wrote it there.
+    pub async fn with_stored(&self, store: &dyn Store) -> Result<Self, StoreError> {
+        let mut all = self.clone();
+        for SourceRetention { source, kept, .. } in store.retention().await? {
+            all.sources.entry(source).or_insert(kept);
+        }
+        Ok(all)
+    }
+}
+
+/// How long one source's events are kept, as a node that has the source wrote it into the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceRetention {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// How long.
+    pub kept: Kept,
+    /// When a node that has the source last wrote this.
+    pub seen_at: Timestamp,
+}
+
+/// A row as numbers: `keep` and `keep_body` in microseconds, and `seen_at`. No `keep` means for ever.
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+impl SourceRetention {
+    pub(super) fn numbers(&self) -> (Option<i64>, i64, i64) {
+        let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+        let keep = match self.kept.keys {
+            Keep::For(length) => Some(micros(length)),
+            Keep::Forever => None,
+        };
+        (keep, micros(self.kept.body), self.seen_at.0)
+    }
+
+    /// A number that is none of ours is read as the longest there is: nothing goes because a row has rotted.
+    pub(super) fn of_numbers(source: &str, (keep, body, seen_at): (Option<i64>, i64, i64)) -> Self {
+        let length = |micros: i64| u64::try_from(micros).map_or(Duration::MAX, Duration::from_micros);
+        let keys = keep.map_or(Keep::Forever, |micros| Keep::For(length(micros)));
+        Self { source: source.into(), kept: Kept { keys, body: length(body) }, seen_at: Timestamp(seen_at) }
+    }
+}
+
+/// How many events of one source a store holds.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SourceCount {
+    /// The source's name.
+    pub source: Arc<str>,
+    /// So many.
+    pub events: u64,
+    /// There may be more.
+    pub capped: bool,
+}
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl SourceCount {
+    /// So many events, where at most `limit` and one were counted.
+    pub(super) fn up_to(source: &str, events: u64, limit: usize) -> Self {
+        let limit = limit as u64;
+        Self { source: source.into(), events: events.min(limit), capped: events > limit }
+    }
+}
+
+/// A source that the store holds events of and no node has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Orphaned {
+    /// The source, and how many events it has.
+    pub count: SourceCount,
+    /// How long they are kept; none: nodes do not forget them.
+    pub retention: Option<SourceRetention>,
+}
+
+/// Which nodes a store may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nodes {
+    /// Only the one that asks.
+    One,
+    /// Others too: each writes every minute which sources it has.
+    Many,
+}
+
+impl Nodes {
+    /// Of the store at this address.
+    pub fn of(store: &Address) -> Self {
+        if store.is_shared() { Self::Many } else { Self::One }
+    }
+}
+
+/// The sources that no node has, of a node that has these itself.
+pub async fn orphaned(store: &dyn Store, own: &Keeps, nodes: Nodes) -> Result<Vec<Orphaned>, StoreError> {
+    let rows = store.retention().await?;
+    let now = store.now();
+    let had = |row: &&SourceRetention| nodes == Nodes::Many && is_had(row, now);
+    let elsewhere = rows.iter().filter(had).map(|row| row.source.clone());
+    let known = own.sources.keys().cloned().chain(elsewhere).collect();
+    let counts = store.other_sources(known).await?;
+    let retention = |count: &SourceCount| rows.iter().find(|row| row.source == count.source).cloned();
+    Ok(counts.into_iter().map(|count| Orphaned { retention: retention(&count), count }).collect())
+}
+
+/// Has a node written lately that it has this source?
+fn is_had(row: &SourceRetention, now: Timestamp) -> bool {
+    now.since(row.seen_at) < limits::SOURCE_UNSEEN_AFTER
+}
+
+/// Does another node than the one that asks have this source?
+pub async fn is_elsewhere(store: &dyn Store, source: &str) -> Result<bool, StoreError> {
+    let (rows, now) = (store.retention().await?, store.now());
+    Ok(rows.iter().any(|row| *row.source == *source && is_had(row, now)))
+}
+
+/// What came of forgetting a whole source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ForgottenSource {
+    /// Events that are gone, with their keys.
+    pub events: u64,
+    /// How many of these were still waiting, and ended without acting.
+    pub ended: u64,
+    /// Events that are still there: an attempt runs, or its lease has not ended.
+    pub running: u64,
+}
+
+/// Forgets all events of a source with their keys, whatever `keep` says, because a person says so. What waits ends
+/// without acting. What runs is called off, and stays until its lease has ended.
+pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgottenSource, StoreError> {
+    let mut listing = Listing { source: Some(source.to_owned()), limit: limits::FORGET_BATCH, ..Listing::default() };
+    let mut forgotten = ForgottenSource::default();
+    loop {
+        let Page { events, next } = store.page(listing.clone()).await?;
+        let (mut over, open): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.state.ended().is_some());
+        let ended = end(store, &open).await?;
+        forgotten.running += (open.len() - ended.len()) as u64;
+        over.extend(&ended);
+        let removals = store.remove_all(over.iter().map(|event| event.id).collect()).await?;
+        for (n, removal) in removals.into_iter().enumerate() {
+            let waited = n >= over.len() - ended.len();
+            match removal {
+                Removal::Removed => {
+                    forgotten.events += 1;
+                    forgotten.ended += u64::from(waited);
+                }
+                Removal::NotOver => forgotten.running += 1,
+                Removal::Unknown => {}
+            }
+        }
+        match next {
+            Some(next) => listing.before = Some(next),
+            None => return Ok(forgotten),
+        }
+    }
+}
+
+/// Ends these, as far as they can be; brings those that are over now.
+async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreError> {
+    let now = store.now();
+    let cancelled = |event: &&Event| event.change(event.cancelled_from_outside(now), &Route::default(), now).ok();
+    let changes: Vec<_> = open.iter().filter_map(cancelled).collect();
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let written = store.advance(changes).await?.into_iter().filter_map(|advance| match advance {
+        Advance::Written { event, .. } => Some(*event),
+        Advance::Lost => None,
+    });
+    Ok(written.filter(|event| event.state.ended().is_some()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::clock::Clock;
+    use crate::store::contract::making;
+    use crate::store::memory::Memory;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn kept(days: Option<u32>, body: u32) -> Kept {
+        Kept { keys: days.map_or(Keep::Forever, |days| Keep::For(DAY * days)), body: DAY * body }
+    }
+
+    #[test]
+    fn a_source_is_kept_under_its_name_and_its_scope_and_where_both_meet_the_longer_counts() {
+        let names: [[Arc<str>; 2]; 3] =
+            [["old", "new"], ["older", "old"], ["x", "x"]].map(|names| names.map(Into::into));
+        let each = [kept(Some(365), 1), kept(Some(3), 7), kept(None, 1)];
+        let keeps = Keeps::under(names.iter().zip(each).map(|([scope, name], kept)| ([scope, name], kept)));
+        let mut all: Vec<_> = keeps.sources.iter().map(|(name, kept)| (&**name, *kept)).collect();
+        all.sort_by_key(|(name, _)| *name);
+        let [new, old, older, x] = [kept(Some(365), 1), kept(Some(365), 7), kept(Some(3), 7), kept(None, 1)];
+        assert_eq!(all, [("new", new), ("old", old), ("older", older), ("x", x)]);
+    }
+
+    #[tokio::test]
+    async fn a_source_is_nobodys_once_its_nodes_were_silent_for_long_and_at_once_where_one_node_is_all() {
+        let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
+        let store = Memory::new(clock.clone());
+        for name in ["ours", "theirs", "unknown"] {
+            store.claim(vec![making().delivery(name).source(name).made(store.now())]).await.unwrap();
+        }
+        let keeps = |name: &str| Keeps { sources: [(name.into(), kept(None, 7))].into() };
+        store.retain(keeps("theirs").rows(store.now())).await.unwrap();
+        let names = async |nodes| {
+            let found = orphaned(&store, &keeps("ours"), nodes).await.unwrap();
+            found.iter().map(|one| (one.count.source.to_string(), one.retention.is_some())).collect::<Vec<_>>()
+        };
+        let (theirs, unknown) = (("theirs".to_owned(), true), ("unknown".to_owned(), false));
+        assert_eq!(names(Nodes::Many).await, std::slice::from_ref(&unknown));
+        assert_eq!(names(Nodes::One).await, [theirs.clone(), unknown.clone()]);
+        assert!(is_elsewhere(&store, "theirs").await.unwrap() && !is_elsewhere(&store, "unknown").await.unwrap());
+        clock.advance(limits::SOURCE_UNSEEN_AFTER);
+        assert_eq!(names(Nodes::Many).await, [theirs, unknown]);
+        assert!(!is_elsewhere(&store, "theirs").await.unwrap());
+    }
+}
