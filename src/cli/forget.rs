@@ -73,14 +73,14 @@ async fn all_of(desk: &Desk, source: &str, yes: bool) -> Result<(Value, String),
         }
     };
     let number = |member: &str| document[member].as_u64().unwrap_or(0);
-    let mut said = format!("forgot {} of {shown}", count(number("forgotten"), "event", "events"));
+    let mut said = vec![format!("forgot {} of {shown}", count(number("forgotten"), "event", "events"))];
     if number("ended") > 0 {
-        said += &format!("; {} waited and will not act", number("ended"));
+        said.push(format!("{} waited and will not act", number("ended")));
     }
     if number("running") > 0 {
-        said += &format!("; {} still running: do this again when it has ended", count(number("running"), "is", "are"));
+        said.push(format!("{} still running: do this again later", count(number("running"), "is", "are")));
     }
-    Ok((document, said))
+    Ok((document, said.join("; ")))
 }
 
 fn count(many: u64, one: &str, several: &str) -> String {

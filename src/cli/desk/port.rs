@@ -5,6 +5,7 @@ use crate::cli::trouble::Trouble;
 use crate::decide::time::Duration;
 use crate::http::admin::{LIST_MAX, orphans};
 use crate::store::Listing;
+use crate::store::retention::ForgottenSource;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
@@ -138,7 +139,9 @@ impl Port {
         match (heard.status, text(&heard.body, "reason")) {
             (StatusCode::OK, _) => Ok(Came::Done(heard.body)),
             (StatusCode::CONFLICT, reason) => Ok(Came::Refused(reason.to_owned())),
-            (StatusCode::NOT_FOUND, "unknown_source") => Ok(Came::Done(orphans::document(source, Default::default()))),
+            (StatusCode::NOT_FOUND, "unknown_source") => {
+                Ok(Came::Done(orphans::document(source, ForgottenSource::default())))
+            }
             _ => Err(self.trouble(&heard)),
         }
     }
