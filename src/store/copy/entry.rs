@@ -7,7 +7,7 @@ use crate::decide::event::Receipt;
 use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::key::{self, Part};
 use crate::decide::recipe::Recipe;
-use crate::store::Sighting;
+use crate::store::{Sighting, SourceRetention};
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::quarantine::Quarantined;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub enum Entry {
     Imported(Key),
     /// What a scope's identities are made of.
     Recipe(Recipe),
+    /// How long a source's events are kept.
+    Retention(SourceRetention),
     /// A message in quarantine.
     Quarantined(Box<Quarantined>),
 }
@@ -61,6 +63,8 @@ pub enum Cursor {
     Imported(Option<Key>),
     /// Recipes, by scope: all of them at once.
     Recipes,
+    /// How long events are kept, by source: all of it at once.
+    Retention,
     /// Quarantine, the oldest first: all of it at once.
     Quarantine,
 }
@@ -85,7 +89,8 @@ impl Cursor {
             Self::Registers(_) => Some(Self::Slots(None)),
             Self::Slots(_) => Some(Self::Imported(None)),
             Self::Imported(_) => Some(Self::Recipes),
-            Self::Recipes => Some(Self::Quarantine),
+            Self::Recipes => Some(Self::Retention),
+            Self::Retention => Some(Self::Quarantine),
             Self::Quarantine => None,
         }
     }
@@ -100,6 +105,7 @@ impl Cursor {
             Some(Self::Recipes) => (4, None, None),
             Some(Self::Quarantine) => (5, None, None),
             None => (6, None, None),
+            Some(Self::Retention) => (7, None, None),
         };
         Register {
             value: Digest(key.map_or([0; 32], |key| key.0)),
@@ -120,6 +126,7 @@ impl Cursor {
             Some(4) => Some(Self::Recipes),
             Some(5) => Some(Self::Quarantine),
             Some(6) => None,
+            Some(7) => Some(Self::Retention),
             _ => Some(Self::Events(strict.then_some(event))),
         }
     }
@@ -143,7 +150,7 @@ impl Exported {
             Some(Entry::Register(key, _)) => Some(Cursor::Registers(Some(*key))),
             Some(Entry::Slot(group, _)) => Some(Cursor::Slots(Some(*group))),
             Some(Entry::Imported(key)) => Some(Cursor::Imported(Some(*key))),
-            Some(Entry::Recipe(_) | Entry::Quarantined(_)) | None => from.next_kind(),
+            Some(Entry::Recipe(_) | Entry::Retention(_) | Entry::Quarantined(_)) | None => from.next_kind(),
         };
         Self { entries, next }
     }
@@ -180,6 +187,7 @@ impl Entry {
                 [message, subject, why].into_iter().for_each(fit);
             }
             Self::Recipe(Recipe { scope, once, since: _ }) => [scope, once].into_iter().for_each(fit),
+            Self::Retention(SourceRetention { source, kept: _, seen_at: _ }) => *source = to.text(source).into(),
             Self::Register(..) | Self::Slot(..) | Self::Imported(_) => {}
         }
     }
@@ -192,6 +200,7 @@ impl Entry {
             Self::Slot(group, _) => format!("slot {group:?}"),
             Self::Imported(key) => format!("imported key {key:?}"),
             Self::Recipe(recipe) => format!("the recipe of scope {}", recipe.scope),
+            Self::Retention(row) => format!("how long events of source {} are kept", row.source),
             Self::Quarantined(one) => format!("the quarantined message {} of source {}", one.message, one.source),
         }
     }
@@ -200,7 +209,12 @@ impl Entry {
     pub(super) fn digest_after(&self, before: Digest) -> Digest {
         let payload = match self {
             Self::Event(whole) => whole.payload.as_ref(),
-            Self::Register(..) | Self::Slot(..) | Self::Imported(_) | Self::Recipe(_) | Self::Quarantined(_) => None,
+            Self::Register(..)
+            | Self::Slot(..)
+            | Self::Imported(_)
+            | Self::Recipe(_)
+            | Self::Retention(_)
+            | Self::Quarantined(_) => None,
         };
         // A payload is not spelt out by its `Debug`.
         let (own, headers) = (format!("{self:?}"), format!("{:?}", payload.map(|payload| &payload.headers)));
@@ -237,6 +251,8 @@ pub struct Totals {
     pub imported: u64,
     /// Recipes.
     pub recipes: u64,
+    /// Sources of which it is known how long their events are kept.
+    pub retention: u64,
     /// Messages in quarantine.
     pub quarantined: u64,
     /// Of everything.
@@ -256,6 +272,7 @@ impl Default for Totals {
             slots: 0,
             imported: 0,
             recipes: 0,
+            retention: 0,
             quarantined: 0,
             digest: Digest::of(b""),
         }
@@ -280,17 +297,18 @@ impl Totals {
             Entry::Slot(..) => self.slots += 1,
             Entry::Imported(_) => self.imported += 1,
             Entry::Recipe(_) => self.recipes += 1,
+            Entry::Retention(_) => self.retention += 1,
             Entry::Quarantined(_) => self.quarantined += 1,
         }
     }
 
     /// Entries of all kinds.
     pub fn entries(&self) -> u64 {
-        self.events + self.registers + self.slots + self.imported + self.recipes + self.quarantined
+        self.events + self.registers + self.slots + self.imported + self.recipes + self.retention + self.quarantined
     }
 
     /// Each number with its name, in the order in which people read them.
-    pub fn lines(&self) -> [(&'static str, u64); 11] {
+    pub fn lines(&self) -> [(&'static str, u64); 12] {
         let Self {
             events,
             keys,
@@ -302,6 +320,7 @@ impl Totals {
             slots,
             imported,
             recipes,
+            retention,
             quarantined,
             digest: _,
         } = *self;
@@ -316,6 +335,7 @@ impl Totals {
             ("slots", slots),
             ("imported keys", imported),
             ("recipes", recipes),
+            ("sources' retention", retention),
             ("quarantined", quarantined),
         ]
     }
@@ -338,6 +358,7 @@ mod tests {
             Some(Cursor::Imported(None)),
             Some(Cursor::Imported(Some(key))),
             Some(Cursor::Recipes),
+            Some(Cursor::Retention),
             Some(Cursor::Quarantine),
             None,
         ] {
@@ -353,7 +374,7 @@ mod tests {
             kinds += 1;
             cursor = Exported::page(at, Vec::new(), More::Maybe).next;
         }
-        assert_eq!(kinds, 6);
+        assert_eq!(kinds, 7);
         let key = Key([3; 32]);
         let page = |more| Exported::page(Cursor::Imported(None), vec![Entry::Imported(key)], more).next;
         assert_eq!(page(More::Maybe), Some(Cursor::Imported(Some(key))));

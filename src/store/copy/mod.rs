@@ -52,7 +52,7 @@ pub trait CopyStore: Send + Sync {
     /// A register of the copy's own.
     fn noted(&self, key: Key) -> Answer<'_, Option<Register>>;
 
-    /// Removes all recipes: those that a node left in a store that holds nothing else.
+    /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else.
     fn clear_recipes(&self) -> Answer<'_, ()>;
 
     /// Waits until every write that may not have seen what is written by now is over.
@@ -368,7 +368,7 @@ async fn is_empty(store: &dyn CopyStore) -> std::result::Result<bool, StoreError
     let mut cursor = Some(Cursor::START);
     while let Some(at) = cursor {
         let Exported { entries, next } = store.export(at, 1).await?;
-        if !entries.iter().all(|entry| matches!(entry, Entry::Recipe(_))) {
+        if !entries.iter().all(|entry| matches!(entry, Entry::Recipe(_) | Entry::Retention(_))) {
             return Ok(false);
         }
         cursor = next;

@@ -17,6 +17,8 @@ pub trait ExportShelf: Shelf {
     fn entries(&self) -> Answer<'_, u64>;
     /// A sentence about the nodes that are connected, where the server can tell.
     fn connected(&self) -> Answer<'_, Option<String>>;
+    /// Removes what it knows of how long sources' events are kept.
+    fn clear_retention(&self) -> Answer<'_, ()>;
 }
 
 /// Leases that are over, of nodes that were killed, passed over to find one that is not.
@@ -33,16 +35,20 @@ impl<S: ExportShelf> CopyStore for S {
 
     fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool> {
         Box::pin(async move {
-            let (mut swaps, mut recipes) = (Vec::new(), Vec::new());
+            let (mut swaps, mut recipes, mut kept) = (Vec::new(), Vec::new(), Vec::new());
             for entry in entries {
                 match swap(entry) {
                     Filled::Swap(swap) => swaps.push(swap),
                     Filled::Recipe(recipe) => recipes.push(recipe),
+                    Filled::Retention(row) => kept.push(row),
                     Filled::Quarantined(message) => self.quarantine(*message).await?,
                 }
             }
             if !recipes.is_empty() {
                 self.remember(recipes).await?;
+            }
+            if !kept.is_empty() {
+                self.retain(kept).await?;
             }
             match note(self, notes).await? {
                 Some(note) => swaps.push(note),
@@ -58,7 +64,10 @@ impl<S: ExportShelf> CopyStore for S {
     }
 
     fn clear_recipes(&self) -> Answer<'_, ()> {
-        self.remember(Vec::new())
+        Box::pin(async move {
+            self.remember(Vec::new()).await?;
+            self.clear_retention().await
+        })
     }
 
     fn settled(&self) -> Answer<'_, ()> {
@@ -136,6 +145,7 @@ async fn note(shelf: &impl Shelf, notes: Vec<Note>) -> Result<Option<Swap>, Stor
 enum Filled {
     Swap(Swap),
     Recipe(crate::decide::recipe::Recipe),
+    Retention(crate::store::SourceRetention),
     Quarantined(Box<crate::store::quarantine::Quarantined>),
 }
 
@@ -160,6 +170,7 @@ fn swap(entry: Entry) -> Filled {
         Entry::Slot(group, holder) => (Cell::Slot(group), vec![Op::SetSlot(group, holder, draft::new_version())]),
         Entry::Imported(key) => return Filled::Swap(Swap { seen: Vec::new(), ops: vec![Op::SetImported(key)] }),
         Entry::Recipe(recipe) => return Filled::Recipe(recipe),
+        Entry::Retention(row) => return Filled::Retention(row),
         Entry::Quarantined(message) => return Filled::Quarantined(message),
     };
     Filled::Swap(Swap { seen: vec![(cell, Seen::Absent)], ops })

@@ -3,6 +3,7 @@
 use super::look::{kept, recipes, tried, unpacked};
 use super::pool::{Failed, Link, ask};
 use super::quarantine;
+use super::retention;
 use super::rows::{self, Id, Raw};
 use crate::decide::claim::Same;
 use crate::decide::id::{Digest, EventId, IdDigest, Key};
@@ -88,6 +89,10 @@ pub(super) async fn export(link: &mut Link, from: Cursor, limit: usize) -> Resul
         }
         Cursor::Recipes => {
             let entries = recipes(link).await?.into_iter().map(Entry::Recipe);
+            Ok(Exported::page(from, entries.collect(), More::No))
+        }
+        Cursor::Retention => {
+            let entries = retention::retention(link).await?.into_iter().map(Entry::Retention);
             Ok(Exported::page(from, entries.collect(), More::No))
         }
         Cursor::Quarantine => {

@@ -524,4 +524,8 @@ impl ExportShelf for Postgres {
             Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", running::Sessions(&nodes))))
         }))
     }
+
+    fn clear_retention(&self) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Look, async |link: &mut Link| retention::clear(link).await))
+    }
 }

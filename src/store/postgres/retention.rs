@@ -20,6 +20,11 @@ pub(super) async fn retention(link: &mut Link) -> Result<Vec<SourceRetention>> {
 }
 
 /// In the order of the names, so that two nodes that write the same rows at once wait for each other.
+/// Removes all of it.
+pub(super) async fn clear(link: &mut Link) -> Result<()> {
+    link.ask(&[ask!("delete from {schema}.retention")]).await.map(drop)
+}
+
 const RETAIN: &str = "insert into {schema}.retention (source, keep, keep_body, seen_at) \
      select * from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) as r (source, keep, keep_body, seen_at) \
      order by source on conflict (source) do update \

@@ -64,6 +64,10 @@ impl ExportShelf for Redis {
                     let recipes = Shelf::recipes(self).await?.into_iter().map(Entry::Recipe);
                     Ok(Exported::page(from, recipes.collect(), More::No))
                 }
+                Cursor::Retention => {
+                    let kept = Shelf::retention(self).await?.into_iter().map(Entry::Retention);
+                    Ok(Exported::page(from, kept.collect(), More::No))
+                }
                 Cursor::Quarantine => {
                     let newest = self.core.laid(limits::QUARANTINE_MAX).await?.into_iter().rev();
                     let oldest_first = newest.map(|one| Entry::Quarantined(Box::new(one)));
@@ -71,6 +75,10 @@ impl ExportShelf for Redis {
                 }
             }
         })
+    }
+
+    fn clear_retention(&self) -> Answer<'_, ()> {
+        Box::pin(self.core.clear_retention())
     }
 
     fn entries(&self) -> Answer<'_, u64> {

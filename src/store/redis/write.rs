@@ -269,6 +269,13 @@ impl<'n> Words<'n> {
         self.add(part);
     }
 
+    /// Adds that it is not known how long any source's events are kept.
+    pub(super) fn no_retention(&mut self) {
+        let mut part = Part::default();
+        part.call(command!("DEL", self.names.retention()));
+        self.add(part);
+    }
+
     /// Adds how long these sources' events are kept, in place of what was there.
     pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
         let mut part = Part::default();

@@ -4,6 +4,7 @@ use super::Sqlite;
 use super::notes::Seen;
 use super::quarantine;
 use super::read;
+use super::retention;
 use super::rows::{Rows, id_digest};
 use crate::decide::claim::Same;
 use crate::decide::id::{Digest, EventId, Key, Turn};
@@ -43,7 +44,10 @@ impl CopyStore for Sqlite {
     }
 
     fn clear_recipes(&self) -> Answer<'_, ()> {
-        self.remember(Vec::new())
+        self.ask(1, 0, |rows| {
+            remember(rows, &[])?;
+            rows.db.execute("delete from retention", []).map(drop)
+        })
     }
 
     /// There is one writer, and it is ours.
@@ -95,7 +99,7 @@ fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<Register> {
 
 /// Writes what is not there yet, and notes how far that is, in the writer's transaction.
 fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool> {
-    let mut recipes = Vec::new();
+    let (mut recipes, mut kept) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
             Entry::Event(whole) => put_event(rows, &whole)?,
@@ -111,12 +115,14 @@ fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool
             }
             Entry::Imported(key) => rows.set_imported(&key).map(drop)?,
             Entry::Recipe(recipe) => recipes.push(recipe),
+            Entry::Retention(row) => kept.push(row),
             Entry::Quarantined(message) => quarantine::lay(rows.db, &message)?,
         }
     }
     if !recipes.is_empty() {
         remember(rows, &recipes)?;
     }
+    retention::retain(rows.db, &kept)?;
     for Note { key, was, .. } in notes {
         if rows.register(key)? != *was {
             return Ok(false);
@@ -194,6 +200,7 @@ fn export(db: &Connection, from: Cursor, limit: usize) -> Result<Exported> {
             (entries, more)
         }
         Cursor::Recipes => (read::recipes(db)?.into_iter().map(Entry::Recipe).collect(), More::No),
+        Cursor::Retention => (retention::retention(db)?.into_iter().map(Entry::Retention).collect(), More::No),
         Cursor::Quarantine => {
             let newest = quarantine::newest(db, limits::QUARANTINE_MAX)?.into_iter().rev();
             (newest.map(|one| Entry::Quarantined(Box::new(one))).collect(), More::No)
