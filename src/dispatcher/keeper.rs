@@ -105,8 +105,7 @@ impl Dispatcher {
         for batches in 1.. {
             let some = self.0.store.forget(keeps.clone(), batch).await?;
             self.meter().sweeps.freed(some.events, some.bodies);
-            freed.events += some.events;
-            freed.bodies += some.bodies;
+            freed.add(some);
             let (pause, more, enough) = match sweep {
                 Sweep::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
                 Sweep::Asked => (Duration::ZERO, some != Forgotten::default(), batches >= limits::FORGET_BATCHES_MAX),

@@ -499,7 +499,7 @@ pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryT
 /// How many events the sweep would forget by this time: at most `limit`.
 pub fn would_forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<u64, L::Error> {
     let mut many = 0;
-    for (of, kept) in keeps.each() {
+    for (of, kept) in &keeps.sources {
         if let Keep::For(length) = kept.keys {
             many += ledger.forgettable(of, by.less(length), limit - many)?.len();
         }

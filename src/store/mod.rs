@@ -37,8 +37,8 @@ pub mod sweep;
 pub use listing::{Census, Listing, Page};
 pub use open::open;
 pub use place::{Place, Placing};
-pub use starting::{Started, Starts};
 pub use retention::{Keeps, SourceCount, SourceRetention};
+pub use starting::{Started, Starts};
 pub use sweep::SweepPace;
 
 use crate::decide::change::{Change, Tried};

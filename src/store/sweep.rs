@@ -58,12 +58,4 @@ impl Forgotten {
         self.events += more.events;
         self.bodies += more.bodies;
     }
-
-    /// Says how much a sweep forgot, if it was anything.
-    pub fn say(self) {
-        if self != Self::default() {
-            let (events, bodies) = (self.events.to_string(), self.bodies.to_string());
-            telemetry::say(Level::Info, "forgot", &[("events", &events), ("bodies", &bodies)]);
-        }
-    }
 }

@@ -7,9 +7,9 @@ use crate::decide::event::Receipt;
 use crate::decide::id::{Digest, EventId, Key};
 use crate::decide::key::{self, Part};
 use crate::decide::recipe::Recipe;
-use crate::store::{Sighting, SourceRetention};
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::quarantine::Quarantined;
+use crate::store::{Sighting, SourceRetention};
 use std::sync::Arc;
 
 /// One thing that a store holds, with all that belongs to it.

@@ -92,9 +92,12 @@ impl<S: Shelf> Shared<S> {
     async fn free_some(&self, what: Frees, some: &[EventId], kept: Kept) -> Result<usize, StoreError> {
         let cells = |id: &EventId| vec![Cell::Event(*id)];
         let gone = match what {
-            Frees::Bodies => self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().less(kept.body))).await?,
+            Frees::Bodies => {
+                self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().less(kept.body))).await?
+            }
             Frees::Events(_) => {
-                self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time())).await?
+                self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time()))
+                    .await?
             }
         };
         Ok(gone.into_iter().filter(|gone| *gone == Some(true)).count())

@@ -373,7 +373,7 @@ impl Store for Sqlite {
 
     fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
         self.ask(ids.len(), 0, move |rows| {
-            let now = rows.now;
+            let now = rows.at.now;
             ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
         })
     }
