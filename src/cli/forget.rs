@@ -103,13 +103,13 @@ async fn one(desk: &Desk, name: &str, yes: bool) -> Result<(Value, String), Trou
 async fn old(desk: &Desk, says: Says) -> Result<(Value, String), Trouble> {
     let document = desk.forget(says).await?;
     let many = |member: &str, one: &str, several: &str| count(document[member].as_u64().unwrap_or(0), one, several);
-    let mut said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
-    if let Some(jump) = document["waiting"]["jump"].as_u64() {
-        let jump = in_words(Duration::from_secs(jump));
-        said += &format!(
-            "\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
+    let said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));
+    let said = match document["waiting"]["jump"].as_u64().map(Duration::from_secs).map(in_words) {
+        None => said,
+        Some(jump) => format!(
+            "{said}\nthe clock is {jump} ahead of the time the store last saw, and does not count yet\n\
              hint: if it is right, run `hookonce forget --now`"
-        );
-    }
+        ),
+    };
     Ok((document, said))
 }

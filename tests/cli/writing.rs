@@ -127,7 +127,7 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
         let mut noise = String::new();
         while noise.len() < 200_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            noise += &format!("{random:016x}");
+            noise.push_str(&random.to_string());
         }
         let body = format!("{{\"n\":{n},\"word\":\"w\",\"noise\":\"{noise}\"}}");
         assert_eq!(house.deliver(IN, &Sent::github("push", &format!("id-{n}"), &body)).await.word(), "accepted");

@@ -25,7 +25,7 @@ impl Fresh {
     }
 
     fn keeps() -> Arc<Keeps> {
-        Arc::new(Keeps { sources: [("source".into(), KEPT)].into(), ..Keeps::default() })
+        Arc::new(Keeps { sources: [("source".into(), KEPT)].into() })
     }
 
     async fn sweep(&self) -> Forgotten {
