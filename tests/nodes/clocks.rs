@@ -184,7 +184,7 @@ async fn until_written(url: &str) {
             let port = port.split(['/', '?']).next().unwrap();
             Command::new("redis-cli").args(["-p", port, "get", "{a}:last_seen"]).output()
         } else {
-            Command::new("psql").args([url, "-Atc", "select at from last_seen"]).output()
+            Command::new("psql").args([url, "-Atc", "select at from hookonce.last_seen"]).output()
         };
         told.is_ok_and(|told| told.stdout.iter().any(u8::is_ascii_digit))
     };
