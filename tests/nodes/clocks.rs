@@ -108,7 +108,7 @@ async fn a_node_that_was_started_once_under_a_clock_a_month_ahead_has_forgotten_
     let forgotten: Value = serde_json::from_slice(&forgets.stdout).unwrap();
     assert_eq!((&forgotten["forgotten"], forgotten.get("waiting")), (&MANY.into(), None), "{forgotten}");
     let said = |line: &str| line.contains("INFO forgot") && line.contains(&format!("events={MANY}"));
-    assert!(house.log().lines().any(said), "{}", house.log());
+    until("the log to say how many it forgot", || house.log().lines().any(said)).await;
     assert_eq!(waiting(&house).await, Value::Null);
     assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "accepted", "it may act again");
     check_repeats(&house, MANY..=MANY, "received at that time").await;

@@ -1,7 +1,7 @@
 //! A store that has lost data, and the nodes that are started on it again: by a unit, by a person, by a person who has
 //! read what was lost.
 
-use crate::house::{self, House, Sent};
+use crate::house::{self, House, Sent, until};
 use crate::wrong::on;
 use crate::{postgres, redis};
 use rustix::process::Signal;
@@ -34,8 +34,8 @@ pub(crate) fn start(house: &mut House, url: &str, args: &[&str]) -> Result<(), S
 /// It is delivered, and the command has run.
 pub(crate) async fn act(house: &House, key: &str) {
     assert_eq!(house.deliver("/in", &delivery(key)).await.word(), "accepted", "{key}");
-    house::until("the command to run", || house.lines("acted").iter().any(|line| line == key)).await;
-    house::until("its end to be written", || {
+    until("the command to run", || house.lines("acted").iter().any(|line| line == key)).await;
+    until("its end to be written", || {
         let log = house.log();
         log.matches(" done ").count() >= log.matches(" running ").count()
     })
@@ -74,13 +74,16 @@ pub(crate) async fn goes_on_when_told(house: &mut House, url: &str, words: &[&st
     assert!(code == 1 && line.starts_with("wrong") && line.contains(&lost), "{line}");
     refused(house, url, &["--accept-loss", "ab:1"], &["names another loss"]);
     start(house, url, &["--accept-loss", &lost]).unwrap();
-    let log = house.log();
-    assert!(log.contains("accept_loss") && log.contains(&format!("known={lost}")), "{log}");
+    let accepted = format!("known={lost}");
+    until("the loss to be said to be accepted", || {
+        house.log().lines().any(|line| line.contains("accept_loss") && line.contains(&accepted))
+    })
+    .await;
     act(house, done).await; // that is what was accepted
     act(house, "after").await;
     assert!(house.stop().success());
     start(house, url, &["--accept-loss", &lost]).unwrap();
-    assert!(house.log().contains("there is no loss"), "{}", house.log());
+    until("it to be said that there is no loss", || house.log().contains("there is no loss")).await;
     assert_eq!(house.deliver("/in", &delivery("after")).await.word(), "duplicate");
     assert_eq!(live(house, url).0, 0);
 }
@@ -199,10 +202,9 @@ async fn a_damaged_state_file_is_said_and_is_no_loss() {
     let (code, line) = live(&house, &url);
     assert!(code == 1 && line.contains("is damaged"), "{line}");
     start(&mut house, &url, &[]).unwrap();
-    assert!(house.log().contains("is damaged"), "{}", house.log());
+    until("the file to be said to be damaged", || house.log().contains("is damaged")).await;
     assert_eq!(house.deliver("/in", &delivery("once")).await.word(), "duplicate");
-    house::until("it to be written anew", || std::fs::read_to_string(file).is_ok_and(|text| text.contains("digest")))
-        .await;
+    until("it to be written anew", || std::fs::read_to_string(file).is_ok_and(|text| text.contains("digest"))).await;
     assert!(house.stop().success());
     start(&mut house, &url, &[]).unwrap();
     assert!(!house.log().contains("is damaged"), "{}", house.log());
@@ -214,7 +216,8 @@ async fn a_node_without_a_state_folder_says_so_at_each_start() {
     let mut house = House::empty(&ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1));
     for _ in 0..2 {
         start(&mut house, &server.url("a"), &[]).unwrap();
-        assert!(house.log().contains("cannot be made") && house.log().contains(" state "), "{}", house.log());
+        until("the folder to be missed", || house.log().contains("cannot be made") && house.log().contains(" state "))
+            .await;
         house.kill();
     }
     let (code, line) = live(&house, &server.url("a"));
@@ -326,7 +329,7 @@ async fn a_failover_to_a_standby_that_has_everything_is_followed_without_a_word(
     pair.fail_over().await;
     assert_eq!(crate::wrong::insist(&house, &delivery("once")).await, "duplicate");
     assert_eq!(crate::wrong::insist(&house, &delivery("twice")).await, "accepted");
-    house::until("the command to run", || house.lines("acted") == ["once", "twice"]).await;
+    until("the command to run", || house.lines("acted") == ["once", "twice"]).await;
     house.signal(Signal::TERM);
     assert!(house.wait().0.success());
     start(&mut house, &pair.url.clone(), &[]).unwrap();

@@ -1,7 +1,7 @@
 //! A node whose config lacks a source keeps that source's events as long as the nodes that have it promised, says how
 //! many there are, and ends them when a person says so.
 
-use crate::house::{Answer, House, PATIENCE, Sent};
+use crate::house::{Answer, House, PATIENCE, Sent, until};
 use crate::wrong::{RECORDS, node, on};
 use crate::{postgres, redis};
 use serde_json::{Value, json};
@@ -146,7 +146,7 @@ async fn check_ended_by_a_person(url: &str, shared: bool) {
     assert!(metrics.lines().any(|line| line == "hookonce_orphaned_events 1"), "{metrics}");
     let ended = end_source(&house, "other").await;
     assert_eq!(ended.json(), json!({ "source": "other", "forgotten": 1, "ended": 1, "running": 0 }));
-    assert!(house.log().contains("forgot    source=other events=1 ended=1"), "{}", house.log());
+    until("it to be logged", || house.log().contains("forgot    source=other events=1 ended=1")).await;
     assert_eq!(end_source(&house, "other").await.status, 404);
     assert_eq!(get(&house, "/api/overview").await["orphaned"], json!([]));
     restart(&mut house, url, &waits);
@@ -175,7 +175,7 @@ async fn a_sweep_that_fails_is_told_and_counted_and_so_is_what_the_next_one_free
     let sweep = get(&house, "/api/overview").await["sweep"].clone();
     assert_eq!(sweep["failures"], 1, "{sweep}");
     assert!(sweep["failed"]["why"].as_str().is_some_and(|why| why.contains("out of reach")), "{sweep}");
-    assert!(house.log().contains("WARN sweep"), "{}", house.log());
+    until("it to be logged", || house.log().contains("WARN sweep")).await;
     server.run();
     let (begun, mut events) = (Instant::now(), 0);
     while events < 5 {
@@ -190,5 +190,5 @@ async fn a_sweep_that_fails_is_told_and_counted_and_so_is_what_the_next_one_free
     let metrics = String::from_utf8(house.ask("GET", "/metrics").await.body).unwrap();
     assert!(metrics.lines().any(|line| line == "hookonce_forgotten_events_total 5"), "{metrics}");
     assert!(metrics.lines().any(|line| line.starts_with("hookonce_sweep_failures_total ") && !line.ends_with(" 0")));
-    assert!(house.log().contains("INFO forgot    events="), "{}", house.log());
+    until("it to be logged", || house.log().contains("INFO forgot    events=")).await;
 }
