@@ -16,6 +16,7 @@ use hookonce::store::contract::making;
 use hookonce::store::sqlite::{Access, Sqlite};
 use hookonce::store::{Advance, Listing, Look, Store, StoreError, Stored};
 use rusqlite::Connection;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -218,10 +219,19 @@ async fn a_copy_beside_the_log_of_another_database_is_refused_and_left_as_it_is(
     drop(store);
     let copy = std::fs::read(&path).unwrap();
     let store = many(&path);
-    for n in 0..400 {
-        new(&store, making().delivery(&format!("later {n}")).carrying(vec![b'y'; 9_000])).await;
+    let wal = dir.path().join("a.db-wal");
+    // The log begins anew once it was moved into the database: only then does it lack what came before.
+    let (mut later, mut rounds) = (0, Vec::new());
+    while later < 400 || rounds.len() < 2 {
+        new(&store, making().delivery(&format!("later {later}")).carrying(vec![b'y'; 9_000])).await;
+        let mut head = [0; 16];
+        std::fs::File::open(&wal).unwrap().read_exact(&mut head).unwrap();
+        rounds.push(head[12..].to_vec());
+        rounds.dedup();
+        later += 1;
+        assert!(later < 20_000, "the log was never begun anew");
     }
-    let (wal, log) = (dir.path().join("a.db-wal"), std::fs::read(dir.path().join("a.db-wal")).unwrap());
+    let log = std::fs::read(&wal).unwrap();
     drop(store);
     std::fs::remove_file(dir.path().join("a.db.lock")).unwrap();
     std::fs::write(&path, &copy).unwrap();
