@@ -159,6 +159,7 @@ async fn check_a_server_that_jumps(url: &str, dial: &Dial) {
             assert!(begun.elapsed() < PATIENCE, "it still waits: {}", house.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        until("it to be said that the clock is right again", || house.log().contains("no longer jumps")).await;
         check_repeats(house, 0..=MANY, "when the clock is right again").await;
         assert_eq!(forget(house, "").await["forgotten"], 0);
     }
