@@ -9,7 +9,7 @@ impl Dispatcher {
     pub(super) async fn watch_clocks(self) {
         let mut watch = ClockWatch::default();
         loop {
-            watch.look(&*self.0.store, &self.0.keeps).await;
+            watch.look(&*self.0.store, self.would_forget()).await;
             let rest = tokio::time::sleep(limits::CLOCK_LOOK);
             if self.0.stopping.run_until_cancelled(rest).await.is_none() {
                 return;

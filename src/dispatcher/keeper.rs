@@ -79,6 +79,12 @@ impl Dispatcher {
         self.forget(Sweep::Asked).await.map(|swept| swept.freed)
     }
 
+    /// How many events the sweep would forget if a jump of the clock that is waited for counted now.
+    pub async fn would_forget(&self) -> Result<u64, StoreError> {
+        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        self.0.store.would_forget(keeps, limits::WOULD_FORGET_MAX).await
+    }
+
     /// Frees batch after batch, and tells what came of it.
     async fn forget(&self, sweep: Sweep) -> Result<Swept, StoreError> {
         let (began, mut freed) = (boottime(), Forgotten::default());

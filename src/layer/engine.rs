@@ -341,7 +341,7 @@ async fn sweep(engine: Weak<Engine>) {
     loop {
         tokio::time::sleep(limits::FORGET_EVERY).await;
         let Some(engine) = engine.upgrade() else { return };
-        watch.look(&*engine.store, &engine.keeps()).await;
+        watch.look(&*engine.store, engine.store.would_forget(engine.keeps(), limits::WOULD_FORGET_MAX)).await;
         // It only frees space; the next one tries again.
         engine.forget().await.ok();
     }

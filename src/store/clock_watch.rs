@@ -1,12 +1,11 @@
 //! Says in the log when a store's clocks are not what they should be: a jump that expiry waits for, and a store's clock
 //! that is far from this machine's.
 
-use super::{Keeps, Store};
+use super::{Store, StoreError};
 use crate::decide::expiry::Waiting;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
-use std::sync::Arc;
 
 /// By how much the store's clock is ahead of this machine's clock on the wall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,13 +55,12 @@ enum Far {
 }
 
 impl ClockWatch {
-    /// Looks at the clocks, and says what is new.
-    pub async fn look(&mut self, store: &dyn Store, keeps: &Arc<Keeps>) {
+    /// Looks at the clocks, and says what is new. How many events a jump would forget is only counted when there is one.
+    pub async fn look(&mut self, store: &dyn Store, would_forget: impl Future<Output = Result<u64, StoreError>>) {
         let waiting = store.expiry().waiting;
         match (self.waiting, waiting) {
             (None, Some(jump)) => {
-                let would = store.would_forget(keeps.clone(), limits::WOULD_FORGET_MAX).await.ok();
-                say_waiting(&jump, would);
+                say_waiting(&jump, would_forget.await.ok());
             }
             (Some(_), None) => {
                 let why = "the clock no longer jumps: events expire by the time it shows now";

@@ -4,7 +4,6 @@
 use super::asked::Asked;
 use super::{Desk, orphans, shown};
 use crate::decide::event::State as Stands;
-use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock_watch::Ahead;
 use crate::store::{Census, Listing, Store, StoreError};
@@ -169,8 +168,7 @@ async fn clock(desk: &Desk) -> Value {
     let expiry = desk.store.expiry();
     let mut told = json!({ "ahead": Ahead::of(&*desk.store).seconds(), "expires_by": expiry.time.0, "waiting": null });
     if let Some(waiting) = &expiry.waiting {
-        let would = desk.store.would_forget(desk.dispatcher.keeps(), limits::WOULD_FORGET_MAX);
-        let would = timeout(COUNT_TIME, would).await.ok().and_then(Result::ok);
+        let would = timeout(COUNT_TIME, desk.dispatcher.would_forget()).await.ok().and_then(Result::ok);
         told["waiting"] = shown::waiting(waiting);
         told["waiting"]["would_forget"] = json!(would);
     }

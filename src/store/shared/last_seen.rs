@@ -3,7 +3,7 @@
 
 use super::{Shared, Shelf};
 use crate::decide::limits;
-use crate::store::{Listing, StoreError};
+use crate::store::StoreError;
 
 impl<S: Shelf> Shared<S> {
     /// Writes down what time it is, where that is due, and takes what other nodes wrote while a jump is waited for.
@@ -36,7 +36,11 @@ pub(in crate::store) async fn begin(shelf: &impl Shelf) -> Result<(), StoreError
     let seen = shelf.last_seen().await?;
     let newest = match seen {
         Some(_) => None,
-        None => shelf.list(Listing { limit: 1, ..Listing::default() }).await?.first().map(|event| event.received_at),
+        None => shelf
+            .list(crate::store::Listing { limit: 1, ..crate::store::Listing::default() })
+            .await?
+            .first()
+            .map(|event| event.received_at),
     };
     shelf.clock().last_seen(seen, newest);
     Ok(())
