@@ -30,13 +30,13 @@ use crate::decide::source::{InDoubt, Route};
 use crate::decide::statement::Bound;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Effected, Keeps, Place, Store, StoreError};
+use crate::store::{Advance, Effected, Keeps, Place, Store, StoreError, Stored};
 use crate::telemetry::meter::{Asked, Meter};
 use crate::telemetry::{self, Level};
 use ends::Ends;
 use lane::{Queue, Spot};
-use start::{Plenty, STARTS_WITHOUT_LOOK};
-use std::collections::{BTreeMap, HashMap};
+use start::{HELD_ELSEWHERE, Plenty, STARTS_WITHOUT_LOOK, UnsureStart};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
@@ -62,6 +62,8 @@ struct Inner {
     ends: Ends,
     output: broadcast::Sender<Chunk>,
     running: Mutex<AtWork>,
+    /// Events that this node may have started: the store's answer was lost, and is asked for again.
+    unsure_starts: Mutex<BTreeSet<EventId>>,
     /// What the attempts of this node have written so far.
     writing: Mutex<BTreeMap<EventId, Arc<Output>>>,
     stopping: CancellationToken,
@@ -71,6 +73,10 @@ struct Inner {
 impl Inner {
     fn running(&self) -> MutexGuard<'_, AtWork> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsure_starts(&self) -> MutexGuard<'_, BTreeSet<EventId>> {
+        self.unsure_starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writing(&self) -> MutexGuard<'_, BTreeMap<EventId, Arc<Output>>> {
@@ -83,7 +89,7 @@ pub struct Held {
     /// Running, by this node.
     event: Event,
     /// Its body, where this node still has it.
-    payload: Option<Payload>,
+    payload: Option<Stored<Payload>>,
     /// When the write that made it ours was first sent: the lease counts from there.
     sent: Boottime,
     /// How this node knows that it holds it.
@@ -122,6 +128,7 @@ impl Dispatcher {
             ends: Ends::default(),
             output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
             running: Mutex::default(),
+            unsure_starts: Mutex::default(),
             writing: Mutex::default(),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -200,6 +207,7 @@ impl Dispatcher {
         self.tell(&event, &[]);
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
+                let payload = payload.map(Stored::Whole);
                 self.act(Held { event, payload, sent, known: Known::Answered, spot });
             }
             _ => self.wake(&event),
@@ -316,16 +324,18 @@ impl Dispatcher {
     /// One queue's loop: start what is due while there are permits.
     async fn walk(self, lane: Arc<Lane>, queue: usize) {
         let queue = lane.queue(queue);
-        let (mut more, mut sure) = (false, 0);
+        let (mut more, mut sure, mut took) = (false, 0, Duration::ZERO);
         while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
             let Ok(permit) = permit else { return };
             if more {
-                queue.gather().await;
+                queue.gather(took).await;
             }
+            let began = tokio::time::Instant::now();
             let (next, plenty) = match sure {
                 0 => self.start_due(&lane, queue, permit).await,
                 _ => self.start_more(&lane, queue, permit).await,
             };
+            took = began.elapsed();
             sure = match (plenty, sure) {
                 (Plenty::No, _) => 0,
                 (Plenty::Yes, 0) => STARTS_WITHOUT_LOOK,
@@ -390,8 +400,11 @@ impl Dispatcher {
             }
         }
         let Some(step) = step else { return (pause, Plenty::No) };
+        let wanted = spots.len();
         match self.start_together(lane, queue, step, spots).await {
             Ok(started) if full && started == limit => (pause, Plenty::Yes),
+            // Others hold all that was seen, and let go of it soon.
+            Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), Plenty::No),
             Ok(_) => (pause, Plenty::No),
             Err(error) => (rest(&error), Plenty::No),
         }
@@ -409,7 +422,11 @@ impl Dispatcher {
     /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
     /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
     async fn begin(&self, event: &Event, start: Step, mut unsure: bool) -> Option<(Event, Known)> {
+        let mut noted = None;
         loop {
+            if unsure && noted.is_none() {
+                noted = Some(UnsureStart::note(self, event.id));
+            }
             match self.step(event, start.clone()).await {
                 Ok(Some(Advance::Written { event, .. })) => return Some((*event, Known::Answered)),
                 Ok(Some(Advance::Lost)) if unsure => {

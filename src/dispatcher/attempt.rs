@@ -58,12 +58,12 @@ impl Dispatcher {
         &self,
         lane: &Lane,
         event: Event,
-        payload: Option<Payload>,
+        payload: Option<Stored<Payload>>,
         lease: &Lease,
         spot: &mut Spot,
     ) {
         let payload = match payload {
-            Some(payload) => Stored::Whole(payload),
+            Some(payload) => payload,
             None => match self.fetch(&event, lease).await {
                 Some(payload) => payload,
                 None => return self.leave(&event, lease).await,

@@ -30,7 +30,8 @@ impl Dispatcher {
             Ok(due) => {
                 // An attempt of this node that still lives settles itself: it may have a result that the store could
                 // not take when the lease ended.
-                for event in due.events.iter().filter(|event| !self.is_at(event.id)) {
+                let ours = |id| self.is_at(id) || self.0.unsure_starts().contains(&id);
+                for event in due.events.iter().filter(|event| !ours(event.id)) {
                     let expired = self.step(event, Step::Expire { jitter: jitter() }).await;
                     if matches!(expired, Ok(Some(Advance::Written { .. }))) {
                         self.meter().expired();

@@ -27,16 +27,18 @@ pub(super) struct Queue {
     pub(super) wake: Notify,
 }
 
-/// How long a queue with a backlog waits for attempts to end, so that the next write starts several.
-const GATHER_TIME: Duration = Duration::from_millis(10);
+/// How long a queue with a backlog waits at least, and at most, for attempts to end, so that the next write starts several.
+const GATHER_MIN: Duration = Duration::from_millis(10);
+const GATHER_MAX: Duration = Duration::from_millis(100);
 
 impl Queue {
     /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
-    /// would cost more than they are worth, and the more so the more nodes do the same.
-    pub(super) async fn gather(&self) {
+    /// would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
+    /// database, the longer each write takes, and the more events each of them must start for all to be as fast as one.
+    pub(super) async fn gather(&self, took: Duration) {
         let many = self.permits.acquire_many(self.at_once / 4);
         // They are only waited for: dropped here, they are free again.
-        tokio::time::timeout(GATHER_TIME, many).await.map(drop).unwrap_or_default();
+        tokio::time::timeout((took * 2).clamp(GATHER_MIN, GATHER_MAX), many).await.map(drop).unwrap_or_default();
     }
 }
 

@@ -4,6 +4,7 @@ use super::lane::{Queue, Spot};
 use super::{Dispatcher, Held, Known, Lane, rest};
 use crate::action::boottime;
 use crate::decide::event::Step;
+use crate::decide::id::EventId;
 use crate::decide::time::Duration;
 use crate::store::{Started, Starts, StoreError};
 use crate::telemetry::meter::Asked;
@@ -19,6 +20,10 @@ pub(super) enum Plenty {
 /// Writes that start events without a look at them, after a look that found plenty. A look also finds what needs a step of
 /// its own: it is never far.
 pub(super) const STARTS_WITHOUT_LOOK: u32 = 4;
+
+/// How long a queue rests if everything it saw to be due was held by other nodes. A node that was stopped in the middle of a
+/// write may hold it for seconds.
+pub(super) const HELD_ELSEWHERE: Duration = Duration::from_millis(50);
 
 impl Dispatcher {
     /// Starts more of what was seen to be due in plenty, without another look.
@@ -68,11 +73,12 @@ impl Dispatcher {
         let starts = Starts { source, route, part: queue.part, step: step.clone(), limit };
         let started = self.0.store.start_due(starts).await;
         self.meter().asked(Asked::Advance, asked.elapsed(), started.is_ok());
-        let Started { events, unsure } = started?;
+        let Started { events, mut payloads, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
             self.tell(&event, &[]);
-            self.act(Held { event, payload: None, sent, known: Known::Answered, spot });
+            let payload = payloads.remove(&event.id);
+            self.act(Held { event, payload, sent, known: Known::Answered, spot });
         }
         for (was, spot) in unsure.into_iter().zip(spots) {
             let (this, step) = (self.clone(), step.clone());
@@ -83,5 +89,25 @@ impl Dispatcher {
             });
         }
         Ok(many)
+    }
+}
+
+/// That this node may have started an event. The keeper leaves it alone meanwhile: nothing has begun, so there is no doubt about
+/// it, however long the store was away.
+pub(super) struct UnsureStart<'a> {
+    dispatcher: &'a Dispatcher,
+    event: EventId,
+}
+
+impl<'a> UnsureStart<'a> {
+    pub(super) fn note(dispatcher: &'a Dispatcher, event: EventId) -> Self {
+        dispatcher.0.unsure_starts().insert(event);
+        Self { dispatcher, event }
+    }
+}
+
+impl Drop for UnsureStart<'_> {
+    fn drop(&mut self) {
+        self.dispatcher.0.unsure_starts().remove(&self.event);
     }
 }

@@ -2,11 +2,14 @@
 //! is starting, the others pass over.
 
 use super::ledger::Row;
-use super::{Advance, Look, Store, StoreError};
+use super::{Advance, Look, Store, StoreError, Stored};
 use crate::decide::change::Change;
+use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Step};
+use crate::decide::id::EventId;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Which due events are to be started, and how.
@@ -29,6 +32,8 @@ pub struct Starts {
 pub struct Started {
     /// These are started.
     pub events: Vec<Event>,
+    /// Payloads of started events that the store read along with them. The others are read one by one.
+    pub payloads: HashMap<EventId, Stored<Payload>>,
     /// Of these nobody knows whether they are: the store did not say. As they were before.
     pub unsure: Vec<Event>,
 }
@@ -67,9 +72,9 @@ impl Starts {
                     Advance::Written { event, .. } => Some(*event),
                     Advance::Lost => None,
                 });
-                Ok(Started { events: written.collect(), unsure: Vec::new() })
+                Ok(Started { events: written.collect(), ..Started::default() })
             }
-            Err(StoreError::Unsure(_)) => Ok(Started { events: Vec::new(), unsure: was }),
+            Err(StoreError::Unsure(_)) => Ok(Started { unsure: was, ..Started::default() }),
             Err(error) => Err(error),
         }
     }

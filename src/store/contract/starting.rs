@@ -13,10 +13,14 @@ fn starts(limit: usize) -> Starts {
 }
 
 async fn started(fresh: &Fresh, starts: Starts) -> Vec<Event> {
-    let Started { events, unsure } = fresh.store.start_due(starts).await.expect("the store starts");
+    let Started { events, payloads, unsure } = fresh.store.start_due(starts).await.expect("the store starts");
     assert!(unsure.is_empty());
     for event in &events {
         assert_eq!(*event, fresh.get(event.id).await, "what is said is what is written");
+    }
+    for (id, payload) in payloads {
+        assert!(events.iter().any(|event| event.id == id), "a payload belongs to an event that is started");
+        assert_eq!(payload, fresh.store.payload(id).await.expect("the store reads"), "and is the one that is kept");
     }
     events
 }

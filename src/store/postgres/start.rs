@@ -1,10 +1,11 @@
 //! Starting due events: hold the first that nobody else holds, decide here, write and commit. Two round trips for all of
 //! them, and nobody is waited for: a node that drains the same backlog has others.
 
+use super::look;
 use super::mark::{commit, not_committed};
 use super::pool::{Failed, Link, ask};
 use super::read::CLOCK;
-use super::rows::{self, Written};
+use super::rows::{self, Id, Written};
 use super::swap::Fate;
 use super::trouble::Stage;
 use super::write::ROLLBACK;
@@ -26,6 +27,14 @@ const HOLD: &str = concat!(
      and route = $3 and part = $4 order by wake_at, id limit $1 for no key update skip locked"
 );
 
+/// Payloads that are read along with the events that are started, rather than one by one afterwards. Whoever writes a
+/// payload locks its event first, so these cannot change before the commit.
+const SMALL_PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest \
+     from {schema}.payloads p join {schema}.events e on e.id = p.event \
+     where p.event = any($1) and octet_length(p.body) <= $2::bigint and coalesce(p.unpacked, 0) <= $2::bigint";
+/// The largest body, packed and unpacked, that is read along.
+const BROUGHT_ALONG_MAX: i64 = 64 << 10;
+
 /// Starts what is due and nobody else starts.
 pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<Started, StoreError> {
     let (was, rows) = match hold(link, starts, clock).await {
@@ -38,17 +47,25 @@ pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -
     }
     let fate = Fate::default();
     let written: Vec<Written<'_>> = rows.iter().map(|row| (row, new_version(), &fate)).collect();
-    let mut asks = vec![rows::update_events(&written)];
+    let ids: Vec<Id> = rows.iter().map(|row| Id(row.event.id)).collect();
+    let mut asks = vec![ask!(SMALL_PAYLOADS, ids, BROUGHT_ALONG_MAX), rows::update_events(&written)];
     commit(&mut asks, Heeds::Mark);
     let came = link.ask(&asks).await;
     drop(asks);
     match came {
-        Ok(_) => Ok(Started { events: rows.into_iter().map(|row| row.event).collect(), unsure: Vec::new() }),
+        Ok(answers) => {
+            let payloads = answers[0].iter().filter_map(|row| {
+                let Id(id) = row.try_get(0).ok()?;
+                Some((id, look::unpacked(row, 1).ok()?))
+            });
+            let payloads = payloads.collect();
+            Ok(Started { events: rows.into_iter().map(|row| row.event).collect(), payloads, unsure: Vec::new() })
+        }
         Err(failed) if failed.is_contention() => nothing(link).await,
         Err(failed) => match not_committed(&failed) {
             StoreError::Unsure(_) => {
                 link.spent = true;
-                Ok(Started { events: Vec::new(), unsure: was })
+                Ok(Started { unsure: was, ..Started::default() })
             }
             error => Err(error),
         },
@@ -57,7 +74,7 @@ pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -
 
 /// The first that are due, as they are and as they are once started. What needs an ordinary step is let go again.
 async fn hold(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<(Vec<Event>, Vec<Row>), Failed> {
-    let (limit, part) = (super::look::limit_cell(starts.limit), i32::from(starts.part));
+    let (limit, part) = (look::limit_cell(starts.limit), i32::from(starts.part));
     let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
     let answers = link.ask(&[ask!("begin"), ask!(CLOCK), due]).await?;
     let now = clock.told(Timestamp(answers[1][0].try_get(0)?));

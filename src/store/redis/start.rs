@@ -59,9 +59,9 @@ impl Core {
         match self.send(words).await {
             Ok(written) => {
                 let events = started.into_iter().zip(written).filter_map(|(event, written)| written.then_some(event));
-                Ok(Started { events: events.collect(), unsure: Vec::new() })
+                Ok(Started { events: events.collect(), ..Started::default() })
             }
-            Err(StoreError::Unsure(_)) => Ok(Started { events: Vec::new(), unsure: was }),
+            Err(StoreError::Unsure(_)) => Ok(Started { unsure: was, ..Started::default() }),
             Err(error) => Err(error),
         }
     }
