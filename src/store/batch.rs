@@ -8,12 +8,13 @@ use super::{Advance, Answer, Store, StoreError};
 use crate::decide::change::{Answered, Change};
 use crate::decide::claim::{Claim, New};
 use crate::decide::event::Event;
+use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::telemetry::meter::{Asked, Meter};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use std::sync::{Arc, Weak};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// What happens to a new event once it is committed.
@@ -23,6 +24,13 @@ pub type HandOver = Box<dyn FnOnce(Event) + Send>;
 const ASKS: usize = 3;
 /// The wait before that.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// How often claims whose answers were lost are looked up while the store is away, and how long after it is back: what was
+/// under way there when the connection broke is written by then, or never.
+const LOOK_UP_EVERY: Duration = Duration::from_millis(250);
+const LOOK_UP_TIME: Duration = Duration::from_mins(2);
+const LOOK_UPS_ONCE_BACK: usize = 20;
+/// Batches of such claims that are looked up at once.
+const LOST_BATCHES_MAX: usize = 16;
 
 /// Feeds a store. Cheap to clone.
 #[derive(Clone)]
@@ -73,8 +81,15 @@ impl Batcher {
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
         let last_write = LastWrite::default();
+        let lost = Arc::new(Semaphore::new(LOST_BATCHES_MAX));
         for _ in 0..store.batches_at_once() {
-            tokio::spawn(feed_claims(store.clone(), claim_jobs.clone(), meter.clone(), last_write.clone()));
+            tokio::spawn(feed_claims(
+                store.clone(),
+                claim_jobs.clone(),
+                meter.clone(),
+                last_write.clone(),
+                lost.clone(),
+            ));
             tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), meter.clone(), last_write.clone()));
         }
         drop(store);
@@ -113,13 +128,19 @@ fn gone() -> StoreError {
     StoreError::Down("the node is stopping".into())
 }
 
-async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<Meter>, last_write: LastWrite) {
+async fn feed_claims(
+    store: Arc<dyn Store>,
+    jobs: Jobs<New, Claim>,
+    meter: Arc<Meter>,
+    last_write: LastWrite,
+    lost: Arc<Semaphore>,
+) {
     while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
         let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
         while !inputs.is_empty() {
             let (asked, size) = (Instant::now(), inputs.len());
-            let answers = ask(|| store.claim(inputs.clone())).await;
+            let (answers, was_lost) = ask(|| store.claim(inputs.clone())).await;
             meter.batch(size);
             meter.asked(Asked::Claim, asked.elapsed(), answers.is_ok());
             // What is a repeat wrote nothing, and tells nothing.
@@ -127,6 +148,15 @@ async fn feed_claims(store: Arc<dyn Store>, jobs: Jobs<New, Claim>, meter: Arc<M
                 Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
                 Ok(_) => {}
                 Err(_) => last_write.record(false),
+            }
+            if answers.is_err()
+                && was_lost
+                && let Ok(permit) = lost.clone().try_acquire_owned()
+            {
+                let ids = inputs.iter().map(|new| new.event.id);
+                let thens = waiting.iter_mut().map(|(then, _)| then.take());
+                let claims = ids.zip(thens).filter_map(|(id, then)| Some((id, then?))).collect();
+                tokio::spawn(look_up(Arc::downgrade(&store), claims, permit));
             }
             (inputs, waiting) = settle(inputs, waiting, answers);
         }
@@ -178,15 +208,41 @@ async fn gather<In, Out>(jobs: &Jobs<In, Out>, size: impl Fn(&In) -> usize) -> O
     Some(batch)
 }
 
-/// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them.
-async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> Result<T, StoreError> {
+/// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them. Says also
+/// whether an answer was lost.
+async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> (Result<T, StoreError>, bool) {
+    let mut lost = false;
     for _ in 1..ASKS {
         match call().await {
             Err(StoreError::Unsure(_)) => tokio::time::sleep(ASK_AGAIN).await,
-            answer => return answer,
+            answer => return (answer, lost),
+        }
+        lost = true;
+    }
+    let last = call().await;
+    lost |= matches!(last, Err(StoreError::Unsure(_)));
+    (last, lost)
+}
+
+/// Looks up claims whose answers were lost, and hands over those that were written after all: otherwise an event would run
+/// on a node that does not know of it. Their senders were told that the store is away, so nothing is claimed again here.
+async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, HandOver)>, _permit: OwnedSemaphorePermit) {
+    let (until, mut looks) = (Instant::now() + LOOK_UP_TIME, 0);
+    while !claims.is_empty() && looks < LOOK_UPS_ONCE_BACK && Instant::now() < until {
+        tokio::time::sleep(LOOK_UP_EVERY).await;
+        let Some(store) = store.upgrade() else { return };
+        looks += 1;
+        for (id, then) in std::mem::take(&mut claims) {
+            match store.get(id).await {
+                Ok(Some(event)) => then(event),
+                Ok(None) => claims.push((id, then)),
+                Err(_) => {
+                    looks = 0;
+                    claims.push((id, then));
+                }
+            }
         }
     }
-    call().await
 }
 
 /// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.

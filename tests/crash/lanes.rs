@@ -60,7 +60,7 @@ async fn the_late_result_of_a_paused_node_is_lost_and_the_second_node_s_stands()
 }
 
 async fn a_result_outlasts_an_outage(in_doubt: InDoubt, away: Duration) {
-    let (desk, stub) = desk(Does::Takes(ms(20)), 1000, in_doubt);
+    let (desk, stub) = desk(Does::Takes(ms(20)), 4000, in_doubt);
     let id = desk.new_event("result").await;
     until("it acts", || stub.begun() == 1).await;
     desk.store.advances.all(Mood::Down);
@@ -76,7 +76,7 @@ async fn a_result_is_written_when_the_store_is_back_however_long_that_takes() {
     // Longer than the lease: whoever looks for leases that ended must leave this one to its attempt.
     let outages = (0..80).map(|n| {
         let in_doubt = if n % 2 == 0 { InDoubt::Retry } else { InDoubt::Hold };
-        tokio::spawn(a_result_outlasts_an_outage(in_doubt, ms(1100 + 25 * n)))
+        tokio::spawn(a_result_outlasts_an_outage(in_doubt, ms(4100 + 25 * n)))
     });
     for outage in futures_util::future::join_all(outages).await {
         outage.unwrap();
@@ -326,4 +326,54 @@ async fn claims_of_one_key_in_one_batch_have_one_winner() {
     let same = answers.iter().filter(|answer| matches!(answer, Ok(Claim::Duplicate { .. }))).count();
     assert_eq!((new, same), (1, 199));
     until("it acts", || stub.begun() == 1).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_run_without_a_doubt_when_the_store_was_away_meanwhile() {
+    let (desk, stub) = desk(Does::Takes(ms(1)), 20_000, InDoubt::Retry);
+    desk.store.claims.all(Mood::Down);
+    desk.store.claims.once(&[Mood::Written]);
+    desk.store.reads.all(Mood::Down);
+    let one = making().delivery("lost").carrying("lost".to_owned());
+    let id = one.id();
+    let claim = desk.claim(one).await;
+    assert!(matches!(claim, Err(StoreError::Down(_))), "{claim:?}");
+    assert_eq!(stub.begun(), 0);
+    desk.store.claims.all(Mood::Fine);
+    desk.store.reads.all(Mood::Fine);
+    let event = desk.ended(id).await;
+    assert!(matches!(event.state, State::Done { .. }), "{event:?}");
+    assert_eq!((stub.begun(), event.attempt, event.doubts), (1, 1, 0), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_claim_that_was_not_written_is_not_claimed_by_looking_for_it() {
+    let (desk, stub) = desk(Does::Takes(ms(1)), 20_000, InDoubt::Retry);
+    desk.store.claims.all(Mood::NotWritten);
+    let one = making().delivery("not written").carrying("lost".to_owned());
+    let id = one.id();
+    assert!(matches!(desk.claim(one).await, Err(StoreError::Unsure(_))));
+    let before = desk.store.reads.asked.load(Ordering::SeqCst);
+    until("it is looked up", || desk.store.reads.asked.load(Ordering::SeqCst) > before).await;
+    assert_eq!((desk.store.memory.get(id).await.unwrap(), stub.begun()), (None, 0));
+}
+
+#[tokio::test]
+async fn a_start_whose_answer_was_lost_is_never_in_doubt_however_long_the_store_is_away() {
+    let (desk, stub) = desk(Does::Takes(ms(1)), 300, InDoubt::Hold);
+    desk.store.reads.all(Mood::Down);
+    desk.store.advances.once(&[Mood::Written]);
+    let id = desk.new_event("start").await;
+    let start = std::time::Instant::now();
+    while !matches!(desk.stands(id).await.state, State::Running { until, .. } if until < desk.store.now()) {
+        assert!(start.elapsed() < crate::house::PATIENCE, "it is not started: {:?}", desk.stands(id).await);
+        tokio::time::sleep(ms(5)).await;
+    }
+    // The lease is over, and the node still does not know that it has started the event. Its keeper looks every second.
+    tokio::time::sleep(limits::LOOK_EVERY * 2).await;
+    assert_eq!(desk.stands(id).await.state.word(), "running");
+    desk.store.reads.all(Mood::Fine);
+    let event = desk.ended(id).await;
+    assert!(matches!(event.state, State::Done { .. }), "{event:?}");
+    assert_eq!((stub.begun(), event.doubts), (1, 0), "{event:?}");
 }
