@@ -12,6 +12,8 @@ mod house;
 mod kills;
 mod lanes;
 mod load;
+#[path = "../house/mounted.rs"]
+mod mounted;
 mod pause;
 mod points;
 mod receiver;

@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::house::{House, PATIENCE};
+use crate::mounted::Mounted;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -127,6 +128,23 @@ async fn a_store_in_use_under_another_name_is_refused_and_its_node_goes_on() {
     let list = house.command(&["list", "--store", "sqlite:link.db"]).output().unwrap();
     let said = String::from_utf8_lossy(&[list.stdout, list.stderr].concat()).into_owned();
     assert!(list.status.success() && said.contains("noted"), "a reader needs no lock: {said}");
+}
+
+#[tokio::test]
+async fn what_stands_only_in_the_log_of_a_killed_node_is_not_missed_under_a_mount_of_the_file() {
+    let mut house = killed().await;
+    let Some(mounted) = Mounted::at(house.path("mounted.db"), &house.path("hookonce.db")) else { return };
+    house.configure(&NOTED.replace("hookonce.db", "mounted.db"));
+    let log = read(&house.path("hookonce.db-wal"));
+    check(&house, &["mounted.db is itself a mount point", "mount the folder"]);
+    check_by(house.command(&["list", "--store", "sqlite:mounted.db"]), &["is itself a mount point"]);
+    assert!(!log.is_empty() && read(&house.path("hookonce.db-wal")) == log, "the log was touched");
+    assert!(!house.path("mounted.db-wal").exists() && !house.path("mounted.db.lock").exists());
+    drop(mounted);
+    house.configure(NOTED);
+    house.start();
+    let headers = [("x-id".to_owned(), "d9".to_owned()), ("content-type".to_owned(), "application/json".to_owned())];
+    assert_eq!(house.post("/noted", &headers, b"{}").await.unwrap().word(), "duplicate");
 }
 
 #[tokio::test]

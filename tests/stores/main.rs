@@ -29,6 +29,9 @@ mod failing_pooler;
 mod history;
 #[cfg(all(feature = "node", feature = "postgres"))]
 mod indexes;
+#[cfg(feature = "sqlite")]
+#[path = "../house/mounted.rs"]
+mod mounted;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod moving;
 #[cfg(feature = "sqlite")]

@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::history::folder;
+use crate::mounted::Mounted;
 use crate::sqlite::{new, node};
 use hookonce::cli::migrate;
 use hookonce::store::contract::making;
@@ -104,37 +105,55 @@ fn a_file_with_several_hard_links_is_refused_under_each_of_them() {
     drop(node(&path));
 }
 
-/// A file that is mounted in another place, as long as this lives.
-struct Mounted(std::path::PathBuf);
-
-impl Mounted {
-    fn at(place: std::path::PathBuf, file: &Path) -> Option<Self> {
-        std::fs::write(&place, "").unwrap();
-        let mounted = std::process::Command::new("mount").arg("--bind").arg(file).arg(&place).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(place));
+#[test]
+fn a_file_that_is_itself_mounted_is_refused_and_nothing_is_made_beside_it() {
+    let dir = folder();
+    let (path, place) = (dir.path().join("a.db"), dir.path().join("mounted.db"));
+    let first = node(&path);
+    let Some(mounted) = Mounted::at(place.clone(), &path) else { return };
+    let link = dir.path().join("link.db");
+    std::os::unix::fs::symlink("mounted.db", &link).unwrap();
+    let check = || {
+        for access in [Access::Node, Access::Tool, Access::Copy, Access::Read] {
+            check_refused(&mounted.0, access, "mount the folder that it is in");
+            let by_link = Sqlite::open(&link, access).err().expect("it leads to the mount").to_string();
+            assert!(by_link.contains("is itself a mount point"), "{by_link}");
         }
-        println!("skipped: only root may mount a file");
-        None
+    };
+    check();
+    drop(first);
+    check();
+    for end in ["-wal", "-shm", ".lock"] {
+        assert!(!dir.path().join(format!("mounted.db{end}")).exists(), "{end}");
     }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).output();
-    }
+    drop(mounted);
+    drop(node(&path));
 }
 
 #[test]
-fn a_file_that_is_mounted_in_another_place_is_one_file() {
+fn a_folder_that_is_mounted_in_another_place_is_as_good_as_the_first() {
+    let dir = folder();
+    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    std::fs::create_dir(&here).unwrap();
+    let first = node(&here.join("a.db"));
+    let Some(mounted) = Mounted::folder(there, &here) else { return };
+    let path = mounted.0.join("a.db");
+    check_refused(&path, Access::Node, "in use by another hookonce");
+    drop(first);
+    drop(node(&path));
+}
+
+#[test]
+fn a_file_whose_lock_file_was_removed_is_locked_all_the_same() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let first = node(&path);
-    let Some(mounted) = Mounted::at(dir.path().join("mounted.db"), &path) else { return };
-    check_refused(&mounted.0, Access::Node, "opened the same file under another name");
-    check_refused(&mounted.0, Access::Tool, "opened the same file under another name");
+    std::fs::remove_file(dir.path().join("a.db.lock")).unwrap();
+    for access in [Access::Node, Access::Tool] {
+        check_refused(&path, access, "a.db.lock was removed since");
+    }
     drop(first);
-    drop(node(&mounted.0));
+    drop(node(&path));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The lock of a database: on a file beside its name, and on the database itself.
 //!
 //! The file beside it holds the note of the last write, and is what every version locks. The lock on the database is one
-//! on its inode, so that it is the same under every name: through a symlink, a bind mount, another path.
+//! on its inode, so that it is the same under every name: through a symlink, another path, a lock file that was removed.
 //!
 //! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
 //! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
@@ -9,7 +9,7 @@
 use super::mark::Mark;
 use super::open::{OpenError, Why, beside};
 use crate::telemetry::{self, Level};
-use rustix::fs::{FlockOperation, fstatfs};
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -66,7 +66,8 @@ pub(super) fn real_name(path: &Path) -> PathBuf {
     real.unwrap_or_else(|| path.to_owned())
 }
 
-/// A file with several hard links has as many logs, and what is written under one name is missing under the others.
+/// Refuses a file that has other names in other folders: hard links, or the file behind a mount of the file itself. SQLite
+/// keeps a log beside each name, and what is written under one name is missing under the others.
 pub(super) fn has_one_name(path: &Path) -> Result<(), OpenError> {
     match std::fs::metadata(path) {
         Ok(found) if found.nlink() > 1 => Err(OpenError::new(path, Why::HardLinks(found.nlink()))),
@@ -76,10 +77,17 @@ pub(super) fn has_one_name(path: &Path) -> Result<(), OpenError> {
 
 impl NameLock {
     /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
+        Ok(_) if is_mount_point(path) => Err(OpenError::new(path, Why::MountPoint)),
     /// versions lock that alone.
     pub(super) fn take(given: &Path, real: &Path) -> Result<Self, OpenError> {
         let link = if given == real { None } else { Some(lock_beside(given)?) };
         Ok(Self { file: lock_beside(real)?, link })
+/// Whether the file itself is mounted here, not a folder above it. Kernels before Linux 5.8 do not tell: then `false`.
+fn is_mount_point(path: &Path) -> bool {
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    found.is_ok_and(|found| (found.stx_attributes & found.stx_attributes_mask).contains(StatxAttributes::MOUNT_ROOT))
+}
+
     }
 
     /// The note of the last write.

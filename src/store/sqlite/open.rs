@@ -50,6 +50,7 @@ pub(super) enum Why {
     InUse,
     InUseByAnotherName,
     HardLinks(u64),
+    MountPoint,
     Missing,
     Folder,
     NoFolder,
@@ -83,13 +84,20 @@ impl fmt::Display for OpenError {
             Why::InUseByAnotherName => write!(
                 f,
                 "{path} is in use by another hookonce, which opened the same file under another name (a symlink or a bind \
-                 mount); stop that one, or give this one a store of its own"
+                 mount), or whose {path}.lock was removed since; stop that one, or give this one a store of its own"
             ),
             Why::HardLinks(count) => write!(
                 f,
                 "{path} is one of {count} hard links to the same file. SQLite keeps a log beside each name, so what is \
                  written under one name is missing under the others. Stop what uses them, keep one name and remove the \
                  others; `find DIR -samefile {path}` finds them"
+            ),
+            Why::MountPoint => write!(
+                f,
+                "{path} is itself a mount point: a single file that was mounted, as by `-v` of a container. SQLite keeps \
+                 its log {path}-wal beside this name, outside of the mount. There it is lost with the container, and it is \
+                 missing under the file's other name. Stop what uses the file, mount the folder that it is in, and give the \
+                 path of the file in that folder"
             ),
             Why::Missing => write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path"),
             Why::Folder => {
