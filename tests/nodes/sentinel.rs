@@ -3,7 +3,8 @@
 use crate::fence::{ACTS, act, delivery, goes_on_when_told, start};
 use crate::house::{self, House, PATIENCE};
 use crate::redis::{self, Server};
-use crate::wrong::insist;
+use crate::wrong::{insist, on};
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
 /// A primary and its replica, watched.
@@ -132,6 +133,58 @@ async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
     insist(&house, &delivery("new")).await;
     house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
     watched.caught_up();
+}
+
+/// A node is started, and waits: what it says it waits for. One that starts after all says where it listens.
+fn waits(url: &str) -> String {
+    let house = House::empty(ACTS);
+    let (said, says) = std::io::pipe().unwrap();
+    let mut serve = on(&house, url, &["serve"]);
+    let mut child = serve.stdout(says.try_clone().unwrap()).stderr(says).spawn().unwrap();
+    let mut lines = BufReader::new(said).lines().map(Result::unwrap);
+    let said = lines.find(|line| line.contains("again_in=") || line.starts_with("admin on "));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    said.unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_only_a_minority_of_the_sentinels_names_is_not_written_to() {
+    let (mut named, other) = (Server::start(), Server::start());
+    let sentinels = [&named, &named, &other].map(Server::sentinel_of);
+    let ports: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+    let url = format!("redis+sentinel://{}/main?prefix=a", ports.join(","));
+    let mut house = House::empty(ACTS);
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    named.kill();
+    let untouched = || assert_eq!(other.order(&["DBSIZE"]), ::redis::Value::Int(0), "the other one was written to");
+    for _ in 0..10 {
+        let answer = house.deliver("/in", &delivery("new")).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+        untouched();
+    }
+    // What starts meanwhile waits for the same server.
+    let said = waits(&url);
+    assert!(said.contains("cannot be reached") && said.contains(&named.port.to_string()), "{said}");
+    untouched();
+    named.run();
+    assert_eq!(insist(&house, &delivery("before")).await, "duplicate");
+    assert_eq!(insist(&house, &delivery("new")).await, "accepted");
+    untouched();
+}
+
+#[test]
+fn sentinels_that_do_not_agree_on_the_primary_are_waited_for() {
+    let servers = [Server::start(), Server::start()];
+    let sentinels = [&servers[0], &servers[1]].map(Server::sentinel_of);
+    let ports: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+    let url = format!("redis+sentinel://{}/main?prefix=a", ports.join(","));
+    let said = waits(&url);
+    assert!(said.contains("more than half must name it"), "{said}");
+    for server in servers {
+        assert_eq!(server.order(&["DBSIZE"]), ::redis::Value::Int(0));
+    }
 }
 
 #[test]

@@ -88,10 +88,8 @@ impl Link {
     pub(super) async fn look_again(&self) {
         let Some(mut live) = self.wire.lock().await.live.clone() else { return };
         // A primary that was cut off from its sentinels goes on answering.
-        if let Ok(places) = sentinel::primaries(&self.address).await
-            && let Some(place) = places.first()
-            && self.address.at(place).is_none_or(|named| named.place() != live.at.place())
-        {
+        let is_this = |place: &str| self.address.at(place).is_some_and(|named| named.place() == live.at.place());
+        if sentinel::votes(&self.address).await.prefer_another(is_this) {
             return self.leave(&live).await;
         }
         match check::look(&mut live.to, &live.at, &self.names, self.access).await {
@@ -250,20 +248,20 @@ impl Link {
         self.live().await.map(|live| live.at)
     }
 
-    /// Connects to the server, or to the one that sentinels name.
+    /// Connects to the server, or to the one that most sentinels name.
     async fn connect(&self) -> Result<Connected, CannotOpen> {
         if self.address.sentinels.is_none() {
             return self.connect_to(&self.address).await;
         }
-        let mut cannot = CannotOpen::Yet(format!("{}: the sentinels name no primary", self.address));
-        for place in sentinel::primaries(&self.address).await? {
-            let Some(there) = self.address.at(&place) else { continue };
-            match self.connect_to(&there).await {
-                Ok(connected) => return Ok(connected),
-                Err(why) => cannot = why,
+        let votes = sentinel::votes(&self.address).await;
+        let place = votes.primary(&self.address)?;
+        // No other server is tried, be this one gone for now: what is written to an old primary is lost.
+        match self.address.at(place) {
+            Some(there) => self.connect_to(&there).await,
+            None => {
+                Err(CannotOpen::Yet(format!("{}: the sentinels name `{place}`, which is no address", self.address)))
             }
         }
-        Err(cannot)
     }
 
     /// Connects, looks at the server, and follows it once to another node of its cluster.

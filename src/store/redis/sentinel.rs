@@ -18,39 +18,82 @@ enum Said {
     Nothing(String),
 }
 
-/// Where the primary is, as `host:port`: what most sentinels say first, then what others say. A sentinel that was cut off
-/// may still name the one before.
-pub(super) async fn primaries(address: &Address) -> Result<Vec<String>, CannotOpen> {
-    let Some(sentinels) = &address.sentinels else { return Ok(Vec::new()) };
+/// Which servers the sentinels name as the primary. One that was cut off may still name the one before.
+#[derive(Default)]
+pub(super) struct Votes {
+    /// How many sentinels the URL names.
+    asked: usize,
+    /// How many do not know the primary's name.
+    unknown: usize,
+    /// What one that named no server said instead.
+    why: String,
+    /// Each server that was named, as `host:port`, and by how many; most first.
+    named: Vec<(String, usize)>,
+}
+
+impl Votes {
+    fn count(said: impl IntoIterator<Item = Said>) -> Self {
+        let mut votes = Self::default();
+        for said in said {
+            votes.asked += 1;
+            match said {
+                Said::Primary(place) => match votes.named.iter_mut().find(|(other, _)| *other == place) {
+                    Some((_, many)) => *many += 1,
+                    None => votes.named.push((place, 1)),
+                },
+                Said::UnknownName => votes.unknown += 1,
+                Said::Nothing(why) => votes.why = why,
+            }
+        }
+        votes.named.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
+        votes
+    }
+
+    /// The server that more than half of the sentinels of the URL name, whether the others can be asked or not. Any other
+    /// may be a primary that was replaced: what is written there is lost.
+    pub(super) fn primary(&self, address: &Address) -> Result<&str, CannotOpen> {
+        let Self { asked, unknown, why, named } = self;
+        if let Some((place, many)) = named.first()
+            && *many > asked / 2
+        {
+            return Ok(place);
+        }
+        let name = address.sentinels.as_ref().map_or("", |sentinels| &sentinels.name);
+        if unknown == asked {
+            return Err(CannotOpen::Ever(format!(
+                "{address}: none of the sentinels knows a primary of the name `{name}`; `SENTINEL MASTERS` lists those \
+                 they know"
+            )));
+        }
+        if named.is_empty() {
+            return Err(CannotOpen::Yet(format!("{address}: no sentinel can be asked for the primary: {why}")));
+        }
+        let named: Vec<_> = named.iter().map(|(place, many)| format!("{many} of {asked} name {place}")).collect();
+        let others = if why.is_empty() { String::new() } else { format!("; of the others one said: {why}") };
+        Err(CannotOpen::Yet(format!(
+            "{address}: which server is the primary is not sure: {}; more than half must name it{others}",
+            named.join(", ")
+        )))
+    }
+
+    /// Whether more sentinels name another server than name this one.
+    pub(super) fn prefer_another(&self, is_this: impl Fn(&str) -> bool) -> bool {
+        let most = |this: bool| {
+            self.named.iter().filter(|(place, _)| is_this(place) == this).map(|(_, many)| *many).max().unwrap_or(0)
+        };
+        most(false) > most(true)
+    }
+}
+
+/// Asks all the sentinels that the URL names.
+pub(super) async fn votes(address: &Address) -> Votes {
+    let Some(sentinels) = &address.sentinels else { return Votes::default() };
     let said = join_all(sentinels.clients(address).into_iter().map(|client| async {
         let asked = async { ask(client?, &sentinels.name).await };
-        timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(Said::Nothing("no answer".into())))
-    }))
-    .await;
-    let mut votes: Vec<(String, usize)> = Vec::new();
-    let (mut unknown, mut why) = (0, String::new());
-    let many = said.len();
-    for said in said {
-        match said.unwrap_or_else(|error| Said::Nothing(error.to_string())) {
-            Said::Primary(place) => match votes.iter_mut().find(|(other, _)| *other == place) {
-                Some((_, votes)) => *votes += 1,
-                None => votes.push((place, 1)),
-            },
-            Said::UnknownName => unknown += 1,
-            Said::Nothing(because) => why = because,
-        }
-    }
-    votes.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
-    if !votes.is_empty() {
-        return Ok(votes.into_iter().map(|(place, _)| place).collect());
-    }
-    if unknown == many {
-        return Err(CannotOpen::Ever(format!(
-            "{address}: none of the sentinels knows a primary of the name `{}`; `SENTINEL MASTERS` lists those they know",
-            sentinels.name
-        )));
-    }
-    Err(CannotOpen::Yet(format!("{address}: no sentinel can be asked for the primary: {why}")))
+        let said = timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(Said::Nothing("no answer".into())));
+        said.unwrap_or_else(|error| Said::Nothing(error.to_string()))
+    }));
+    Votes::count(said.await)
 }
 
 async fn ask(client: Client, name: &str) -> Result<Said, ::redis::RedisError> {
@@ -74,4 +117,51 @@ async fn ask(client: Client, name: &str) -> Result<Said, ::redis::RedisError> {
         Value::ServerError(error) => Said::Nothing(error.details().unwrap_or(error.code()).to_owned()),
         _ => Said::Nothing("it is no sentinel".into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn votes(said: &[&str]) -> Votes {
+        Votes::count(said.iter().map(|said| match *said {
+            "unknown" => Said::UnknownName,
+            "down" => Said::Nothing("no answer".into()),
+            place => Said::Primary(place.into()),
+        }))
+    }
+
+    #[test]
+    fn only_what_more_than_half_of_all_sentinels_name_is_the_primary() {
+        let address = Address::parse("redis+sentinel://one,two,three/main").expect("a url");
+        let check = |said: &[&str], expected: Result<&str, &str>| match (votes(said).primary(&address), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{said:?}"),
+            (Err(why), Err(words)) => assert!(why.to_string().contains(words), "{said:?}: {why}"),
+            (found, expected) => panic!("{said:?}: {found:?} is not {expected:?}"),
+        };
+        check(&["n:1"], Ok("n:1"));
+        check(&["n:1", "n:1"], Ok("n:1"));
+        check(&["o:1", "n:1", "n:1"], Ok("n:1"));
+        check(&["down", "n:1", "n:1"], Ok("n:1"));
+        check(&["unknown", "n:1", "n:1"], Ok("n:1"));
+        check(&["o:1", "n:1"], Err("1 of 2 name o:1, 1 of 2 name n:1; more than half must name it"));
+        check(&["o:1", "down"], Err("1 of 2 name o:1; more than half must name it; of the others one said: no answer"));
+        check(&["o:1", "down", "down"], Err("1 of 3 name o:1"));
+        check(&["o:1", "o:1", "n:1", "down"], Err("2 of 4 name o:1, 1 of 4 name n:1"));
+        check(&["down", "unknown"], Err("no sentinel can be asked"));
+        check(&["unknown", "unknown"], Err("none of the sentinels knows"));
+    }
+
+    #[test]
+    fn a_server_is_left_when_more_sentinels_name_another() {
+        let check = |said: &[&str], expected: bool| {
+            assert_eq!(votes(said).prefer_another(|place| place == "ours:1"), expected, "{said:?}");
+        };
+        check(&["ours:1", "ours:1", "n:1"], false);
+        check(&["ours:1", "n:1", "n:1"], true);
+        check(&["ours:1", "n:1", "down"], false);
+        check(&["n:1", "down", "down"], true);
+        check(&["down", "unknown"], false);
+        assert!(!Votes::default().prefer_another(|_| false), "no sentinels");
+    }
 }
