@@ -1,7 +1,7 @@
 //! The fence through restarts: compares the store with what nodes of this machine knew of it, before anything is done,
 //! and keeps what this node knows in its state file while it runs.
 
-use super::state::{self, StateFile, StateRead, StateRecord};
+use super::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::config::{Config, StoreAddress};
 use crate::decide::fence::{self, FoundStore, KnownStore, StoreLoss};
 use crate::decide::limits;
@@ -39,17 +39,38 @@ impl Fence {
         Ok(Self { file, accepts, accepted: false })
     }
 
-    /// What the store's own file says. A damaged one is said, and then nothing is known.
-    fn own(&self) -> Option<StateRecord> {
-        match self.file.as_ref()?.read() {
-            StateRead::None => None,
-            StateRead::Record(record) => Some(record),
+    /// What the store's own file says. A damaged one is said, and then nothing is known. One that cannot be read may say
+    /// that data was lost: nothing is done before it can.
+    fn own(&self) -> Result<Option<StateRecord>, CannotOpen> {
+        match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
+            StateRead::None => Ok(None),
+            StateRead::Record(record) => Ok(Some(record)),
             StateRead::Damaged(why) => {
                 let hint = "what this machine knew of its store is unknown; it is written anew";
                 telemetry::seldom(Level::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                Ok(None)
+            }
+            StateRead::Unreadable(why) => Err(CannotOpen::Ever(format!(
+                "the state file {why}. It says what this machine knows of its store; without it, lost data would not be \
+                 noticed, and what was done would be done again. {UNREADABLE_HINT}"
+            ))),
+        }
+    }
+
+    /// What files of other addresses say of the same store, which has this epoch. One that cannot be read may be of any
+    /// store: that is only said.
+    fn others(&self, epoch: Option<&str>) -> Vec<StateRecord> {
+        let read = self.file.iter().flat_map(|file| file.others(epoch));
+        read.filter_map(|read| match read {
+            StateRead::Record(record) => Some(record),
+            StateRead::Unreadable(why) => {
+                let hint = "if it is of the same store at another address, what it says is not compared";
+                telemetry::seldom(Level::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
                 None
             }
-        }
+            StateRead::None | StateRead::Damaged(_) => None,
+        })
+        .collect()
     }
 
     /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
@@ -59,7 +80,7 @@ impl Fence {
             return Ok(());
         }
         if is_empty(&config.store).await? {
-            return match self.own() {
+            return match self.own()? {
                 Some(record) => Ok(self.compare(&record, &FoundStore::gone())?),
                 None => Ok(()),
             };
@@ -72,10 +93,12 @@ impl Fence {
 
     /// After it is opened, and before anything is done with it: does it hold what was known?
     pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), FenceError> {
-        let Some(file) = self.file.clone() else { return Ok(()) };
+        if self.file.is_none() {
+            return Ok(());
+        }
         let Some(now) = store.found(None).await? else { return Ok(()) };
         let epoch = now.mark.and_then(|mark| mark.epoch);
-        let records = self.own().into_iter().chain(file.others(epoch.as_deref()));
+        let records = self.own()?.into_iter().chain(self.others(epoch.as_deref()));
         for record in records.collect::<Vec<_>>() {
             if let Some(found) = store.found(Some(record.known.clone())).await? {
                 self.compare(&record, &found)?;

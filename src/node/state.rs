@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// What a state file begins with.
 const FIRST_LINE: &str = "hookonce state 1";
 const ENDING: &str = ".state";
+/// What to do about a file that cannot be read.
+pub const UNREADABLE_HINT: &str =
+    "Let the user that runs hookonce read it; or, to go on without what it says, remove it";
 
 /// The file of one store.
 #[derive(Clone, Debug)]
@@ -43,8 +46,10 @@ pub enum StateRead {
     None,
     /// One that can be read.
     Record(StateRecord),
-    /// One that cannot, and why.
+    /// One whose text was changed or cut, and how that is said.
     Damaged(String),
+    /// One that is there and cannot be read, such as for lack of rights, and why. What it says is not known.
+    Unreadable(String),
 }
 
 /// Finds the folder, and makes it where the config or systemd names one; says why there is none that can be written.
@@ -93,19 +98,25 @@ impl StateFile {
         read(&self.path())
     }
 
-    /// What files of other addresses say that may be of the same store: with this epoch, and the same name.
-    pub fn others(&self, epoch: Option<&str>) -> Vec<StateRecord> {
+    /// What files of other addresses say that may be of the same store: with this epoch, and the same name. A file that
+    /// cannot be read may be one of them.
+    pub fn others(&self, epoch: Option<&str>) -> Vec<StateRead> {
         let own = self.path();
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|file| file.path());
         let files = files.filter(|path| path.to_string_lossy().ends_with(ENDING) && *path != own);
-        let records = files.take(limits::STATE_FILES_MAX).filter_map(|path| match read(&path) {
-            StateRead::Record(record) => Some(record),
-            StateRead::None | StateRead::Damaged(_) => None,
-        });
-        let is_same = |record: &StateRecord| {
-            epoch.is_some() && record.known.mark.epoch.as_deref() == epoch && record.scope == self.scope
+        let is_same = |read: &StateRead| match read {
+            StateRead::Record(record) => {
+                epoch.is_some() && record.known.mark.epoch.as_deref() == epoch && record.scope == self.scope
+            }
+            StateRead::Unreadable(_) => true,
+            StateRead::None | StateRead::Damaged(_) => false,
         };
-        records.filter(is_same).collect()
+        files.take(limits::STATE_FILES_MAX).map(|path| read(&path)).filter(is_same).collect()
+    }
+
+    /// The file that this record stands in.
+    pub fn path_of(&self, record: &StateRecord) -> PathBuf {
+        path_of(&self.folder, &record.place, &record.scope)
     }
 
     /// Adds what a process knows to what is known. What it knows of another store than the file's is left out: that one
@@ -115,6 +126,7 @@ impl StateFile {
         let merged = match self.read() {
             StateRead::Record(record) => record.known.merged(known),
             StateRead::None | StateRead::Damaged(_) => Some(known.clone()),
+            StateRead::Unreadable(why) => return Err(io::Error::other(why)),
         };
         match merged {
             Some(known) => self.write(&self.record(known)),
@@ -127,7 +139,7 @@ impl StateFile {
         let _lock = lock(&self.folder)?;
         match known {
             Some(known) => self.write(&StateRecord { known, ..was.clone() }),
-            None => fs::remove_file(path_of(&self.folder, &was.place, &was.scope)),
+            None => fs::remove_file(self.path_of(was)),
         }
     }
 
@@ -136,7 +148,7 @@ impl StateFile {
     }
 
     fn write(&self, record: &StateRecord) -> io::Result<()> {
-        let path = path_of(&self.folder, &record.place, &record.scope);
+        let path = self.path_of(record);
         let beside = path.with_extension(format!("tmp-{}", std::process::id()));
         let written = (|| {
             let mut file = File::create(&beside)?;
@@ -170,22 +182,18 @@ fn path_of(folder: &Path, place: &str, scope: &str) -> PathBuf {
 }
 
 fn read(path: &Path) -> StateRead {
-    let damaged = |why: &str| StateRead::Damaged(format!("{} {why}", path.display()));
     let mut bytes = Vec::new();
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let file = File::open(path);
+    match file.and_then(|file| file.take(limits::STATE_FILE_BYTES_MAX).read_to_end(&mut bytes)) {
+        Ok(_) => {}
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return StateRead::None;
         }
-        Err(error) => return damaged(&format!("cannot be read: {error}")),
-    };
-    match file.take(limits::STATE_FILE_BYTES_MAX).read_to_end(&mut bytes) {
-        Ok(_) => {}
-        Err(error) => return damaged(&format!("cannot be read: {error}")),
+        Err(error) => return StateRead::Unreadable(format!("{} cannot be read: {error}", path.display())),
     }
     match std::str::from_utf8(&bytes).ok().and_then(parse) {
         Some(record) => StateRead::Record(record),
-        None => damaged("is damaged"),
+        None => StateRead::Damaged(format!("{} is damaged", path.display())),
     }
 }
 
@@ -261,7 +269,7 @@ mod tests {
     fn read_known(file: &StateFile) -> Option<KnownStore> {
         match file.read() {
             StateRead::Record(record) => Some(record.known),
-            StateRead::None | StateRead::Damaged(_) => None,
+            StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
         }
     }
 
@@ -296,6 +304,19 @@ mod tests {
             fs::write(file.path(), changed).expect("written");
             assert!(matches!(file.read(), StateRead::Damaged(_)), "{at}");
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_neither_missing_nor_written_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(dir.path(), "redis h:1/0", "a");
+        fs::create_dir(file.path()).expect("a folder in its place");
+        assert!(matches!(file.read(), StateRead::Unreadable(_)));
+        assert!(file.merge(&known("ab:5")).is_err() && file.path().is_dir());
+        let other = self::file(dir.path(), "redis i:1/0", "a");
+        assert!(matches!(other.others(Some("ab"))[..], [StateRead::Unreadable(_)]), "it may be of any store");
+        fs::remove_dir(file.path()).expect("removed");
+        file.merge(&known("ab:5")).expect("written");
     }
 
     #[test]

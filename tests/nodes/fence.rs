@@ -211,6 +211,32 @@ async fn a_damaged_state_file_is_said_and_is_no_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_file_that_cannot_be_read_keeps_a_node_from_starting() {
+    let server = redis::Server::start();
+    let url = server.url("a");
+    let mut house = House::empty(ACTS);
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "once").await;
+    assert!(house.stop().success());
+    let [file] = &states(&house)[..] else { panic!("{:?}", states(&house)) };
+    let aside = house.path("aside");
+    std::fs::rename(file, &aside).unwrap();
+    std::fs::create_dir(file).unwrap(); // nobody can read this as a file, whatever their rights
+    for _ in 0..2 {
+        let said = start(&mut house, &url, &[]).expect_err("it started");
+        assert!(said.starts_with("exit status: 2") && said.contains("cannot be read"), "{said}");
+        assert!(said.contains(&*file.to_string_lossy()) && said.contains("remove it"), "{said}");
+    }
+    let (code, line) = live(&house, &url);
+    assert!(code == 1 && line.starts_with("wrong") && line.contains("cannot be read"), "{line}");
+    assert!(file.is_dir(), "it was replaced");
+    std::fs::remove_dir(file).unwrap();
+    std::fs::rename(&aside, file).unwrap();
+    start(&mut house, &url, &[]).unwrap();
+    assert_eq!(house.deliver("/in", &delivery("once")).await.word(), "duplicate");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_state_folder_says_so_at_each_start() {
     let server = redis::Server::start();
     let mut house = House::empty(&ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1));

@@ -3,7 +3,7 @@
 use super::{Tried, wrong};
 use crate::config::Config;
 use crate::decide::fence::{self, FoundStore, KnownStore};
-use crate::node::state::{self, StateFile, StateRead};
+use crate::node::state::{self, StateFile, StateRead, UNREADABLE_HINT};
 use crate::store::CannotOpen;
 use crate::store::open::{Use, identity, is_empty, open_for};
 
@@ -19,6 +19,9 @@ pub(super) fn tried(config: &Config) -> Option<Tried> {
         StateRead::Damaged(why) => {
             let hint = "what this machine knew of its store is unknown; a node that starts writes it anew";
             return Some(Tried::new("state", file.path().display().to_string(), wrong(why, hint)));
+        }
+        StateRead::Unreadable(why) => {
+            return Some(Tried::new("state", file.path().display().to_string(), wrong(why, UNREADABLE_HINT)));
         }
     };
     // A store that cannot be opened is told of elsewhere.
