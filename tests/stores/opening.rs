@@ -68,6 +68,48 @@ async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
 }
 
 #[tokio::test]
+async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_release_left_it() {
+    let dir = folder();
+    let (path, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
+    let (lock, links) = (dir.path().join("a.db.lock"), dir.path().join("link.db.lock"));
+    std::os::unix::fs::symlink("a.db", &link).unwrap();
+    let noted = async |delivery: &str| {
+        let store = node(&path);
+        let event = new(&store, making().delivery(delivery)).await;
+        drop(store);
+        (event.id, std::fs::read(&lock).unwrap())
+    };
+    let (gone, old) = noted("d1").await;
+    let (_, newer) = noted("d2").await;
+    let write = |path: &Path, note: &[u8], age: u64| {
+        std::fs::write(path, note).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(age)).unwrap();
+    };
+    Connection::open(&path).unwrap().execute("delete from events where id = ?1", [gone.0]).unwrap();
+
+    // It was opened by its own name, then by the symlink; what it had written under its own name is forgotten since.
+    write(&lock, &old, 60);
+    write(&links, &newer, 30);
+    drop(node(&link));
+    assert!(std::fs::read(&lock).unwrap() == newer && std::fs::read(&links).unwrap().is_empty());
+    drop(node(&path));
+
+    // What it wrote last by the symlink is lost.
+    write(&lock, &newer, 60);
+    write(&links, &old, 30);
+    let refused = Sqlite::open(&link, Access::Node).err().expect("it has lost a write").to_string();
+    assert!(refused.contains("older than what hookonce last wrote"), "{refused}");
+    assert_eq!(std::fs::read(&links).unwrap(), old, "what it says is still needed");
+    check_refused(&path, Access::Node, "older than what hookonce last wrote");
+
+    // The other way round: first by the symlink, then by its own name.
+    write(&lock, &newer, 30);
+    write(&links, &old, 60);
+    drop(node(&link));
+}
+
+#[tokio::test]
 async fn the_lock_of_a_file_takes_nothing_from_sqlites_own() {
     let dir = folder();
     let path = dir.path().join("a.db");

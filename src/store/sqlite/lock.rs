@@ -6,7 +6,7 @@
 //! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
 //! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
 
-use super::mark::Mark;
+use super::mark::{self, Mark};
 use super::open::{OpenError, Why, beside};
 use crate::telemetry::{self, Level};
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, fstatfs, statx};
@@ -32,7 +32,7 @@ pub struct Lock {
     /// The file beside the database.
     file: File,
     /// The file beside the symlink that the database was opened by.
-    _link: Option<File>,
+    link: Option<File>,
     /// The database itself; `None` where its file system cannot lock it.
     _database: Option<File>,
 }
@@ -46,7 +46,13 @@ pub(super) struct NameLock {
 impl Lock {
     /// The note of the last write, which stands in the lock file.
     pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
-        mark(&self.file, path)
+        read_mark(&self.file, path)
+    }
+
+    /// The note was found to be true: one that stands beside the symlink is not needed any more, and would only grow old.
+    pub(super) fn drop_links_note(&self, path: &Path) -> Result<(), OpenError> {
+        let emptied = self.link.as_ref().map_or(Ok(()), |link| link.set_len(0));
+        emptied.map_err(|error| OpenError::io(path, error))
     }
 
     /// Takes that note back, before data is removed on purpose.
@@ -55,7 +61,7 @@ impl Lock {
     }
 }
 
-fn mark(file: &File, path: &Path) -> Result<Mark, OpenError> {
+fn read_mark(file: &File, path: &Path) -> Result<Mark, OpenError> {
     file.try_clone().map(Mark::read).map_err(|error| OpenError::io(path, error))
 }
 
@@ -71,35 +77,39 @@ pub(super) fn real_name(path: &Path) -> PathBuf {
 pub(super) fn has_one_name(path: &Path) -> Result<(), OpenError> {
     match std::fs::metadata(path) {
         Ok(found) if found.nlink() > 1 => Err(OpenError::new(path, Why::HardLinks(found.nlink()))),
+        Ok(_) if is_mount_point(path) => Err(OpenError::new(path, Why::MountPoint)),
         Ok(_) | Err(_) => Ok(()), // what is wrong with a file that cannot be looked at is told by who opens it
     }
 }
 
-impl NameLock {
-    /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
-        Ok(_) if is_mount_point(path) => Err(OpenError::new(path, Why::MountPoint)),
-    /// versions lock that alone.
-    pub(super) fn take(given: &Path, real: &Path) -> Result<Self, OpenError> {
-        let link = if given == real { None } else { Some(lock_beside(given)?) };
-        Ok(Self { file: lock_beside(real)?, link })
 /// Whether the file itself is mounted here, not a folder above it. Kernels before Linux 5.8 do not tell: then `false`.
 fn is_mount_point(path: &Path) -> bool {
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
     found.is_ok_and(|found| (found.stx_attributes & found.stx_attributes_mask).contains(StatxAttributes::MOUNT_ROOT))
 }
 
+impl NameLock {
+    /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
+    /// versions lock that alone, and leave their note there.
+    pub(super) fn take(given: &Path, real: &Path) -> Result<Self, OpenError> {
+        let link = if given == real { None } else { Some(lock_beside(given)?) };
+        let file = lock_beside(real)?;
+        if let Some(link) = &link {
+            mark::adopt_newer(&file, link).map_err(|error| OpenError::io(real, error))?;
+        }
+        Ok(Self { file, link })
     }
 
     /// The note of the last write.
     pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
-        mark(&self.file, path)
+        read_mark(&self.file, path)
     }
 
     /// Locks the database itself, which is there. No connection to it may be open yet.
     pub(super) fn and_database(self, path: &Path) -> Result<Lock, OpenError> {
         has_one_name(path)?;
         let Self { file, link } = self;
-        Ok(Lock { file, _link: link, _database: lock_database(path)? })
+        Ok(Lock { file, link, _database: lock_database(path)? })
     }
 }
 

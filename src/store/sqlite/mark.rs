@@ -28,6 +28,8 @@ pub(super) struct Mark {
 
 /// `last `, the id, a space, twenty digits.
 const LENGTH: usize = 5 + 32 + 1 + 20;
+/// In place of a last write that was forgotten.
+const NONE: &str = "none";
 
 impl Mark {
     /// The note in this file.
@@ -102,10 +104,28 @@ impl Mark {
     fn write(&self, last: Option<Last>) -> io::Result<()> {
         let line = match last {
             Some(Last { event, revision }) => format!("last {} {:020}", hex::encode(event.0), revision.0),
-            None => format!("{:LENGTH$}", "none"),
+            None => format!("{NONE:LENGTH$}"),
         };
         self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(line.as_bytes(), 0))
     }
+}
+
+/// Copies the note of the other file into this one if it is the newer of the two. The first release leaves its note beside
+/// the name that it was given: it may be in either file, and the one in the other file may be of a write that was forgotten
+/// since. A file without a note says nothing.
+pub(super) fn adopt_newer(file: &File, other: &File) -> io::Result<()> {
+    let read = |file: &File| {
+        let mut line = [0; LENGTH];
+        file.read_exact_at(&mut line, 0).ok().map(|()| line).filter(|line| is_note(line))
+    };
+    let Some(line) = read(other) else { return Ok(()) };
+    let is_newer = other.metadata()?.modified()? > file.metadata()?.modified()?;
+    if is_newer || read(file).is_none() { file.write_all_at(&line, 0) } else { Ok(()) }
+}
+
+/// Whether this was written by [`Mark::write`], be it that there is no last write.
+fn is_note(line: &[u8]) -> bool {
+    std::str::from_utf8(line).is_ok_and(|line| line.trim_end() == NONE || parse(line).is_some())
 }
 
 fn parse(line: &str) -> Option<Last> {
@@ -140,5 +160,33 @@ mod tests {
         assert_eq!(open().noted, None);
         file.write_all_at(&[0; LENGTH], 0).unwrap();
         assert_eq!(open().noted, None);
+    }
+
+    #[test]
+    fn the_newer_of_two_notes_counts_and_a_file_without_one_says_nothing() {
+        let last = |n| Some(Last { event: EventId([n; 16]), revision: Revision(1) });
+        let made = |note: Option<Option<Last>>, seconds| {
+            let file = tempfile::tempfile().unwrap();
+            if let Some(note) = note {
+                let mark = Mark { file: Some(file.try_clone().unwrap()), noted: None, pending: None };
+                mark.write(note).unwrap();
+            }
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+            file
+        };
+        let check = |ours, theirs, expected| {
+            let (file, other) = (made(ours, 100), made(theirs, 200));
+            adopt_newer(&file, &other).unwrap();
+            assert_eq!(Mark::read(file).noted, expected, "{ours:?} {theirs:?}");
+            let (file, other) = (made(theirs, 200), made(ours, 100));
+            adopt_newer(&file, &other).unwrap();
+            assert_eq!(Mark::read(file).noted, expected, "{theirs:?} {ours:?}");
+        };
+        check(None, None, None);
+        check(Some(last(1)), None, last(1));
+        check(None, Some(last(2)), last(2));
+        check(Some(last(1)), Some(last(2)), last(2));
+        check(Some(last(1)), Some(None), None);
+        check(Some(None), Some(last(2)), last(2));
     }
 }

@@ -264,6 +264,7 @@ pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
             leave_log(&db);
             return Err(OpenError::new(path, Why::Older));
         }
+        lock.drop_links_note(path)?;
         settle(path, &db)?;
     }
     Ok(Opened { db, lock })
