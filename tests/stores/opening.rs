@@ -9,8 +9,10 @@ use hookonce::store::contract::making;
 use hookonce::store::sqlite::{Access, Sqlite};
 use hookonce::store::{Store, StoreError};
 use rusqlite::Connection;
+use rustix::fs::{FlockOperation, flock};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 fn check_refused(path: &Path, access: Access, words: &str) {
     let said = match Sqlite::open(path, access) {
@@ -107,6 +109,42 @@ async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_releas
     write(&lock, &newer, 30);
     write(&links, &old, 60);
     drop(node(&link));
+}
+
+#[test]
+fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
+    let dir = folder();
+    let path = dir.path().join("a.db");
+    drop(node(&path));
+    let latest = u32::try_from(hookonce::store::schema::sqlite::MIGRATIONS.len()).unwrap();
+    for round in 0..5 {
+        // A log that takes a while to be moved into the database when that is closed.
+        let db = Connection::open(&path).unwrap();
+        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+        db.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+        let fill = "insert or replace into schema_migrations values (?1, 'later', hex(zeroblob(10000000)), 0, ?1)";
+        db.execute(fill, [latest + 1]).unwrap();
+        drop(db);
+        let log = dir.path().join("a.db-wal");
+        assert!(log.exists(), "no log was left");
+        let lock = std::fs::File::open(dir.path().join("a.db.lock")).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                let refused = Sqlite::open(&path, Access::Tool).is_err();
+                is_over.store(true, Ordering::SeqCst);
+                refused
+            });
+            // The lock is tried until the other one has it, then waited for.
+            while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && !is_over.load(Ordering::SeqCst) {
+                flock(&lock, FlockOperation::Unlock).unwrap();
+                std::thread::yield_now();
+            }
+            flock(&lock, FlockOperation::LockExclusive).unwrap();
+            assert!(!log.exists(), "the lock was free while the database was open (round {round})");
+            assert!(opening.join().unwrap(), "it was opened");
+        });
+    }
 }
 
 #[tokio::test]

@@ -101,9 +101,10 @@ impl Sqlite {
 
     /// Opens it by another clock: for tests.
     pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
-        // The lock comes first, so that it goes last: see `lock.rs`.
-        let Opened { lock, mut db } = open_file(path, access)?;
+        let Opened { lock, db } = open_file(path, access)?;
+        // The lock comes first, so that it goes last, also where this fails: see `lock.rs`.
         let (path, lock) = (&lock::real_name(path), lock.map(Arc::new));
+        let mut db = db;
         if access != Access::Read {
             open::defined(path, &db)?;
         }
