@@ -135,6 +135,31 @@ async fn with_wait_nobody_hears_2xx_before_a_replica_has_it() {
     watched.caught_up();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_no_longer_lets_us_wait_for_replicas_is_said_to_and_nothing_acts_meanwhile() {
+    let watched = Watched::start(0);
+    let primary = &watched.primary;
+    primary.order(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all"]);
+    let url = primary.url("a").replace("://", "://app:hunter2@") + "&wait=1";
+    // What was written and not answered belongs to the node until its lease is over.
+    let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    primary.order(&["ACL", "SETUSER", "app", "-wait"]);
+    let answer = house.deliver("/in", &delivery("new")).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    house::until("the missing right to be said", || {
+        house.log().lines().any(|line| line.contains("NOPERM") && line.contains("+wait"))
+    })
+    .await;
+    let log = house.log();
+    assert!(!log.contains("of 1 replicas") && !log.contains("hunter2"), "{log}");
+    assert_eq!(house.lines("acted"), ["before"], "it acted on what may be lost");
+    primary.order(&["ACL", "SETUSER", "app", "+wait"]);
+    insist(&house, &delivery("new")).await;
+    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+}
+
 /// A node is started, and waits: what it says it waits for. One that starts after all says where it listens.
 fn waits(url: &str) -> String {
     let house = House::empty(ACTS);

@@ -192,6 +192,9 @@ async fn a_redis_that_is_not_right_is_told_in_a_sentence() {
     let url = |who: &str| format!("redis://{who}127.0.0.1:{}/", server.port);
     let refused = |url: &str, words: &[&str]| check_refused(RECORDS, url, &["serve"], words);
     refused(&url("poor:hunter2@"), &["ACL SETUSER"]);
+    server.order(&["ACL", "SETUSER", "hasty", "on", ">hunter2", "~*", "&*", "+@all", "-wait"]);
+    refused(&format!("{}?wait=1", url("hasty:hunter2@")), &["NOPERM", "ACL SETUSER", "+wait"]);
+    drop(node(RECORDS, &url("hasty:hunter2@")));
     refused(&format!("{}99", url("")), &["no database of that number"]);
     server.order(&["CONFIG", "SET", "requirepass", "right"]);
     refused(&url(":hunter2@"), &["password"]);

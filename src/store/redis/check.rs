@@ -52,6 +52,10 @@ pub(super) async fn look(
     for script in [WRITE, WRITE_ON] {
         said(link, cmd("SCRIPT").arg("LOAD").arg(script)).await.map_err(|error| error.at_opening(address))?;
     }
+    if address.wait.is_some() {
+        // For no replica: answered at once by who lets us wait.
+        said(link, cmd("WAIT").arg(0).arg(1)).await.map_err(|error| error.at_opening(address))?;
+    }
     Ok(Looked::Fits(warnings))
 }
 

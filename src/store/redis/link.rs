@@ -168,9 +168,19 @@ impl Link {
         let mut answers = self.heard(&live, answers).await?.into_iter();
         let (answer, confirmed) = (answers.next().unwrap_or(Value::Nil), answers.next());
         self.refused(&live, &answer).await?;
-        // A server that refuses to wait has written all the same: nobody knows who has it.
-        let confirmed = if let Some(Value::Int(confirmed)) = confirmed { confirmed } else { 0 };
-        Ok((answer, Some(confirmed)))
+        match confirmed {
+            Some(Value::Int(confirmed)) => Ok((answer, Some(confirmed))),
+            // A server that refuses to wait has written all the same: nobody knows who has it. It is looked at anew.
+            Some(Value::ServerError(error)) => {
+                self.leave(&live).await;
+                let refusal = Refusal::of(&error);
+                Err(NoAnswer::Lost(format!(
+                    "{}: it does not wait for replicas (`wait={replicas}` in the URL): {refusal}",
+                    self.address
+                )))
+            }
+            _ => Ok((answer, Some(0))),
+        }
     }
 
     /// Tells an answer from a connection that broke, which nobody uses any more.
