@@ -342,7 +342,9 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_
     assert!(house.stop().success());
     pair.fail_over().await;
     let url = pair.standby.url(&pair.database); // a URL that nobody has used
-    refused(&mut house, &url, &[], &["forgotten"]);
+    let lost = refused(&mut house, &url, &[], &["forgotten"]);
+    let (code, line) = live(&house, &url);
+    assert!(code == 1 && line.starts_with("wrong") && line.contains(&lost), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,43 +3,69 @@
 use super::{Tried, wrong};
 use crate::config::Config;
 use crate::decide::fence::{self, FoundStore, KnownStore};
-use crate::node::state::{self, StateFile, StateRead, UNREADABLE_HINT};
+use crate::node::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::store::CannotOpen;
 use crate::store::open::{Use, identity, is_empty, open_for};
+use std::path::PathBuf;
 
-/// The state file of a store that has one. Nothing is changed, and no folder is made.
+/// The state files of a store that has some. Nothing is changed, and no folder is made.
 pub(super) fn tried(config: &Config) -> Option<Tried> {
     let (place, scope) = identity(&config.store).ok().flatten()?;
     let folder = config.state.path();
     let file = StateFile::new(folder.to_owned(), place, scope);
+    let tried = |path: PathBuf, words| Some(Tried::new("state", path.display().to_string(), words));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let known = match file.read() {
+    let own = match file.read() {
         StateRead::None => None,
-        StateRead::Record(record) => Some(record.known),
+        StateRead::Record(record) => Some(record),
         StateRead::Damaged(why) => {
             let hint = "what this machine knew of its store is unknown; a node that starts writes it anew";
-            return Some(Tried::new("state", file.path().display().to_string(), wrong(why, hint)));
+            return tried(file.path(), wrong(why, hint));
         }
-        StateRead::Unreadable(why) => {
-            return Some(Tried::new("state", file.path().display().to_string(), wrong(why, UNREADABLE_HINT)));
-        }
+        StateRead::Unreadable(why) => return tried(file.path(), wrong(why, UNREADABLE_HINT)),
     };
     // A store that cannot be opened is told of elsewhere.
-    let found = runtime.block_on(found(config, known.clone())).ok()?;
-    let words = match known.as_ref().and_then(|known| fence::loss(known, &found)) {
-        Some(loss) => wrong(loss.to_string(), ""),
-        None => Ok(format!("{}{}", both(known.as_ref(), &found), lasts(config))),
-    };
-    Some(Tried::new("state", file.path().display().to_string(), words))
+    let Looked { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
+    let losses = compared.iter().filter_map(|(record, found)| Some((record, fence::loss(&record.known, found)?)));
+    if let Some((record, loss)) = losses.into_iter().next() {
+        return tried(file.path_of(record), wrong(loss.to_string(), ""));
+    }
+    let known = own.map(|record| record.known);
+    tried(file.path(), Ok(format!("{}{}", both(known.as_ref(), &has), lasts(config))))
 }
 
-async fn found(config: &Config, known: Option<KnownStore>) -> Result<FoundStore, CannotOpen> {
+/// A store, beside what this machine knows of it.
+struct Looked {
+    /// What it has.
+    has: FoundStore,
+    /// What each state file says of it, and what the store holds of that.
+    compared: Vec<(StateRecord, FoundStore)>,
+}
+
+/// Compares the store with its own state file and with those of the same store at other addresses, as a node does when it
+/// starts.
+async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<Looked, CannotOpen> {
     if is_empty(&config.store).await? {
-        return Ok(FoundStore::gone());
+        let compared = own.into_iter().map(|record| (record, FoundStore::gone())).collect();
+        return Ok(Looked { has: FoundStore::gone(), compared });
     }
     let store = open_for(&config.store, Use::Look).await?;
-    let found = store.found(known).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
-    Ok(found.unwrap_or_else(FoundStore::gone))
+    let found = async |known| match store.found(known).await {
+        Ok(found) => Ok(found.unwrap_or_else(FoundStore::gone)),
+        Err(error) => Err(CannotOpen::Yet(error.to_string())),
+    };
+    let has = found(None).await?;
+    let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
+    let others = file.others(epoch).into_iter().filter_map(|read| match read {
+        StateRead::Record(record) => Some(record),
+        StateRead::None | StateRead::Damaged(_) | StateRead::Unreadable(_) => None,
+    });
+    let mut compared = Vec::new();
+    for record in own.into_iter().chain(others) {
+        let found = found(Some(record.known.clone())).await?;
+        compared.push((record, found));
+    }
+    Ok(Looked { has, compared })
 }
 
 fn both(known: Option<&KnownStore>, found: &FoundStore) -> String {
