@@ -152,11 +152,11 @@ impl Taker {
         let draining = &self.hall.draining;
         let Some(client) = draining.run_until_cancelled(self.server.up(CONNECT_TIME)).await else { return Ok(()) };
         let client = client?;
-        let Some(consumer) = draining.run_until_cancelled(place::consumer(&client, &self.plan)).await else {
+        let Some(found) = draining.run_until_cancelled(place::consumer(&client, &self.plan)).await else {
             return Ok(());
         };
-        let consumer = consumer?;
-        for why in place::doubts(&client, &consumer) {
+        let found = found?;
+        for why in place::doubts(&client, &self.plan, &found) {
             self.say(Level::Warn, "stream", &[("why", &why)]);
         }
         self.say(Level::Info, "taking", &[("consumer", &self.plan.consumer)]);
@@ -165,7 +165,7 @@ impl Taker {
         while let Some(Ok(first)) = draining.run_until_cancelled(self.hands.clone().acquire_owned()).await {
             let others = std::iter::from_fn(|| self.hands.clone().try_acquire_owned().ok());
             let free = std::iter::once(first).chain(others).take(most).collect();
-            self.pull(&consumer, free, tasks).await?;
+            self.pull(&found.consumer, free, tasks).await?;
         }
         Ok(())
     }

@@ -26,8 +26,16 @@ enum Missing {
     Other(String),
 }
 
+/// A consumer, and what is known of its stream.
+pub(super) struct Found {
+    /// The consumer: large, so that it is not moved around.
+    pub(super) consumer: Box<PullConsumer>,
+    /// How many servers keep the stream.
+    replicas: usize,
+}
+
 /// The consumer that all nodes share, made where the config says so. An error is a sentence with what to do.
-pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<PullConsumer, String> {
+pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<Found, String> {
     let context = jetstream::new(client.clone());
     let missing = match find(&context, plan).await {
         Ok(found) => return Ok(found),
@@ -41,26 +49,33 @@ pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<PullC
         }
         Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why) => return Err(why),
     };
+    let replicas = replicas(&stream);
     let consumer = stream.create_consumer(made(plan)).await;
-    consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))
+    let consumer = consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))?;
+    Ok(Found { consumer: Box::new(consumer), replicas })
+}
+
+fn replicas(stream: &Stream) -> usize {
+    stream.cached_info().config.num_replicas
 }
 
 /// Looks for it, and changes nothing. What is to be said of it; an error is a sentence with what to do.
 pub async fn look(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
-        Ok(consumer) => Ok(doubts(client, &consumer).join("; ")),
+        Ok(found) => Ok(doubts(client, plan, &found).join("; ")),
         Err(Missing::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
             Ok("not there yet; stream and consumer are made when a node starts".into())
         }
         Err(Missing::Consumer(stream, _)) if plan.create => {
             can_filter(&ServerVersion::of(client), plan, &stream)?;
-            Ok("no consumer yet; it is made when a node starts".into())
+            let made = "no consumer yet; it is made when a node starts".to_owned();
+            Ok([made].into_iter().chain(too_few_replicas(plan, replicas(&stream))).collect::<Vec<_>>().join("; "))
         }
         Err(Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why)) => Err(why),
     }
 }
 
-async fn find(context: &Context, plan: &StreamPlan) -> Result<PullConsumer, Missing> {
+async fn find(context: &Context, plan: &StreamPlan) -> Result<Found, Missing> {
     let stream = find_stream(context, plan).await?;
     let (name, owner) = (&plan.consumer, &plan.name);
     let unseen = |error: String| Missing::Other(format!("the consumer {name} cannot be seen: {error}"));
@@ -80,7 +95,8 @@ async fn find(context: &Context, plan: &StreamPlan) -> Result<PullConsumer, Miss
             "the consumer {name} of {owner} is not one to pull from with explicit acks; name another, or make it anew"
         )));
     }
-    stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))
+    let consumer = stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))?;
+    Ok(Found { consumer: Box::new(consumer), replicas: replicas(&stream) })
 }
 
 /// Whether a consumer that is made here would hand out what `subjects` names and nothing else. An old server ignores a
@@ -97,10 +113,22 @@ fn can_filter(version: &ServerVersion, plan: &StreamPlan, stream: &Stream) -> Re
     ))
 }
 
-/// What about a consumer and its server makes a promise smaller, a sentence each.
-pub(super) fn doubts(client: &Client, consumer: &PullConsumer) -> Vec<String> {
-    let config = &consumer.cached_info().config;
+/// A stream that was there is left as it is, and may be kept by fewer servers than the config says.
+fn too_few_replicas(plan: &StreamPlan, replicas: usize) -> Option<String> {
+    let (name, wanted) = (&plan.name, plan.replicas);
+    (replicas < wanted).then(|| {
+        format!(
+            "the stream {name} was made before and has replicas = {replicas}, not {wanted} as the config says; hookonce does \
+             not change it: nats stream edit {name} --replicas {wanted}"
+        )
+    })
+}
+
+/// What about a consumer, its stream and its server makes a promise smaller, a sentence each.
+pub(super) fn doubts(client: &Client, plan: &StreamPlan, found: &Found) -> Vec<String> {
+    let config = &found.consumer.cached_info().config;
     let mut doubts: Vec<_> = ServerVersion::of(client).too_old().into_iter().collect();
+    doubts.extend(too_few_replicas(plan, found.replicas));
     if config.max_deliver > 0 {
         doubts.push(format!(
             "the consumer gives a message up after {} deliveries, taken or not; --max-deliver=-1 never does",

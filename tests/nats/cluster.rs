@@ -2,6 +2,7 @@
 
 use crate::house::{self, House};
 use crate::server::{Nats, free_port};
+use crate::{LONG, worker};
 use async_nats::jetstream;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,4 +32,29 @@ async fn a_stream_that_is_made_on_a_cluster_has_as_many_replicas_as_the_config_s
     let context = jetstream::new(async_nats::connect(servers[1].url()).await.unwrap());
     let stream = context.get_stream("EVENTS").await.unwrap();
     assert_eq!(stream.cached_info().config.num_replicas, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_was_made_before_with_fewer_replicas_than_the_config_says_is_left_and_said() {
+    let nats = Nats::start();
+    let stream = nats.stream("GITHUB", LONG).await;
+    assert_eq!(stream.cached_info().config.num_replicas, 1);
+    let from = r#", create = true, subjects = ["github.>"], replicas = 3"#;
+    let config = worker(&nats.url(), from, "run = { steps = [\"true\"] }");
+    let said = "has replicas = 1, not 3 as the config says";
+    let check = |first: &str| {
+        let live = House::empty(&config).command(&["check", "--live"]).output().unwrap();
+        let text = String::from_utf8_lossy(&live.stdout).into_owned();
+        assert!(live.status.success() && text.contains(first) && text.contains(said), "{text}");
+    };
+    check("no consumer yet");
+    for _ in 0..2 {
+        let house = House::new(&config); // the first makes the consumer, the second finds it
+        house::until("the stream to be taken from", || house.log().contains(" taking ")).await;
+        let log = house.log();
+        assert!(log.contains(said) && log.contains("nats stream edit GITHUB --replicas 3"), "{log}");
+    }
+    check("stream GITHUB");
+    let stream = nats.jetstream().await.get_stream("GITHUB").await.unwrap();
+    assert_eq!(stream.cached_info().config.num_replicas, 1, "it was changed");
 }
