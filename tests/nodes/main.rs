@@ -22,6 +22,7 @@ mod backup;
 mod cancelling;
 mod clocks;
 mod commits;
+mod copied_clocks;
 mod fence;
 mod fleet;
 mod keeping;

@@ -77,6 +77,12 @@ impl CopyStore for Unnoticing {
     fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
         self.0.pass_turns(highest)
     }
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        self.0.last_seen()
+    }
+    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+        self.0.set_last_seen(time)
+    }
     fn in_use(&self) -> Answer<'_, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
     }

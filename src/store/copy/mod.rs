@@ -61,6 +61,12 @@ pub trait CopyStore: Send + Sync {
     /// Makes the next turn higher than this one.
     fn pass_turns(&self, highest: Turn) -> Answer<'_, ()>;
 
+    /// What time the store has last seen and believed; of one that never wrote it down, when its newest event came.
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>>;
+
+    /// Writes down what time the store has last seen.
+    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()>;
+
     /// A sentence about who uses the store, if it can be told that somebody does.
     fn in_use(&self) -> Answer<'_, Option<String>>;
 
@@ -401,7 +407,18 @@ async fn copy_and_compare(
         tell(Progress { stage: Stage::Copies, done, of: of.max(done) });
         cursor = next;
     }
-    compare(from, to, of, tell).await
+    let compared = compare(from, to, of, tell).await?;
+    carry_last_seen(from, to).await?;
+    Ok(compared)
+}
+
+/// Nodes on the target expire events by the time that the source has seen. What the clock shows while it is copied proves
+/// nothing: it may be wrong.
+async fn carry_last_seen(from: &dyn CopyStore, to: &dyn CopyStore) -> Result<()> {
+    match from.last_seen().await.map_err(|error| CopyError::Store(Side::Source, error))? {
+        Some(time) => to.set_last_seen(time).await.map_err(|error| CopyError::Store(Side::Target, error)),
+        None => Ok(()),
+    }
 }
 
 /// Reads everything on both sides, and compares it.

@@ -6,7 +6,7 @@ use crate::decide::id::{Key, Turn};
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Register;
 use crate::store::shared::{Cell, Found, Op, Seen, Shelf, Swap, TURNS_AT_ONCE, draft};
-use crate::store::{Answer, Look, StoreError};
+use crate::store::{Answer, Listing, Look, StoreError};
 use std::borrow::Cow;
 
 /// A shelf that can be read to its end.
@@ -83,6 +83,23 @@ impl<S: ExportShelf> CopyStore for S {
                 next = self.read(Vec::new(), apart).await?.turn.0;
             }
             Ok(())
+        })
+    }
+
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        Box::pin(async move {
+            if let Some(seen) = Shelf::last_seen(self).await? {
+                return Ok(Some(seen));
+            }
+            let newest = self.list(Listing { limit: 1, ..Listing::default() }).await?;
+            Ok(newest.first().map(|event| event.received_at))
+        })
+    }
+
+    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let was = Shelf::last_seen(self).await?;
+            Shelf::set_last_seen(self, was, time).await
         })
     }
 

@@ -120,6 +120,12 @@ impl CopyStore for Faulty<'_> {
     fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
         self.store.pass_turns(highest)
     }
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        self.store.last_seen()
+    }
+    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+        self.store.set_last_seen(time)
+    }
     fn in_use(&self) -> Answer<'_, Option<String>> {
         self.store.in_use()
     }
@@ -336,4 +342,18 @@ async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
     pages.retain(|(stage, _)| *stage == Stage::Copies);
     pages.dedup();
     assert_eq!(pages.iter().map(|(_, done)| *done).collect::<Vec<_>>(), [3, 6, 9, 10]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_time_a_store_has_last_seen_goes_with_it_whatever_the_clock_shows_meanwhile() {
+    let (_dir, a, b) = two().await;
+    let later = START + Duration::from_hours(31 * 24);
+    let open = |path, access| Sqlite::open_by(path, access, Some(Clock::doubted(later))).expect("it opens");
+    copy(&open(&a, Access::Copy), &open(&b, Access::Copy), |_| {}).await.expect("it is copied");
+    for path in [&a, &b] {
+        let store = open(path, Access::Copy);
+        assert_eq!(CopyStore::last_seen(&store).await.expect("it reads"), Some(START), "{}", path.display());
+    }
+    let expiry = open(&b, Access::Node).expiry();
+    assert!(expiry.waiting.is_some() && expiry.time.0 == START, "{expiry:?}");
 }

@@ -1,11 +1,13 @@
 //! The file as a store that can be copied: read to its end, or filled. Whoever does it has the file's lock.
 
 use super::Sqlite;
+use super::last_seen;
 use super::notes::Seen;
 use super::quarantine;
 use super::read;
 use super::retention;
 use super::rows::{Rows, id_digest};
+use super::writer::marks;
 use crate::decide::claim::Same;
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
@@ -58,6 +60,17 @@ impl CopyStore for Sqlite {
     /// Whoever opens the file goes on after the highest turn in it.
     fn pass_turns(&self, _: Turn) -> Answer<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+        self.look(|db| match last_seen::read(db)? {
+            Some(seen) => Ok(Some(seen)),
+            None => Ok(Some(marks(db)?.0).filter(|newest| *newest > Timestamp::default())),
+        })
+    }
+
+    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+        self.ask(1, 0, move |rows| last_seen::write(rows.db, time))
     }
 
     /// The lock tells, before anything else.

@@ -127,7 +127,8 @@ impl Sqlite {
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
             let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
             let notes = notes.clone();
-            let mut hand = Writer { db, clock, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
+            let mut hand =
+                Writer { db, clock, access, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
             if access == Access::Node {
                 inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
             }

@@ -14,6 +14,7 @@ use super::last_seen;
 use super::log::Log;
 use super::mark::Mark;
 use super::notes::{Besides, Notes};
+use super::open::Access;
 use super::rows::Rows;
 use crate::decide::change::Change;
 use crate::decide::limits;
@@ -83,6 +84,7 @@ pub(super) type Failed = watch::Sender<Option<String>>;
 pub(super) struct Writer {
     pub(super) db: Connection,
     pub(super) clock: Clock,
+    pub(super) access: Access,
     pub(super) turns: u64,
     pub(super) jobs: Receiver<Job>,
     pub(super) failed: Arc<Failed>,
@@ -198,7 +200,10 @@ impl Writer {
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
-        if let Some((_, time)) = self.clock.to_write() {
+        // A copy brings the time that the other store has seen.
+        if self.access != Access::Copy
+            && let Some((_, time)) = self.clock.to_write()
+        {
             last_seen::write(&self.db, time)?;
             self.saw = Some(time);
         }
