@@ -175,8 +175,8 @@ impl fmt::Display for CopyError {
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
             Self::Overtaken => f.write_str(
-                "another `hookonce migrate copy` works on one of these stores; let that one finish, or stop it and copy \
-                 again",
+                "another `hookonce migrate copy` works on one of these stores, or has just finished; let that one finish, \
+                 or stop it and copy again",
             ),
             Self::Differs(what) => write!(
                 f,
@@ -208,26 +208,26 @@ pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut
     let source = Marked::read(from, Side::Source).await?;
     source.write_id().await?; // before the target's is read: it may be the same store
     let target = Marked::read(to, Side::Target).await?;
-    let resumed = check_marks(&source, &target)?;
-    if !resumed {
-        mark_target(&source, &target).await?;
-    }
-    mark_source(&source, &target).await?;
-    let copied = copy_and_compare(from, to, &mut tell).await;
-    let (source_totals, target_totals) = match copied {
-        Ok(totals) => totals,
-        // The mark is the other's, too.
-        Err(CopyError::Overtaken) => return Err(CopyError::Overtaken),
-        Err(error) => {
-            // As it was before: nodes may use it. If even that fails, one that starts says what to do.
-            source.set(Some(CopyMark::Source { to: target.id }), None).await.unwrap_or_default();
-            return Err(error);
+    let earlier = check_marks(&source, &target)?;
+    match earlier {
+        Earlier::None => {
+            mark_target(&source, &target).await?;
+            mark_source(&source, &target).await?;
         }
+        Earlier::Unfinished => mark_source(&source, &target).await?,
+        // Nodes may be about to use the target: the source stays retired, whatever comes of this.
+        Earlier::Retired => {}
+    }
+    let (source_totals, target_totals) = match copy_and_compare(from, to, &mut tell).await {
+        Ok(totals) => totals,
+        Err(error) => return Err(give_up(&source, &target, error).await),
     };
-    // From here on the source is not used any more, and only then may the target be.
-    let retired = CopyMark::Retired { to: target.id, at: from.now() };
-    if !source.set(Some(CopyMark::Source { to: target.id }), Some(retired)).await? {
-        return Err(CopyError::Overtaken);
+    if earlier != Earlier::Retired {
+        // From here on the source is not used any more, and only then may the target be.
+        let retired = CopyMark::Retired { to: target.id, at: from.now() };
+        if !source.set(Some(CopyMark::Source { to: target.id }), Some(retired)).await? {
+            return Err(CopyError::Overtaken);
+        }
     }
     let place = noted(to, Side::Target, PLACE).await?;
     let mark = CopyMark::Target { from: source.id }.register();
@@ -235,7 +235,24 @@ pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut
     if !fill(to, Side::Target, Vec::new(), notes).await? {
         return Err(CopyError::Overtaken);
     }
-    Ok(Copied { source: source_totals, target: target_totals, resumed })
+    Ok(Copied { source: source_totals, target: target_totals, resumed: earlier != Earlier::None })
+}
+
+/// Leaves the source as it was before, so that nodes may use it, and says why. A source that is retired stays so. If even
+/// that fails, a node that starts on it says what to do.
+async fn give_up(source: &Marked<'_>, target: &Marked<'_>, error: CopyError) -> CopyError {
+    if matches!(error, CopyError::Overtaken) {
+        return error; // the mark is the other's, too
+    }
+    let ours = Some(CopyMark::Target { from: source.id });
+    match mark_of_side(target.store, Side::Target).await {
+        // Another copy has finished: nodes use the target, and what differs is what they have done since.
+        Ok(mark) if mark != ours => CopyError::Overtaken,
+        _ => {
+            source.set(Some(CopyMark::Source { to: target.id }), None).await.unwrap_or_default();
+            error
+        }
+    }
 }
 
 /// Makes a store usable again that was copied, or whose copy was given up. Says what it was marked as.
@@ -252,7 +269,11 @@ pub async fn reopen(store: &dyn CopyStore) -> Result<Option<CopyMark>> {
 
 /// The mark that a store has, if it has one.
 pub async fn mark_on(store: &dyn CopyStore) -> Result<Option<CopyMark>> {
-    Ok(noted(store, Side::Source, MARK).await?.map(|register| CopyMark::of(&register)))
+    mark_of_side(store, Side::Source).await
+}
+
+async fn mark_of_side(store: &dyn CopyStore, side: Side) -> Result<Option<CopyMark>> {
+    Ok(noted(store, side, MARK).await?.map(|register| CopyMark::of(&register)))
 }
 
 /// A store with its id and its mark as they were read.
@@ -268,7 +289,7 @@ struct Marked<'s> {
 impl<'s> Marked<'s> {
     async fn read(store: &'s dyn CopyStore, side: Side) -> Result<Self> {
         let id = noted(store, side, STORE_ID).await?.map(|register| register.value);
-        let mark = noted(store, side, MARK).await?.map(|register| CopyMark::of(&register));
+        let mark = mark_of_side(store, side).await?;
         Ok(Self { store, side, id: id.unwrap_or_else(new_id), is_new: id.is_none(), mark })
     }
 
@@ -312,23 +333,33 @@ async fn check_unused(store: &dyn CopyStore, side: Side) -> Result<()> {
     }
 }
 
-/// Whether the target holds an unfinished copy of this source; an error where it may not be filled from it.
-fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<bool> {
+/// How far an earlier copy from this source into this target came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Earlier {
+    /// There was none.
+    None,
+    /// The target is not whole, or was not compared.
+    Unfinished,
+    /// It is whole, and only its mark is left: the earlier copy was killed between its last two writes, or is about to make
+    /// the last one.
+    Retired,
+}
+
+/// How far an earlier copy came; an error where the target may not be filled from this source.
+fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<Earlier> {
     if source.id == target.id {
         return Err(CopyError::Same);
     }
-    let resumed = match target.mark {
-        Some(CopyMark::Target { from }) if from == source.id => true,
+    let earlier = match target.mark {
+        Some(CopyMark::Target { from }) if from == source.id => Earlier::Unfinished,
         Some(other) => return Err(CopyError::Target(other)),
-        None => false,
+        None => Earlier::None,
     };
     match source.mark {
-        None | Some(CopyMark::Source { .. }) => {}
-        // Killed between the last two writes.
-        Some(CopyMark::Retired { to, .. }) if resumed && to == target.id => {}
-        Some(other) => return Err(CopyError::Source(other)),
+        None | Some(CopyMark::Source { .. }) => Ok(earlier),
+        Some(CopyMark::Retired { to, .. }) if earlier == Earlier::Unfinished && to == target.id => Ok(Earlier::Retired),
+        Some(other) => Err(CopyError::Source(other)),
     }
-    Ok(resumed)
 }
 
 /// Marks the target, which must be empty, also after every write to it has seen the mark.

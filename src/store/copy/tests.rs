@@ -16,8 +16,8 @@ use crate::store::sqlite::{Access, OpenError, Sqlite};
 use crate::store::{Advance, Look, Note as Seen, Sighting, Store};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
 
@@ -83,21 +83,48 @@ fn check_refused(path: &Path, access: Access, words: &str) {
     assert!(why.contains(words), "{access:?} {}: {why:?}", path.display());
 }
 
-/// A store that fails, or whose writes are seen, after so many fills.
+/// A store that fails after so many fills, or to which something happens before it is first read.
 struct Faulty<'s> {
     store: &'s Sqlite,
     fills: AtomicUsize,
+    before: Mutex<Option<Meanwhile<'s>>>,
+    /// Before its mark is taken away, rather.
+    at_the_end: bool,
 }
+
+type Meanwhile<'s> = Box<dyn Future<Output = ()> + Send + 's>;
 
 impl<'s> Faulty<'s> {
     fn after(fills: usize, store: &'s Sqlite) -> Self {
-        Self { store, fills: AtomicUsize::new(fills) }
+        Self { store, fills: AtomicUsize::new(fills), before: Mutex::default(), at_the_end: false }
+    }
+
+    /// This happens before it is first read.
+    fn before_it_is_read(store: &'s Sqlite, happens: impl Future<Output = ()> + Send + 's) -> Self {
+        Self { before: Mutex::new(Some(Box::new(happens))), ..Self::after(usize::MAX, store) }
+    }
+
+    /// This happens before its mark is taken away.
+    fn before_its_end(store: &'s Sqlite, happens: impl Future<Output = ()> + Send + 's) -> Self {
+        Self { at_the_end: true, ..Self::before_it_is_read(store, happens) }
+    }
+
+    async fn let_happen(&self) {
+        let happens = self.before.lock().expect("nobody panics").take();
+        if let Some(happens) = happens {
+            Box::into_pin(happens).await;
+        }
     }
 }
 
 impl CopyStore for Faulty<'_> {
     fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
-        self.store.export(from, limit)
+        Box::pin(async move {
+            if !self.at_the_end {
+                self.let_happen().await;
+            }
+            self.store.export(from, limit).await
+        })
     }
     fn entries(&self) -> Answer<'_, u64> {
         self.store.entries()
@@ -106,7 +133,13 @@ impl CopyStore for Faulty<'_> {
         if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Box::pin(std::future::ready(Err(StoreError::Down("it was told to".into()))));
         }
-        self.store.fill(entries, notes)
+        let is_end = notes.iter().any(|note| note.key == MARK && note.is.is_none());
+        Box::pin(async move {
+            if self.at_the_end && is_end {
+                self.let_happen().await;
+            }
+            self.store.fill(entries, notes).await
+        })
     }
     fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
         self.store.noted(key)
@@ -356,4 +389,30 @@ async fn what_time_a_store_has_last_seen_goes_with_it_whatever_the_clock_shows_m
     }
     let expiry = open(&b, Access::Node).expiry();
     assert!(expiry.waiting.is_some() && expiry.time.0 == START, "{expiry:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_copy_does_not_make_a_source_usable_whose_target_nodes_use() {
+    let (_dir, a, b) = two().await;
+    let (from, to) = (to_copy(&a), to_copy(&b));
+    // The first copy has retired the source. Before its last write a second one begins, and reads the target only when
+    // the first one has finished and a node has written there.
+    let finish = async {
+        let place = to.noted(PLACE).await.expect("it reads");
+        let mark = to.noted(MARK).await.expect("it reads");
+        let notes = vec![Note { key: MARK, was: mark, is: None }, Note { key: PLACE, was: place, is: None }];
+        assert!(to.fill(Vec::new(), notes).await.expect("it writes"));
+        to.claim(vec![making().delivery("new").made(START)]).await.expect("it claims");
+    };
+    let second = async {
+        let second = copy(&from, &Faulty::before_it_is_read(&to, finish), |_| {}).await;
+        assert!(matches!(second, Err(CopyError::Overtaken)), "{second:?}");
+    };
+    let first = copy(&from, &Faulty::before_its_end(&to, second), |_| {}).await;
+    assert!(matches!(first, Err(CopyError::Overtaken)), "its last write was made for it: {first:?}");
+    let mark = mark_on(&from).await.expect("it reads");
+    assert!(matches!(mark, Some(CopyMark::Retired { .. })), "{mark:?}");
+    drop((from, to));
+    check_refused(&a, Access::Node, "was copied into another store");
+    assert!(open(&b, Access::Node).is_ok());
 }
