@@ -4,16 +4,18 @@ use crate::{postgres_server, redis_server};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::{Claim, Same};
 use hookonce::decide::event::Step;
-use hookonce::decide::id::{Key, Node, Turn};
-use hookonce::decide::source::Route;
+use hookonce::decide::id::{Digest, EventId, Key, Node, Turn};
+use hookonce::decide::recipe::Recipe;
+use hookonce::decide::source::{Keep, Kept, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::address::Address;
 use hookonce::store::contract::making;
 use hookonce::store::copy::{self, CopyError, CopyStore, Cursor, Entry, Exported, Side, copy};
 use hookonce::store::ledger::Register;
 use hookonce::store::open::open_to_copy;
+use hookonce::store::quarantine::Quarantined;
 use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Answer, Listing, Note, Sighting, Store, StoreError, open};
+use hookonce::store::{Answer, Listing, Note, Sighting, SourceRetention, Store, StoreError, open};
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,8 +70,8 @@ impl CopyStore for Unnoticing {
     fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
         self.0.noted(key)
     }
-    fn clear_recipes(&self) -> Answer<'_, ()> {
-        self.0.clear_recipes()
+    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+        self.0.clear_recipes(mark)
     }
     fn settled(&self) -> Answer<'_, ()> {
         self.0.settled()
@@ -95,7 +97,11 @@ impl CopyStore for Unnoticing {
 }
 
 /// Copies, and lets this happen when the first page is written.
-async fn copy_while<F: Future<Output = ()>>(from: Unnoticing, to: Unnoticing, meanwhile: F) -> copy::Copied {
+async fn copy_while<F: Future<Output = ()>>(
+    from: Unnoticing,
+    to: Unnoticing,
+    meanwhile: F,
+) -> Result<copy::Copied, CopyError> {
     let (at_it, is_at_it) = oneshot::channel();
     let (go, may_go) = oneshot::channel::<()>();
     let mut first = Some((at_it, may_go));
@@ -111,7 +117,7 @@ async fn copy_while<F: Future<Output = ()>>(from: Unnoticing, to: Unnoticing, me
     is_at_it.await.unwrap();
     meanwhile.await;
     go.send(()).unwrap();
-    copied.await.unwrap().unwrap()
+    copied.await.unwrap()
 }
 
 /// A claim and a start are refused.
@@ -132,7 +138,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     let to = Unnoticing::open(url, Side::Target).await;
     let noticed = to.0.in_use().await.unwrap();
     assert!(noticed.is_some(), "the server tells of the node");
-    let copied = copy_while(from.clone(), to.clone(), check_writes_nothing(&*node)).await;
+    let copied = copy_while(from.clone(), to.clone(), check_writes_nothing(&*node)).await.unwrap();
     assert_eq!(copied.target.events, MOVED as u64);
 
     // It goes on by itself.
@@ -147,7 +153,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     assert!(matches!(copy(&from, &to, |_| {}).await, Err(CopyError::NotEmpty)));
 
     let back = Unnoticing::open(&format!("sqlite:{}", dir.path().join("b.db").display()), Side::Target).await;
-    let copied = copy_while(to.clone(), back, check_writes_nothing(&*node)).await;
+    let copied = copy_while(to.clone(), back, check_writes_nothing(&*node)).await.unwrap();
     assert_eq!(copied.target.events, MOVED as u64 + 1);
     check_writes_nothing(&*node).await;
     copy::reopen(&to).await.unwrap();
@@ -202,4 +208,95 @@ async fn a_node_on_redis_and_a_copy_do_not_mix() {
     let server = redis_server::Server::start();
     a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_nor_after(&server.url("a")).await;
     a_claim_comes_before_a_copy_or_not_at_all(async |n| server.url(&format!("b{n}"))).await;
+}
+
+/// The register that says that a store is part of a copy.
+const MARK: Key = Key(*b"hookonce: an unfinished copy    ");
+/// The register that says how far a target was filled.
+const PLACE: Key = Key(*b"hookonce: the place of a copy   ");
+
+fn own(value: Digest) -> Register {
+    Register { value, order: None, strict: false, event: EventId([0; 16]) }
+}
+
+async fn entries(store: &dyn CopyStore) -> Vec<Entry> {
+    let (mut all, mut cursor) = (Vec::new(), Some(Cursor::START));
+    while let Some(at) = cursor {
+        let Exported { mut entries, next } = store.export(at, 100).await.unwrap();
+        all.append(&mut entries);
+        cursor = next;
+    }
+    all
+}
+
+/// A page of a copy that was held up until another one had finished.
+async fn check_a_late_page_writes_nothing(url: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let event = entries(&filled(&dir.path().join("a.db")).await).await.swap_remove(0);
+    let store = Unnoticing::open(url, Side::Target).await;
+    let (at, source) = (Timestamp(1_750_000_000_000_000), Arc::<str>::from("s"));
+    let kept = Kept { keys: Keep::Forever, body: Duration::from_secs(1) };
+    let (message, subject, why) = ("m".to_owned(), "x".to_owned(), "odd".to_owned());
+    let head = b"head".to_vec().into();
+    let page = vec![
+        event,
+        Entry::Register(Key([1; 32]), own(Digest([2; 32]))),
+        Entry::Slot(Key([3; 32]), EventId([4; 16])),
+        Entry::Imported(Key([5; 32])),
+        Entry::Recipe(Recipe { scope: "s".into(), once: "o".into(), since: None }),
+        Entry::Retention(SourceRetention { source: source.clone(), kept, seen_at: at }),
+        Entry::Quarantined(Box::new(Quarantined { source, message, subject, at, why, bytes: 4, head })),
+    ];
+    let (mark, place) = (own(Digest([6; 32])), own(Digest([7; 32])));
+    let marked = copy::Note { key: MARK, was: Some(mark), is: Some(mark) };
+    let notes = vec![marked, copy::Note { key: PLACE, was: None, is: Some(place) }];
+    assert!(!store.fill(page.clone(), notes.clone()).await.unwrap(), "{url}");
+    assert_eq!(entries(&store).await, [], "{url}");
+    assert!(!store.clear_recipes(mark).await.unwrap(), "{url}");
+    assert!(store.fill(Vec::new(), vec![copy::Note { was: None, ..marked }]).await.unwrap(), "{url}");
+    assert!(store.fill(page.clone(), notes).await.unwrap(), "{url}");
+    assert_eq!(entries(&store).await, page, "{url}");
+    assert!(store.clear_recipes(mark).await.unwrap(), "{url}");
+    assert_eq!(entries(&store).await.len(), page.len() - 2, "{url}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_page_of_a_copy_that_comes_too_late_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    check_a_late_page_writes_nothing(&format!("sqlite:{}", dir.path().join("b.db").display())).await;
+    check_a_late_page_writes_nothing(&redis_server::Server::start().url("a")).await;
+    let server = postgres_server::Server::start().await;
+    check_a_late_page_writes_nothing(&server.url(&server.database().await)).await;
+}
+
+/// One copy is held up in the middle of a write. Meanwhile another one finishes, and nodes use the target.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = filled(&dir.path().join("a.db")).await;
+    let grouped = making().delivery("grouped").change("subject", "v", Some(1)).group("g");
+    from.claim(vec![grouped.made(Store::now(&from))]).await.unwrap();
+    let server = postgres_server::Server::start().await;
+    let database = server.database().await;
+    let to = Unnoticing::open(&server.url(&database), Side::Target).await;
+    let (nodes, looks) = (server.client(&database).await, server.client(&database).await);
+    // The first page, all events, is written. The next one holds the subject's register.
+    let finish = async {
+        let hold = "begin; select from hookonce.registers where key = 'hookonce: the place of a copy   ' for update";
+        nodes.batch_execute(hold).await.unwrap();
+        tokio::spawn(async move {
+            let waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%registers%' and pid <> pg_backend_pid()";
+            while looks.query(waits, &[]).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let end = "delete from hookonce.registers where key in ('hookonce: an unfinished copy    ', \
+                       'hookonce: the place of a copy   '); commit";
+            nodes.batch_execute(end).await.unwrap();
+        });
+    };
+    let copied = copy_while(Unnoticing(Arc::new(from)), to.clone(), finish).await;
+    assert!(matches!(copied, Err(CopyError::Overtaken)), "{copied:?}");
+    let written = entries(&to).await;
+    assert!(written.iter().all(|entry| matches!(entry, Entry::Event(_))), "{written:?}");
+    assert_eq!(written.len(), MOVED + 1);
 }

@@ -21,7 +21,7 @@ pub(super) use mark::MARK;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) use mark::under_way;
 pub use mark::{CopyMark, Heeds};
-pub use shelf::{ExportShelf, mark_of};
+pub use shelf::{Beside, ExportShelf, mark_of};
 
 use super::ledger::Register;
 use super::shared::draft;
@@ -45,15 +45,16 @@ pub trait CopyStore: Send + Sync {
     /// How many entries there are, as nearly as can be told at once: for the progress bar.
     fn entries(&self) -> Answer<'_, u64>;
 
-    /// Writes the entries that are not there yet, and then these notes, if all of them still read as they did. Says
-    /// whether they did; durable when it returns.
+    /// Where all of these notes still read as they did, writes the entries that are not there yet, and then the notes. Says
+    /// whether they did: if not, nothing was written. Durable when it returns.
     fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool>;
 
     /// A register of the copy's own.
     fn noted(&self, key: Key) -> Answer<'_, Option<Register>>;
 
-    /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else.
-    fn clear_recipes(&self) -> Answer<'_, ()>;
+    /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else. Only
+    /// where this is still its mark; says whether it was.
+    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool>;
 
     /// Waits until every write that may not have seen what is written by now is over.
     fn settled(&self) -> Answer<'_, ()>;
@@ -77,7 +78,7 @@ pub trait CopyStore: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
-/// A change of a register of the copy's own.
+/// A change of a register of the copy's own, or that it stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
     /// The register.
@@ -218,7 +219,7 @@ pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut
         // Nodes may be about to use the target: the source stays retired, whatever comes of this.
         Earlier::Retired => {}
     }
-    let (source_totals, target_totals) = match copy_and_compare(from, to, &mut tell).await {
+    let (source_totals, target_totals) = match copy_and_compare(&source, to, &mut tell).await {
         Ok(totals) => totals,
         Err(error) => return Err(give_up(&source, &target, error).await),
     };
@@ -377,7 +378,8 @@ async fn mark_target(source: &Marked<'_>, target: &Marked<'_>) -> Result<()> {
     let in_use = target.store.in_use().await.map_err(failed)?;
     let is_empty = is_empty(target.store).await.map_err(failed)?;
     if in_use.is_none() && is_empty {
-        return target.store.clear_recipes().await.map_err(failed);
+        let cleared = target.store.clear_recipes(mark.register()).await.map_err(failed)?;
+        return if cleared { Ok(()) } else { Err(CopyError::Overtaken) };
     }
     target.set(Some(mark), None).await?;
     Err(in_use.map_or(CopyError::NotEmpty, |who| CopyError::InUse(Side::Target, who)))
@@ -415,10 +417,11 @@ async fn is_empty(store: &dyn CopyStore) -> std::result::Result<bool, StoreError
 
 /// Fills the target from where it was left, then reads both.
 async fn copy_and_compare(
-    from: &dyn CopyStore,
+    source: &Marked<'_>,
     to: &dyn CopyStore,
     tell: &mut impl FnMut(Progress),
 ) -> Result<(Totals, Totals)> {
+    let (from, mark) = (source.store, Some(CopyMark::Target { from: source.id }.register()));
     let of = from.entries().await.map_err(|error| CopyError::Store(Side::Source, error))?;
     let mut place = noted(to, Side::Target, PLACE).await?;
     let mut cursor = place.map_or(Some(Cursor::START), |place| Cursor::of(&place));
@@ -432,7 +435,9 @@ async fn copy_and_compare(
         }
         done += entries.len() as u64;
         let was = place.replace(Cursor::register(next));
-        if !fill(to, Side::Target, entries, vec![Note { key: PLACE, was, is: place }]).await? {
+        // A copy that was held up writes nothing once another one has finished: nodes use the target then.
+        let notes = vec![Note { key: MARK, was: mark, is: mark }, Note { key: PLACE, was, is: place }];
+        if !fill(to, Side::Target, entries, notes).await? {
             return Err(CopyError::Overtaken);
         }
         tell(Progress { stage: Stage::Copies, done, of: of.max(done) });

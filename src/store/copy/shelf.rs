@@ -3,10 +3,12 @@
 use super::mark::MARK;
 use super::{CopyMark, CopyStore, Cursor, Entry, Exported, Note, Whole};
 use crate::decide::id::{Key, Turn};
+use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
 use crate::store::ledger::Register;
-use crate::store::shared::{Cell, Found, Op, Seen, Shelf, Swap, TURNS_AT_ONCE, draft};
-use crate::store::{Answer, Listing, Look, StoreError};
+use crate::store::quarantine::Quarantined;
+use crate::store::shared::{Cell, Found, Op, Seen, Shelf, Swap, TURNS_AT_ONCE, Version, draft};
+use crate::store::{Answer, Listing, Look, SourceRetention, StoreError};
 use std::borrow::Cow;
 
 /// A shelf that can be read to its end.
@@ -17,10 +19,34 @@ pub trait ExportShelf: Shelf {
     fn entries(&self) -> Answer<'_, u64>;
     /// A sentence about the nodes that are connected, where the server can tell.
     fn connected(&self) -> Answer<'_, Option<String>>;
-    /// Removes what it knows of how long sources' events are kept.
-    fn clear_retention(&self) -> Answer<'_, ()>;
+    /// Writes what is no cell, all of it or nothing, where the mark of a copy still has this version. Says whether it had.
+    fn fill_beside(&self, beside: Beside, mark: Version) -> Answer<'_, bool>;
 }
 
+/// What a copy writes that is no cell.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Beside {
+    /// Recipes, in place of all that are there.
+    pub recipes: Option<Vec<Recipe>>,
+    /// How long sources' events are kept, in place of all that is known of it.
+    pub retention: Option<Vec<SourceRetention>>,
+    /// Messages in quarantine, beside those that lie there.
+    pub quarantined: Vec<Quarantined>,
+}
+
+impl Beside {
+    /// The same in writes that are not too large: a message may be of several kilobytes.
+    fn pieces(self) -> impl Iterator<Item = Self> {
+        let Self { recipes, retention, quarantined } = self;
+        let first = Self { recipes, retention, quarantined: Vec::new() };
+        let messages: Vec<_> = quarantined.chunks(QUARANTINED_AT_ONCE).map(<[_]>::to_vec).collect();
+        let messages = messages.into_iter().map(|quarantined| Self { quarantined, ..Self::default() });
+        Some(first).filter(|first| *first != Self::default()).into_iter().chain(messages)
+    }
+}
+
+/// Messages of the quarantine in one write.
+const QUARANTINED_AT_ONCE: usize = 64;
 /// Leases that are over, of nodes that were killed, passed over to find one that is not.
 const LEASES_READ: usize = 10_000;
 
@@ -35,27 +61,16 @@ impl<S: ExportShelf> CopyStore for S {
 
     fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool> {
         Box::pin(async move {
-            let (mut swaps, mut recipes, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-            for entry in entries {
-                match swap(entry) {
-                    Filled::Swap(swap) => swaps.push(swap),
-                    Filled::Recipe(recipe) => recipes.push(recipe),
-                    Filled::Retention(row) => kept.push(row),
-                    Filled::Quarantined(message) => self.quarantine(*message).await?,
+            let Some(note) = note(self, notes).await? else { return Ok(false) };
+            let (swaps, beside) = written(entries, note);
+            for some in beside.pieces() {
+                let mark = swaps.last().and_then(mark_in);
+                let mark = mark.ok_or_else(|| StoreError::Broken("a page of a copy without its mark".into()))?;
+                if !self.fill_beside(some, mark).await? {
+                    return Ok(false);
                 }
             }
-            if !recipes.is_empty() {
-                self.remember(recipes).await?;
-            }
-            if !kept.is_empty() {
-                self.retain(kept).await?;
-            }
-            match note(self, notes).await? {
-                Some(note) => swaps.push(note),
-                None => return Ok(false),
-            }
-            let written = self.fill(swaps).await?;
-            Ok(written.last() == Some(&true))
+            Ok(self.fill(swaps).await?.last() == Some(&true))
         })
     }
 
@@ -63,10 +78,12 @@ impl<S: ExportShelf> CopyStore for S {
         Box::pin(async move { Ok(register(self, key).await?.0) })
     }
 
-    fn clear_recipes(&self) -> Answer<'_, ()> {
+    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
         Box::pin(async move {
-            self.remember(Vec::new()).await?;
-            self.clear_retention().await
+            let (register, seen) = register(self, MARK).await?;
+            let Seen::Version(version) = seen else { return Ok(false) };
+            let nothing = Beside { recipes: Some(Vec::new()), retention: Some(Vec::new()), quarantined: Vec::new() };
+            Ok(register == Some(mark) && self.fill_beside(nothing, version).await?)
         })
     }
 
@@ -150,6 +167,9 @@ async fn note(shelf: &impl Shelf, notes: Vec<Note>) -> Result<Option<Swap>, Stor
             return Ok(None);
         }
         swap.seen.push((Cell::Register(key), seen));
+        if is == was {
+            continue;
+        }
         swap.ops.extend(match is {
             Some(register) => Some(Op::SetRegister(key, register, draft::new_version())),
             None => was.map(|_| Op::RemoveRegister(key)),
@@ -158,37 +178,78 @@ async fn note(shelf: &impl Shelf, notes: Vec<Note>) -> Result<Option<Swap>, Stor
     Ok(Some(swap))
 }
 
-/// How an entry is written.
-enum Filled {
-    Swap(Swap),
-    Recipe(crate::decide::recipe::Recipe),
-    Retention(crate::store::SourceRetention),
-    Quarantined(Box<crate::store::quarantine::Quarantined>),
+/// The version of the mark that this swap has seen.
+fn mark_in(swap: &Swap) -> Option<Version> {
+    swap.seen.iter().find_map(|(cell, seen)| match (cell, seen) {
+        (Cell::Register(MARK), Seen::Version(version)) => Some(*version),
+        _ => None,
+    })
 }
 
-/// One entry, written if it is not there.
-fn swap(entry: Entry) -> Filled {
-    let (cell, ops) = match entry {
-        Entry::Event(whole) => {
-            let Whole { row, keys, payload, receipt, tried, duplicates, sightings } = *whole;
-            let id = row.event.id;
-            let mut ops = vec![Op::Put { was: None, row: Box::new(row), version: draft::new_version(), payload }];
-            ops.extend(keys.into_iter().map(|(key, held)| Op::Hold(key, held)));
-            ops.extend(receipt.map(|receipt| Op::SetReceipt(id, Some(receipt))));
-            ops.extend(tried.into_iter().map(|tried| Op::SetTried(id, tried)));
-            if duplicates > 0 {
-                ops.push(Op::SetSightings(id, duplicates, sightings));
+/// How a page is written: its entries, each if it is not there, and its notes last. No entry is written unless the notes
+/// read as they did: another copy may have finished, and nodes may use the store.
+fn written(entries: Vec<Entry>, note: Swap) -> (Vec<Swap>, Beside) {
+    let (mut swaps, mut beside) = (Vec::new(), Beside::default());
+    for entry in entries {
+        let (cell, ops) = match entry {
+            Entry::Event(whole) => (Some(Cell::Event(whole.row.event.id)), event(*whole)),
+            Entry::Register(key, register) => {
+                (Some(Cell::Register(key)), vec![Op::SetRegister(key, register, draft::new_version())])
             }
-            (Cell::Event(id), ops)
+            Entry::Slot(group, holder) => {
+                (Some(Cell::Slot(group)), vec![Op::SetSlot(group, holder, draft::new_version())])
+            }
+            Entry::Imported(key) => (None, vec![Op::SetImported(key)]),
+            Entry::Recipe(recipe) => {
+                beside.recipes.get_or_insert_default().push(recipe);
+                continue;
+            }
+            Entry::Retention(row) => {
+                beside.retention.get_or_insert_default().push(row);
+                continue;
+            }
+            Entry::Quarantined(message) => {
+                beside.quarantined.push(*message);
+                continue;
+            }
+        };
+        let seen = cell.map(|cell| (cell, Seen::Absent)).into_iter().chain(note.seen.iter().copied()).collect();
+        swaps.push(Swap { seen, ops });
+    }
+    swaps.push(note);
+    (swaps, beside)
+}
+
+fn event(Whole { row, keys, payload, receipt, tried, duplicates, sightings }: Whole) -> Vec<Op> {
+    let id = row.event.id;
+    let mut ops = vec![Op::Put { was: None, row: Box::new(row), version: draft::new_version(), payload }];
+    ops.extend(keys.into_iter().map(|(key, held)| Op::Hold(key, held)));
+    ops.extend(receipt.map(|receipt| Op::SetReceipt(id, Some(receipt))));
+    ops.extend(tried.into_iter().map(|tried| Op::SetTried(id, tried)));
+    if duplicates > 0 {
+        ops.push(Op::SetSightings(id, duplicates, sightings));
+    }
+    ops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::id::EventId;
+
+    #[test]
+    fn no_entry_of_a_page_is_written_where_its_mark_or_its_place_is_another() {
+        let (mark, place) = (Seen::Version(Version(7)), Seen::Absent);
+        let seen = vec![(Cell::Register(MARK), mark), (Cell::Register(Key([1; 32])), place)];
+        let note = Swap { seen: seen.clone(), ops: Vec::new() };
+        let (group, key) = (Key([2; 32]), Key([3; 32]));
+        let entries = vec![Entry::Slot(group, EventId([4; 16])), Entry::Imported(key)];
+        let (swaps, beside) = written(entries, note);
+        assert_eq!((swaps.len(), beside), (3, Beside::default()));
+        for swap in &swaps {
+            assert!(swap.seen.ends_with(&seen), "{swap:?}");
+            assert_eq!(mark_in(swap), Some(Version(7)));
         }
-        Entry::Register(key, register) => {
-            (Cell::Register(key), vec![Op::SetRegister(key, register, draft::new_version())])
-        }
-        Entry::Slot(group, holder) => (Cell::Slot(group), vec![Op::SetSlot(group, holder, draft::new_version())]),
-        Entry::Imported(key) => return Filled::Swap(Swap { seen: Vec::new(), ops: vec![Op::SetImported(key)] }),
-        Entry::Recipe(recipe) => return Filled::Recipe(recipe),
-        Entry::Retention(row) => return Filled::Retention(row),
-        Entry::Quarantined(message) => return Filled::Quarantined(message),
-    };
-    Filled::Swap(Swap { seen: vec![(cell, Seen::Absent)], ops })
+        assert_eq!(swaps[0].seen[0], (Cell::Slot(group), Seen::Absent));
+    }
 }

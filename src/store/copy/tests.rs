@@ -144,8 +144,8 @@ impl CopyStore for Faulty<'_> {
     fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
         self.store.noted(key)
     }
-    fn clear_recipes(&self) -> Answer<'_, ()> {
-        self.store.clear_recipes()
+    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+        self.store.clear_recipes(mark)
     }
     fn settled(&self) -> Answer<'_, ()> {
         self.store.settled()

@@ -1,6 +1,6 @@
 //! What is read for the dispatcher and for people: what is due, bodies and answers, lists, what may be forgotten.
 
-use super::pool::{Failed, Link, ask};
+use super::pool::{Ask, Failed, Link, ask};
 use super::read::CLOCK;
 use super::rows::{self, Id, Raw, text};
 use crate::decide::change::Tried;
@@ -372,11 +372,18 @@ pub(super) async fn recipes(link: &mut Link) -> Result<Vec<Recipe>> {
 
 /// Remembers these instead, as one.
 pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> {
+    let mut asks = vec![ask!("begin")];
+    asks.extend(to_remember(recipes));
+    asks.push(ask!("commit"));
+    link.ask(&asks).await.map(drop)
+}
+
+/// The statements that do it, in a transaction.
+pub(super) fn to_remember(recipes: &[Recipe]) -> [Ask<'_>; 3] {
     let all: BTreeMap<&str, &Recipe> = recipes.iter().map(|recipe| (&*recipe.scope, recipe)).collect();
     let (scopes, once): (Vec<_>, Vec<_>) = all.iter().map(|(scope, recipe)| (*scope, &*recipe.once)).unzip();
     let since: Vec<_> = all.values().map(|recipe| recipe.since.map(|at| at.0)).collect();
-    let asks = [
-        ask!("begin"),
+    [
         ask!("lock table {schema}.scopes in share row exclusive mode"),
         ask!("delete from {schema}.scopes"),
         ask!(
@@ -385,9 +392,7 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
             once,
             since
         ),
-        ask!("commit"),
-    ];
-    link.ask(&asks).await.map(drop)
+    ]
 }
 
 const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) values (1, $1) on conflict (id) do update \

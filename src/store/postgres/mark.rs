@@ -1,16 +1,21 @@
 //! The mark of a copy that is under way, as nodes heed it: in the transaction that writes, in no round trip of its own.
 
 use super::pool::{Ask, Failed, Link, ask};
-use super::rows::Name;
+use super::rows::{Name, counter};
 use super::trouble::Stage;
-use super::write::COMMIT;
+use super::write::{COMMIT, ROLLBACK};
+use super::{look, quarantine, retention};
 use crate::store::StoreError;
-use crate::store::copy::{self, Heeds, MARK};
+use crate::store::copy::{self, Beside, Heeds, MARK};
+use crate::store::shared::Version;
 use tokio_postgres::error::SqlState;
 
 /// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
 /// whoever marks the store waits for those who hold them, and then sees what they wrote.
 const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
+/// Fails where the mark of a copy is not of this version any more, and else keeps it so until the transaction ends.
+const HOLD: &str = "select 1 / count(*) from (select from {schema}.registers where key = $1 and version = $2 \
+     for no key update) held";
 /// Nobody who writes an event gets past this, and it gets past nobody who does.
 const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusive mode";
 
@@ -37,6 +42,29 @@ pub(super) fn not_committed(failed: &Failed) -> StoreError {
 pub(super) fn refused(failed: &Failed) -> Option<StoreError> {
     let heeded = matches!(failed, Failed::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
     heeded.then(copy::under_way)
+}
+
+/// Writes what is no cell, where the mark still is of this version. Says whether it was.
+pub(super) async fn fill_beside(link: &mut Link, beside: &Beside, mark: Version) -> Result<bool, Failed> {
+    let mut asks = vec![ask!("begin"), ask!(HOLD, Name(MARK.0), counter(mark.0))];
+    if let Some(recipes) = &beside.recipes {
+        asks.extend(look::to_remember(recipes));
+    }
+    if let Some(rows) = &beside.retention {
+        asks.extend([retention::clear(), retention::to_retain(rows)]);
+    }
+    if !beside.quarantined.is_empty() {
+        asks.extend(quarantine::to_lay(&beside.quarantined));
+    }
+    asks.push(ask!(COMMIT));
+    match link.ask(&asks).await {
+        Ok(_) => Ok(true),
+        Err(failed) if refused(&failed).is_some() => {
+            link.ask(&[ask!(ROLLBACK)]).await?;
+            Ok(false)
+        }
+        Err(failed) => Err(failed),
+    }
 }
 
 /// Waits for every write that is under way.

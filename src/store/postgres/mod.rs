@@ -39,11 +39,11 @@ mod trouble;
 mod write;
 
 use super::clock::Clock;
-use super::copy::{Cursor, ExportShelf, Exported, Heeds};
+use super::copy::{Beside, Cursor, ExportShelf, Exported, Heeds};
 use super::quarantine::Quarantined;
 use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
-use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped};
+use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped, Version};
 use super::{
     Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, SourceCount,
     SourceRetention, Started, Starts, StoreError, Stored, Story,
@@ -525,7 +525,7 @@ impl ExportShelf for Postgres {
         }))
     }
 
-    fn clear_retention(&self) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| retention::clear(link).await))
+    fn fill_beside(&self, beside: Beside, mark: Version) -> Answer<'_, bool> {
+        Box::pin(self.look(Purpose::Write, async move |link: &mut Link| mark::fill_beside(link, &beside, mark).await))
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that can never become an event, in a table of their own.
 
-use super::pool::{Failed, Link, ask};
+use super::pool::{Ask, Failed, Link, ask};
 use super::rows::{counter, text};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
@@ -32,10 +32,17 @@ pub(super) async fn probe(link: &mut Link) -> Result<()> {
 /// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
 /// rows in any order.
 pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
-    let asks = [
-        ask!("begin"),
-        ask!("lock table {schema}.quarantine in share row exclusive mode"),
-        ask!(
+    let mut asks = vec![ask!("begin")];
+    asks.extend(to_lay(std::slice::from_ref(one)));
+    asks.push(ask!("commit"));
+    link.ask(&asks).await.map(drop)
+}
+
+/// The statements that lay these there, in a transaction.
+pub(super) fn to_lay(messages: &[Quarantined]) -> Vec<Ask<'_>> {
+    let mut asks = vec![ask!("lock table {schema}.quarantine in share row exclusive mode")];
+    for one in messages {
+        asks.push(ask!(
             LAY,
             text(&one.message),
             text(&one.source),
@@ -44,11 +51,10 @@ pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
             text(&one.why),
             counter(one.bytes),
             &one.head[..],
-        ),
-        ask!(MAKE_WAY, counter(limits::QUARANTINE_MAX as u64)),
-        ask!("commit"),
-    ];
-    link.ask(&asks).await.map(drop)
+        ));
+    }
+    asks.push(ask!(MAKE_WAY, counter(limits::QUARANTINE_MAX as u64)));
+    asks
 }
 
 /// The newest of them.

@@ -1,7 +1,7 @@
 //! How long each source's events are kept, and which sources there are.
 
 use super::look::limit_cell;
-use super::pool::{Failed, Link, ask};
+use super::pool::{Ask, Failed, Link, ask};
 use crate::decide::limits;
 use crate::store::{SourceCount, SourceRetention};
 use std::collections::BTreeSet;
@@ -19,18 +19,23 @@ pub(super) async fn retention(link: &mut Link) -> Result<Vec<SourceRetention>> {
     rows.iter().map(row).collect()
 }
 
-/// In the order of the names, so that two nodes that write the same rows at once wait for each other.
 /// Removes all of it.
-pub(super) async fn clear(link: &mut Link) -> Result<()> {
-    link.ask(&[ask!("delete from {schema}.retention")]).await.map(drop)
+pub(super) fn clear<'a>() -> Ask<'a> {
+    ask!("delete from {schema}.retention")
 }
 
+/// In the order of the names, so that two nodes that write the same rows at once wait for each other.
 const RETAIN: &str = "insert into {schema}.retention (source, keep, keep_body, seen_at) \
      select * from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) as r (source, keep, keep_body, seen_at) \
      order by source on conflict (source) do update \
      set keep = excluded.keep, keep_body = excluded.keep_body, seen_at = excluded.seen_at";
 
 pub(super) async fn retain(link: &mut Link, rows: &[SourceRetention]) -> Result<()> {
+    link.ask(&[to_retain(rows)]).await.map(drop)
+}
+
+/// The statement that writes these rows.
+pub(super) fn to_retain(rows: &[SourceRetention]) -> Ask<'_> {
     let names: Vec<&str> = rows.iter().map(|row| &*row.source).collect();
     let (mut keep, mut body, mut seen_at) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
@@ -39,7 +44,7 @@ pub(super) async fn retain(link: &mut Link, rows: &[SourceRetention]) -> Result<
         body.push(numbers.1);
         seen_at.push(numbers.2);
     }
-    link.ask(&[ask!(RETAIN, names, keep, body, seen_at)]).await.map(drop)
+    ask!(RETAIN, names, keep, body, seen_at)
 }
 
 /// One name after another out of the index, without reading what lies between.

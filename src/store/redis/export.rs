@@ -7,14 +7,15 @@ use super::coding;
 use super::names::Kind;
 use super::people::{seen, tries};
 use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
+use super::write::Words;
 use super::{Core, Redis};
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
 use crate::store::cells::Found;
 use crate::store::copy::mark::is_own;
-use crate::store::copy::{Cursor, Entry, ExportShelf, Exported, More, Whole};
+use crate::store::copy::{Beside, Cursor, Entry, ExportShelf, Exported, More, Whole};
 use crate::store::ledger::Held;
-use crate::store::shared::Shelf;
+use crate::store::shared::{Shelf, Version};
 use crate::store::{Answer, StoreError, Stored};
 use ::redis::{Pipeline, Value};
 
@@ -77,8 +78,12 @@ impl ExportShelf for Redis {
         })
     }
 
-    fn clear_retention(&self) -> Answer<'_, ()> {
-        Box::pin(self.core.clear_retention())
+    fn fill_beside(&self, beside: Beside, mark: Version) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let mut words = Words::new(&self.core.names);
+            words.beside(&beside, mark);
+            Ok(self.core.send(words).await?.first() == Some(&true))
+        })
     }
 
     fn entries(&self) -> Answer<'_, u64> {

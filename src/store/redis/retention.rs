@@ -29,13 +29,6 @@ impl Core {
         self.send(words).await.map(drop)
     }
 
-    /// Removes all of it.
-    pub(super) async fn clear_retention(&self) -> Result<()> {
-        let mut words = Words::new(&self.names);
-        words.no_retention();
-        self.send(words).await.map(drop)
-    }
-
     /// As the lists know it: what waits for its time, and what is over and may once be forgotten, or has its body. What
     /// is on none of them, such as the last event of a subject without its body, is not counted: there may be more.
     pub(super) async fn other_sources(&self, known: &BTreeSet<Arc<str>>) -> Result<Vec<SourceCount>> {

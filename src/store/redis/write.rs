@@ -12,10 +12,10 @@ use crate::decide::time::Timestamp;
 use crate::store::Hint;
 use crate::store::Note;
 use crate::store::SourceRetention;
-use crate::store::copy::{Heeds, MARK};
+use crate::store::copy::{Beside, Heeds, MARK};
 use crate::store::ledger::{self, Row};
 use crate::store::quarantine::Quarantined;
-use crate::store::shared::{Cell, Op, Seen, Swap};
+use crate::store::shared::{Cell, Op, Seen, Swap, Version};
 use std::collections::BTreeMap;
 
 /// What the script is told: each swap as it checks and does it.
@@ -252,10 +252,24 @@ impl<'n> Words<'n> {
     /// Adds recipes in place of the earlier ones.
     pub(super) fn recipes(&mut self, recipes: &[Recipe]) {
         let mut part = Part::default();
-        let scopes = self.names.scopes();
-        part.call(command!("DEL", &scopes));
-        for recipe in recipes {
-            part.call(command!("HSET", &scopes, recipe.scope.as_str(), coding::recipe(recipe)));
+        put_recipes(self.names, &mut part, recipes);
+        self.add(part);
+    }
+
+    /// Adds what a copy writes that is no cell, if the mark of the copy still has this version.
+    pub(super) fn beside(&mut self, Beside { recipes, retention, quarantined }: &Beside, mark: Version) {
+        let mut part = Part::default();
+        part.seen.extend(self.seen(&Cell::Register(MARK), Seen::Version(mark)));
+        if let Some(recipes) = recipes {
+            put_recipes(self.names, &mut part, recipes);
+        }
+        if let Some(rows) = retention {
+            part.call(command!("DEL", self.names.retention()));
+            put_retention(self.names, &mut part, rows);
+        }
+        self.adds |= !quarantined.is_empty();
+        for one in quarantined {
+            put_quarantined(self.names, &mut part, one);
         }
         self.add(part);
     }
@@ -269,19 +283,10 @@ impl<'n> Words<'n> {
         self.add(part);
     }
 
-    /// Adds that it is not known how long any source's events are kept.
-    pub(super) fn no_retention(&mut self) {
-        let mut part = Part::default();
-        part.call(command!("DEL", self.names.retention()));
-        self.add(part);
-    }
-
     /// Adds how long these sources' events are kept, in place of what was there.
     pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
         let mut part = Part::default();
-        for row in rows {
-            part.call(command!("HSET", self.names.retention(), &*row.source, coding::retention(row)));
-        }
+        put_retention(self.names, &mut part, rows);
         self.add(part);
     }
 
@@ -289,9 +294,7 @@ impl<'n> Words<'n> {
     pub(super) fn quarantine(&mut self, one: &Quarantined) {
         self.adds = true;
         let mut part = Part::default();
-        let (list, hash, most) = (self.names.quarantine(), self.names.quarantined(), number(limits::QUARANTINE_MAX));
-        let name = names::message(&one.source, &one.message);
-        part.call(command!("LAY", list, hash, name, coding::quarantined(one), most));
+        put_quarantined(self.names, &mut part, one);
         self.add(part);
     }
 
@@ -374,6 +377,29 @@ impl Names {
             .map(|kind| self.event(kind, id))
             .into()
     }
+}
+
+/// Recipes in place of those that are there.
+fn put_recipes(names: &Names, part: &mut Part, recipes: &[Recipe]) {
+    let scopes = names.scopes();
+    part.call(command!("DEL", &scopes));
+    for recipe in recipes {
+        part.call(command!("HSET", &scopes, recipe.scope.as_str(), coding::recipe(recipe)));
+    }
+}
+
+/// How long these sources' events are kept.
+fn put_retention(names: &Names, part: &mut Part, rows: &[SourceRetention]) {
+    for row in rows {
+        part.call(command!("HSET", names.retention(), &*row.source, coding::retention(row)));
+    }
+}
+
+/// A message that can never become an event.
+fn put_quarantined(names: &Names, part: &mut Part, one: &Quarantined) {
+    let (list, hash, most) = (names.quarantine(), names.quarantined(), number(limits::QUARANTINE_MAX));
+    let name = names::message(&one.source, &one.message);
+    part.call(command!("LAY", list, hash, name, coding::quarantined(one), most));
 }
 
 /// A body with the headers that stay; all of them beside it, while some are only to be passed on.

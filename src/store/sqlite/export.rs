@@ -45,10 +45,13 @@ impl CopyStore for Sqlite {
         self.look(move |db| noted(db, key))
     }
 
-    fn clear_recipes(&self) -> Answer<'_, ()> {
-        self.ask(1, 0, |rows| {
+    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+        self.ask(1, 0, move |rows| {
+            if noted(rows.db, MARK)? != Some(mark) {
+                return Ok(false);
+            }
             remember(rows, &[])?;
-            rows.db.execute("delete from retention", []).map(drop)
+            rows.db.execute("delete from retention", []).map(|_| true)
         })
     }
 
@@ -112,6 +115,11 @@ fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<Register> {
 
 /// Writes what is not there yet, and notes how far that is, in the writer's transaction.
 fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool> {
+    for Note { key, was, .. } in notes {
+        if rows.register(key)? != *was {
+            return Ok(false);
+        }
+    }
     let (mut recipes, mut kept) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
@@ -136,11 +144,6 @@ fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool
         remember(rows, &recipes)?;
     }
     retention::retain(rows.db, &kept)?;
-    for Note { key, was, .. } in notes {
-        if rows.register(key)? != *was {
-            return Ok(false);
-        }
-    }
     for Note { key, was: _, is } in notes {
         match is {
             Some(register) => rows.set_register(key, register)?,
