@@ -1,9 +1,10 @@
 //! Stores that are copied while clocks are wrong, or were.
 
 use crate::faketime::{Dial, wrong_clock};
-use crate::house::{House, Sent};
-use crate::postgres;
+use crate::house::{House, Sent, until};
+use crate::{postgres, redis};
 use crate::wrong::{RECORDS, on};
+use serde_json::Value;
 use std::process::Output;
 
 const AHEAD: &str = "+31d";
@@ -66,4 +67,51 @@ async fn a_store_that_is_copied_under_a_wrong_clock_into_postgres_forgets_nothin
     dial.set(AHEAD);
     let server = postgres::Server::start_by(&dial.wrap(&postgres::program("postgres")), &[]).await;
     check_a_copy_under_a_wrong_clock_forgets_nothing(&server.url(&server.database().await)).await;
+}
+
+/// A route that fails until there is a file `go`.
+fn retried() -> String {
+    format!(
+        "{RECORDS}[[source.s.route]]\nname = \"r\"\nretry = {{ attempts = 1000, first = \"1s\", longest = \"1s\" }}\n\
+         run = {{ steps = ['test -e go && echo $HOOKONCE_FIELD_KEY >> runs'] }}\n"
+    )
+}
+
+fn waits(house: &House, url: &str) -> bool {
+    let listed = on(house, url, &["list", "--state", "waiting", "--json"]).output().unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    listed["events"].as_array().is_some_and(|events| !events.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_clock_was_ahead_is_not_copied_to_a_server_while_something_waits() {
+    let server = redis::Server::start();
+    let mut house = House::empty(&retried());
+    start(&mut house, SQLITE, AHEAD);
+    assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "accepted");
+    until("it to wait for its next attempt", || waits(&house, SQLITE)).await;
+    assert!(house.stop().success());
+
+    let refused = copy(&house, SQLITE, &server.url("a"), "+0").await;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    for words in ["the clock of the target is 3", "1 events of the source wait or run", "hookonce cancel"] {
+        assert!(said.contains(words), "no {words} in {said}");
+    }
+
+    // A file goes on from its time, also by the right clock: what waits is tried again within its backoff.
+    let copied = copy(&house, SQLITE, "sqlite:copy.db", "+0").await;
+    assert!(copied.status.success(), "{copied:?}");
+    start(&mut house, "sqlite:copy.db", "+0");
+    std::fs::write(house.path("go"), "").unwrap();
+    until("it to run", || house.lines("runs") == ["k0"]).await;
+    until("nothing to wait", || !waits(&house, "sqlite:copy.db")).await;
+    assert!(house.stop().success());
+
+    // Then nothing waits, and it is copied.
+    let copied = copy(&house, "sqlite:copy.db", &server.url("a"), "+0").await;
+    assert!(copied.status.success(), "{copied:?}");
+    start(&mut house, &server.url("a"), "+0");
+    assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "duplicate");
 }

@@ -94,6 +94,12 @@ impl CopyStore for Unnoticing {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
+    fn clock_follows_events(&self) -> bool {
+        self.0.clock_follows_events()
+    }
+    fn open_events(&self) -> Answer<'_, u64> {
+        self.0.open_events()
+    }
 }
 
 /// Copies, and lets this happen when the first page is written.

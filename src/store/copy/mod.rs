@@ -23,10 +23,12 @@ pub(super) use mark::under_way;
 pub use mark::{CopyMark, Heeds};
 pub use shelf::{Beside, ExportShelf, mark_of};
 
+use super::clock_watch::in_words;
 use super::ledger::Register;
 use super::shared::draft;
 use super::{Answer, StoreError};
 use crate::decide::id::{Digest, Key, Turn};
+use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use mark::{PLACE, STORE_ID, own};
 use std::borrow::Cow;
@@ -76,6 +78,12 @@ pub trait CopyStore: Send + Sync {
 
     /// The store's clock.
     fn now(&self) -> Timestamp;
+
+    /// Whether that clock goes on from the latest time that the store holds. A server's clock does not.
+    fn clock_follows_events(&self) -> bool;
+
+    /// How many events wait or run: their next time is written by the store's clock.
+    fn open_events(&self) -> Answer<'_, u64>;
 }
 
 /// A change of a register of the copy's own, or that it stays as it is.
@@ -151,6 +159,15 @@ pub enum CopyError {
     NotEmpty,
     /// The target is part of another copy.
     Target(CopyMark),
+    /// Events of the source wait for a time that is far away by the target's clock.
+    ClockBehind {
+        /// What the source's clock shows.
+        source: Timestamp,
+        /// What the target's clock shows.
+        target: Timestamp,
+        /// How many wait or run.
+        open: u64,
+    },
     /// Another copy of the same stores runs.
     Overtaken,
     /// What the target holds is not what the source holds: this entry, as people name it.
@@ -175,6 +192,18 @@ impl fmt::Display for CopyError {
                 "the target holds an unfinished copy of another store; finish that one, or begin with an empty target",
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
+            Self::ClockBehind { source, target, open } => {
+                let behind = in_words(source.since(*target));
+                write!(
+                    f,
+                    "the clock of the target is {behind} behind the clock of the source: it shows {target}, the source \
+                     {source}. {open} events of the source wait or run by that clock, and would wait {behind} longer in \
+                     the target. Nothing was copied. If the target's clock is wrong, set it right. If the source was once \
+                     used under a clock that was ahead, start a node on it, copy when `hookonce list --state waiting` \
+                     shows nothing more, or `hookonce cancel` what waits; or copy into an SQLite file, whose clock goes \
+                     on from the time of the source"
+                )
+            }
             Self::Overtaken => f.write_str(
                 "another `hookonce migrate copy` works on one of these stores, or has just finished; let that one finish, \
                  or stop it and copy again",
@@ -212,6 +241,7 @@ pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut
     let earlier = check_marks(&source, &target)?;
     match earlier {
         Earlier::None => {
+            check_clocks(from, to).await?;
             mark_target(&source, &target).await?;
             mark_source(&source, &target).await?;
         }
@@ -360,6 +390,18 @@ fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<Earlier> {
         None | Some(CopyMark::Source { .. }) => Ok(earlier),
         Some(CopyMark::Retired { to, .. }) if earlier == Earlier::Unfinished && to == target.id => Ok(Earlier::Retired),
         Some(other) => Err(CopyError::Source(other)),
+    }
+}
+
+/// A retry that waits for a minute must not wait for a month because the target goes by another clock.
+async fn check_clocks(from: &dyn CopyStore, to: &dyn CopyStore) -> Result<()> {
+    let (source, target) = (from.now(), to.now());
+    if to.clock_follows_events() || source.since(target) <= limits::CLOCK_STANDS {
+        return Ok(());
+    }
+    match from.open_events().await.map_err(|error| CopyError::Store(Side::Source, error))? {
+        0 => Ok(()),
+        open => Err(CopyError::ClockBehind { source, target, open }),
     }
 }
 

@@ -142,6 +142,17 @@ impl<S: ExportShelf> CopyStore for S {
     fn now(&self) -> Timestamp {
         Shelf::clock(self).now()
     }
+
+    fn clock_follows_events(&self) -> bool {
+        false
+    }
+
+    fn open_events(&self) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let census = self.census().await?;
+            Ok(census.waiting + census.running)
+        })
+    }
 }
 
 /// The mark that this store has, if it is part of a copy.

@@ -168,6 +168,12 @@ impl CopyStore for Faulty<'_> {
     fn now(&self) -> Timestamp {
         CopyStore::now(self.store)
     }
+    fn clock_follows_events(&self) -> bool {
+        self.store.clock_follows_events()
+    }
+    fn open_events(&self) -> Answer<'_, u64> {
+        self.store.open_events()
+    }
 }
 
 /// Every row of every table, as text; without what is not copied.

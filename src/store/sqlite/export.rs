@@ -88,6 +88,17 @@ impl CopyStore for Sqlite {
     fn now(&self) -> Timestamp {
         Store::now(self)
     }
+
+    fn clock_follows_events(&self) -> bool {
+        true
+    }
+
+    fn open_events(&self) -> Answer<'_, u64> {
+        self.look(|db| {
+            db.query_row("select count(*) from events where ended_at is null", [], |row| row.get::<_, i64>(0))
+                .map(i64::unsigned_abs)
+        })
+    }
 }
 
 /// The mark of a copy, if this file is part of one. A file without our tables is not.
