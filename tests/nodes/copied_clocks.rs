@@ -1,11 +1,13 @@
-//! Stores that are copied while clocks are wrong, or were.
+//! Stores that are copied while clocks are wrong, or were, and while a lease has not run out.
 
 use crate::faketime::{Dial, wrong_clock};
-use crate::house::{House, Sent, until};
-use crate::{postgres, redis};
+use crate::fleet::Receiver;
+use crate::house::{House, PATIENCE, Sent, until};
 use crate::wrong::{RECORDS, on};
+use crate::{postgres, redis};
 use serde_json::Value;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 const AHEAD: &str = "+31d";
 /// Events that are over when the store is copied.
@@ -114,4 +116,30 @@ async fn a_store_whose_clock_was_ahead_is_not_copied_to_a_server_while_something
     assert!(copied.status.success(), "{copied:?}");
     start(&mut house, &server.url("a"), "+0");
     assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "duplicate");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_not_copied_while_a_receiver_may_still_work_for_a_node_that_was_killed() {
+    let receiver = Receiver::start(Duration::from_mins(1)).await;
+    let route =
+        format!("[[source.s.route]]\nname = \"r\"\nlease = \"5s\"\nforward = {{ url = \"{}\" }}\n", receiver.url);
+    let mut house = House::empty(&format!("{RECORDS}{route}"));
+    start(&mut house, SQLITE, "+0");
+    assert_eq!(house.deliver("/in", &delivery(0)).await.word(), "accepted");
+    until("it to run", || house.log().contains("running")).await;
+    house.kill();
+    let begun = Instant::now();
+    let mut refused = 0;
+    loop {
+        let copied = copy(&house, SQLITE, "sqlite:copy.db", "+0").await;
+        if copied.status.success() {
+            break;
+        }
+        let said = String::from_utf8_lossy(&copied.stderr);
+        assert_eq!(copied.status.code(), Some(2), "{said}");
+        assert!(said.contains("the source is in use: an event runs under a lease until"), "{said}");
+        assert!(begun.elapsed() < PATIENCE, "{said}");
+        refused += 1;
+    }
+    assert!(refused > 0, "it was copied {:?} after the crash", begun.elapsed());
 }

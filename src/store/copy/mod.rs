@@ -352,6 +352,11 @@ async fn fill(store: &dyn CopyStore, side: Side, entries: Vec<Entry>, notes: Vec
     store.fill(entries, notes).await.map_err(|error| CopyError::Store(side, error))
 }
 
+/// A sentence about a store in which a lease has not run out.
+pub(super) fn under_a_lease(until: Timestamp) -> String {
+    format!("an event runs under a lease until {until}; after a crash, wait until that has passed")
+}
+
 /// Waits a moment for a node that has just ended.
 async fn check_unused(store: &dyn CopyStore, side: Side) -> Result<()> {
     let patience = Instant::now() + GONE_WITHIN;

@@ -1,7 +1,7 @@
 //! A store that nodes share, as one that can be copied: what is written goes through its swaps.
 
 use super::mark::MARK;
-use super::{CopyMark, CopyStore, Cursor, Entry, Exported, Note, Whole};
+use super::{CopyMark, CopyStore, Cursor, Entry, Exported, Note, Whole, under_a_lease};
 use crate::decide::id::{Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::time::Timestamp;
@@ -129,9 +129,7 @@ impl<S: ExportShelf> CopyStore for S {
             let leases = self.due(Look::Leases, LEASES_READ).await?.next;
             let now = Shelf::clock(self).now();
             let held = leases.filter(|until| *until > now);
-            Ok(held.map(|until| {
-                format!("an event runs under a lease until {until}; after a crash, wait until that has passed")
-            }))
+            Ok(held.map(under_a_lease))
         })
     }
 

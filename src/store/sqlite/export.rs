@@ -9,13 +9,15 @@ use super::retention;
 use super::rows::{Rows, id_digest};
 use super::writer::marks;
 use crate::decide::claim::Same;
+use crate::decide::event::Step;
 use crate::decide::id::{Digest, EventId, Key, Turn};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
+use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::store::cells::{self, Found, columns};
 use crate::store::copy::mark::{self, CopyMark, MARK};
-use crate::store::copy::{CopyStore, Cursor, Entry, Exported, More, Note, Whole};
+use crate::store::copy::{self, CopyStore, Cursor, Entry, Exported, More, Note, Whole};
 use crate::store::ledger::{Held, Ledger as _, Register, Row};
 use crate::store::{Answer, Store, Stored};
 use rusqlite::{Connection, OptionalExtension, Params};
@@ -76,9 +78,10 @@ impl CopyStore for Sqlite {
         self.ask(1, 0, move |rows| last_seen::write(rows.db, time))
     }
 
-    /// The lock tells, before anything else.
+    /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
     fn in_use(&self) -> Answer<'_, Option<String>> {
-        Box::pin(std::future::ready(Ok(None)))
+        let now = Store::now(self);
+        self.look(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
     }
 
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -99,6 +102,17 @@ impl CopyStore for Sqlite {
                 .map(i64::unsigned_abs)
         })
     }
+}
+
+/// When the last lease ends of those that go on without their node.
+fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
+    let sql = concat!("select ", columns!(), " from events where state = 'running' and wake_at > ?1");
+    let until = all(db, sql, [now.0], |row| {
+        let (Found::Whole(Row { event, .. }) | Found::Damaged(Row { event, .. }, _)) = cells::read(row);
+        let ends_with_its_node = event.change(Step::Orphan, &Route::default(), now).is_ok();
+        Ok(event.state.wake_at().filter(|_| !ends_with_its_node))
+    })?;
+    Ok(until.into_iter().flatten().max())
 }
 
 /// The mark of a copy, if this file is part of one. A file without our tables is not.
