@@ -156,6 +156,18 @@ async fn a_file_gives_the_room_of_what_was_forgotten_back_when_no_node_runs() {
 }
 
 #[tokio::test]
+async fn a_file_that_another_program_reads_is_not_said_to_have_given_its_room_back() {
+    let mut house = on_known_ports("");
+    delivered(&house, "kept", 1).await;
+    house.stop();
+    let other = rusqlite::Connection::open(house.path("hookonce.db")).unwrap();
+    other.execute_batch("begin; select count(*) from events").unwrap();
+    run(&house, &["vacuum"]).check(2, "is locked by another program, such as an open `sqlite3` shell; close it");
+    drop(other);
+    assert!(run(&house, &["vacuum"]).fine().ends_with(" given back to the disk\n"));
+}
+
+#[tokio::test]
 async fn a_source_that_no_node_has_is_ended_and_forgotten_with_consent() {
     let mut house = on_known_ports("");
     delivered(&house, "mine", 1).await;

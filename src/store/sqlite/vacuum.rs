@@ -1,6 +1,6 @@
 //! Giving free pages back to the disk.
 
-use super::open::OpenError;
+use super::open::{OpenError, Why};
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -17,14 +17,19 @@ pub struct Vacuumed {
 /// caller has the file's lock. The disk needs room for the file once more, and so does the folder for temporary files.
 pub fn vacuum(path: &Path, db: &Connection) -> Result<Vacuumed, OpenError> {
     let length = || std::fs::metadata(path).map(|file| file.len()).map_err(|error| OpenError::io(path, error));
-    let empty_log = || db.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
-    let run = || {
-        empty_log()?;
-        let before = length();
-        db.execute_batch("vacuum")?;
-        empty_log()?;
-        Ok(before)
-    };
-    let before = run().map_err(|error| OpenError::sqlite(path, error))?;
-    Ok(Vacuumed { before: before?, after: length()? })
+    empty_log(path, db)?;
+    let before = length()?;
+    db.execute_batch("vacuum").map_err(|error| OpenError::sqlite(path, error))?;
+    empty_log(path, db)?;
+    Ok(Vacuumed { before, after: length()? })
+}
+
+/// Moves the log into the database. While another program reads the file that cannot be done, and the file stays as long
+/// as it is.
+fn empty_log(path: &Path, db: &Connection) -> Result<(), OpenError> {
+    let busy = db.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
+    match busy.map_err(|error| OpenError::sqlite(path, error))? {
+        0 => Ok(()),
+        _ => Err(OpenError::new(path, Why::Busy)),
+    }
 }
