@@ -10,7 +10,7 @@ use hookonce::decide::time::Timestamp;
 use hookonce::store::quarantine::Quarantined;
 use hookonce::store::sqlite::Sqlite;
 use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
-use hookonce::store::{Imported, Removal, SourceCount, SourceRetention};
+use hookonce::store::{Imported, Removal, SourceCount, SourceRetention, SweepError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Store for PerRow {
         self.0.note(notes)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
         self.0.forget(keeps, limit)
     }
 

@@ -1,7 +1,7 @@
 //! Why a command ended without doing what it was asked: the answer was no, or it could not find out.
 
 use crate::config::problem::{Problem, Problems};
-use crate::store::StoreError;
+use crate::store::{StoreError, SweepError};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -55,6 +55,12 @@ impl From<io::Error> for Trouble {
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         Self::Unknown(error.to_string())
+    }
+}
+
+impl From<SweepError> for Trouble {
+    fn from(failed: SweepError) -> Self {
+        Self::Unknown(failed.to_string())
     }
 }
 

@@ -110,9 +110,12 @@ impl Dispatcher {
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
         let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
         for batches in 1.. {
-            let some = self.0.store.forget(keeps.clone(), batch).await?;
+            let swept = self.0.store.forget(keeps.clone(), batch).await;
+            // What is gone is gone, also where the batch failed later.
+            let some = *swept.as_ref().unwrap_or_else(|failed| &failed.freed);
             self.meter().sweeps.freed(some.events, some.bodies);
             freed.add(some);
+            swept?;
             let (pause, more, enough) = match sweep {
                 Sweep::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
                 Sweep::Asked => (Duration::ZERO, some != Forgotten::default(), batches >= limits::FORGET_BATCHES_MAX),

@@ -314,7 +314,7 @@ impl Engine {
         let keeps = self.keeps();
         // A node that shares the store then knows whose these are; where it cannot be written, they are still swept here.
         self.store.retain(keeps.rows(self.store.now())).await.ok();
-        sweep::everything(&*self.store, &keeps).await
+        Ok(sweep::everything(&*self.store, &keeps).await?)
     }
 
     /// How long events are kept of the scopes that this engine knows.

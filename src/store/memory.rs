@@ -6,7 +6,7 @@ use super::ledger::{self, Held, Ledger, Register, Row, Swept, parking};
 use super::quarantine::Quarantined;
 use super::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Moment, Needs, Note, Recalled, Removal, Sighting,
-    SourceCount, SourceRetention, Store, StoreError, Stored, Story,
+    SourceCount, SourceRetention, Store, StoreError, Stored, Story, SweepError,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -172,8 +172,9 @@ impl Store for Memory {
         answer(Ok(()))
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
-        answer(self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry)))
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+        let forgotten = self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry));
+        Box::pin(std::future::ready(forgotten.map_err(Into::into)))
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {

@@ -39,7 +39,7 @@ pub use open::open;
 pub use place::{Place, Placing};
 pub use retention::{Keeps, SourceCount, SourceRetention};
 pub use starting::{Started, Starts};
-pub use sweep::SweepPace;
+pub use sweep::{SweepError, SweepPace};
 
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload, Same, Stands};
@@ -60,7 +60,7 @@ use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
 
 /// What a store answers, later. Stores are chosen at run time, so the future is boxed.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type Answer<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// Where events are kept.
 pub trait Store: Send + Sync + 'static {
@@ -146,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Frees the space of what may be forgotten of these sources, a little at a time: at most `limit` events. Nothing
     /// freed means that nothing was left, also beside others who forget the same.
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten>;
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError>;
 
     /// How fast it is swept.
     fn sweep_pace(&self) -> SweepPace {

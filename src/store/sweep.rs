@@ -3,6 +3,7 @@
 use super::{Forgotten, Keeps, Store, StoreError};
 use crate::decide::limits;
 use crate::decide::time::Duration;
+use std::fmt;
 use std::sync::Arc;
 
 /// How fast a store is swept.
@@ -40,16 +41,53 @@ impl Forgotten {
 
 /// Frees everything of these sources that may be forgotten when it is asked, and says how much that was. What another
 /// sweep frees meanwhile is its to count.
-pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgotten, StoreError> {
+pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgotten, SweepError> {
     let mut all = Forgotten::default();
     for _ in 0..limits::FORGET_BATCHES_MAX {
-        let some = store.forget(keeps.clone(), limits::FORGET_BATCH).await?;
-        if some == Forgotten::default() {
-            break;
+        match store.forget(keeps.clone(), limits::FORGET_BATCH).await {
+            Ok(some) if some == Forgotten::default() => break,
+            Ok(some) => all.add(some),
+            Err(SweepError { freed, error }) => {
+                all.add(freed);
+                return Err(SweepError { freed: all, error });
+            }
         }
-        all.add(some);
     }
     Ok(all)
+}
+
+/// Why a sweep did not get to its end, and what it had freed by then.
+#[derive(Clone, Debug)]
+pub struct SweepError {
+    /// What is gone all the same.
+    pub freed: Forgotten,
+    /// Why it stopped.
+    pub error: StoreError,
+}
+
+impl fmt::Display for SweepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { freed: Forgotten { events, bodies }, error } = self;
+        match events + bodies {
+            0 => error.fmt(f),
+            _ => write!(f, "{error}; {events} events and {bodies} bodies had been forgotten before that"),
+        }
+    }
+}
+
+impl std::error::Error for SweepError {}
+
+impl From<StoreError> for SweepError {
+    /// Nothing was freed.
+    fn from(error: StoreError) -> Self {
+        Self { freed: Forgotten::default(), error }
+    }
+}
+
+impl From<SweepError> for StoreError {
+    fn from(failed: SweepError) -> Self {
+        failed.error
+    }
 }
 
 impl Forgotten {

@@ -21,7 +21,7 @@ use hookonce::store::memory::Memory;
 use hookonce::store::quarantine::Quarantined;
 use hookonce::store::{
     Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, SourceCount, SourceRetention,
-    Store, StoreError, Stored, Story,
+    Store, StoreError, Stored, Story, SweepError,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +167,7 @@ impl Store for Flaky {
         self.memory.remove(id)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
         self.memory.forget(keeps, limit)
     }
 

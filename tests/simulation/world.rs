@@ -15,7 +15,7 @@ use hookonce::decide::source::{Keep, Kept, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::clock::Clock;
 use hookonce::store::memory::Memory;
-use hookonce::store::{Answer, Due, Keeps, Listing, Look, Store, StoreError};
+use hookonce::store::{Answer, Due, Keeps, Listing, Look, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -56,7 +56,7 @@ const STEPS: u64 = 600;
 /// Steps after which a history that does not come to rest never will.
 const REST_MAX: u32 = 4_000;
 
-pub(crate) fn ready<T>(mut answer: Answer<'_, T>) -> Result<T, StoreError> {
+pub(crate) fn ready<T, E>(mut answer: Answer<'_, T, E>) -> Result<T, E> {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("memory answers at once"),

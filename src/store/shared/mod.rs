@@ -30,7 +30,7 @@ use super::ledger::{self, Held, Ledger as _, Register, Row};
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Moment, Note,
     Page, Place, Placing, Probe, Removal, Sighting, SourceCount, SourceRetention, Started, Starts, Store, StoreError,
-    Stored, Story, SweepPace, quarantine::Quarantined,
+    Stored, Story, SweepError, SweepPace, quarantine::Quarantined,
 };
 use crate::decide::change::{Change, Tried};
 use crate::decide::claim::{Claim, New, Payload};
@@ -469,7 +469,7 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.note(notes)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
         Box::pin(async move {
             self.look_at_clock().await;
             self.sweep(&keeps, limit).await

@@ -6,7 +6,8 @@ use crate::decide::id::EventId;
 use crate::decide::source::{Keep, Kept};
 use crate::decide::time::Duration;
 use crate::store::ledger;
-use crate::store::{Forgotten, Keeps, StoreError};
+use crate::store::{Forgotten, Keeps, StoreError, SweepError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Writes of one sweep under way at once, on a shelf that takes only a few events in each.
 const LANES: usize = 4;
@@ -18,16 +19,44 @@ enum Frees {
     Events(Duration),
 }
 
+/// What a sweep has freed so far: what is gone counts, also where the sweep fails later.
+#[derive(Default)]
+struct Freed {
+    bodies: AtomicUsize,
+    events: AtomicUsize,
+}
+
+impl Freed {
+    /// The count of what is freed.
+    fn of(&self, what: Frees) -> &AtomicUsize {
+        match what {
+            Frees::Bodies => &self.bodies,
+            Frees::Events(_) => &self.events,
+        }
+    }
+
+    fn many(&self, what: Frees) -> usize {
+        self.of(what).load(Ordering::Relaxed)
+    }
+}
+
 impl<S: Shelf> Shared<S> {
-    pub(super) async fn sweep(&self, keeps: &Keeps, limit: usize) -> Result<Forgotten, StoreError> {
-        let (mut bodies, mut events, by) = (0, 0, self.expiry_time());
+    pub(super) async fn sweep(&self, keeps: &Keeps, limit: usize) -> Result<Forgotten, SweepError> {
+        let freed = Freed::default();
+        let swept = self.free_all(keeps, limit, &freed).await;
+        let freed = Forgotten { events: freed.events.into_inner() as u64, bodies: freed.bodies.into_inner() as u64 };
+        swept.map(|()| freed).map_err(|error| SweepError { freed, error })
+    }
+
+    async fn free_all(&self, keeps: &Keeps, limit: usize, freed: &Freed) -> Result<(), StoreError> {
+        let by = self.expiry_time();
         for (of, &kept) in &keeps.sources {
-            bodies += self.free(Frees::Bodies, of, kept, by, limit - bodies).await?;
+            self.free(Frees::Bodies, of, kept, by, limit, freed).await?;
             if let Keep::For(length) = kept.keys {
-                events += self.free(Frees::Events(length), of, kept, by, limit - events).await?;
+                self.free(Frees::Events(length), of, kept, by, limit, freed).await?;
             }
         }
-        Ok(Forgotten { events: events as u64, bodies: bodies as u64 })
+        Ok(())
     }
 
     /// The time by which events expire, as it is now: whoever swept for long looks again before each write.
@@ -51,41 +80,53 @@ impl<S: Shelf> Shared<S> {
         Ok(many as u64)
     }
 
-    /// Frees up to `limit` of these. Others may free the same meanwhile: what they took is not counted here, and then it
-    /// is looked again, so that 0 means that nothing is left.
-    async fn free(&self, what: Frees, of: &str, kept: Kept, by: ExpiryTime, limit: usize) -> Result<usize, StoreError> {
-        let (mut freed, mut seen) = (0, Vec::new());
-        while freed < limit {
+    /// Frees these, until so many are freed in all. Others may free the same meanwhile: what they took is not counted here,
+    /// and then it is looked again, so that none freed means that nothing is left.
+    async fn free(
+        &self,
+        what: Frees,
+        of: &str,
+        kept: Kept,
+        by: ExpiryTime,
+        limit: usize,
+        freed: &Freed,
+    ) -> Result<(), StoreError> {
+        let mut seen = Vec::new();
+        loop {
+            let before = freed.many(what);
+            let room = limit.saturating_sub(before);
+            if room == 0 {
+                return Ok(());
+            }
             let old = match what {
-                Frees::Bodies => self.0.with_old_bodies(of, by.less(kept.body), limit - freed).await?,
-                Frees::Events(length) => self.0.forgettable(of, by.less(length), limit - freed).await?,
+                Frees::Bodies => self.0.with_old_bodies(of, by.less(kept.body), room).await?,
+                Frees::Events(length) => self.0.forgettable(of, by.less(length), room).await?,
             };
             if old.is_empty() || old == seen {
-                break; // what is still there was left there by the rules
+                return Ok(()); // what is still there was left there by the rules
             }
-            let ours = self.free_these(what, &old, kept).await?;
-            freed += ours;
-            if ours == old.len() {
-                break; // nobody got in the way: there were no more, or the next batch has them
+            self.free_these(what, &old, kept, freed).await?;
+            if freed.many(what) - before == old.len() {
+                return Ok(()); // nobody got in the way: there were no more, or the next batch has them
             }
             seen = old;
         }
-        Ok(freed)
     }
 
-    /// Frees these in a few lanes: while one write waits for the disk, the next is drafted.
-    async fn free_these(&self, what: Frees, old: &[EventId], kept: Kept) -> Result<usize, StoreError> {
+    /// Frees these in a few lanes: while one write waits for the disk, the next is drafted. A write that is under way is
+    /// waited for also where another one fails: what it frees is counted.
+    async fn free_these(&self, what: Frees, old: &[EventId], kept: Kept, freed: &Freed) -> Result<(), StoreError> {
         let writes: Vec<_> = old.chunks(self.0.swept_at_once(old.len())).collect();
         let lane = async |first: usize| {
-            let mut freed = 0;
             for some in writes.iter().skip(first).step_by(LANES) {
-                freed += self.free_some(what, some, kept).await?;
+                let many = self.free_some(what, some, kept).await?;
+                freed.of(what).fetch_add(many, Ordering::Relaxed);
             }
-            Ok::<_, StoreError>(freed)
+            Ok::<_, StoreError>(())
         };
         let [a, b, c, d] = std::array::from_fn(|first: usize| lane(first));
-        let (a, b, c, d) = tokio::try_join!(a, b, c, d)?;
-        Ok(a + b + c + d)
+        let (a, b, c, d) = tokio::join!(a, b, c, d);
+        a.and(b).and(c).and(d)
     }
 
     /// Frees these in one write.

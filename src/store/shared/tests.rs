@@ -7,7 +7,7 @@ use crate::decide::event::{Blocks, Event, Outcome, Receipt, State, Step};
 use crate::decide::id::{EventId, Node};
 use crate::decide::recipe::Recipe;
 use crate::decide::retry::Jitter;
-use crate::decide::source::Route;
+use crate::decide::source::{Keep, Kept, Route};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::clock::Clock;
 use crate::store::contract::{self, Fresh, making};
@@ -15,8 +15,8 @@ use crate::store::ledger::{Ledger, Swept};
 use crate::store::memory::{Books, Memory};
 use crate::store::quarantine::Quarantined;
 use crate::store::{
-    Advance, Answer, Census, Due, Listing, Look, Note, Page, SourceCount, SourceRetention, Started, Starts, Store,
-    Stored, Story,
+    Advance, Answer, Census, Due, Forgotten, Keeps, Listing, Look, Note, Page, SourceCount, SourceRetention, Started,
+    Starts, Store, Stored, Story, sweep,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -315,4 +315,24 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
             assert_eq!(held.map(|held| held.event), Some(event), "seed {seed}: a key lost its event");
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
+    let clock = Clock::manual(START);
+    let store = Shared(Board::new(clock.clone(), 0));
+    for source in ["a", "b"] {
+        let one = |n| making().source(source).delivery(&format!("{source}{n}")).recorded().made(START);
+        store.claim((0..3).map(one).collect()).await.expect("it claims");
+    }
+    let day = Duration::from_hours(24);
+    clock.advance(2 * day);
+    let kept = Kept { keys: Keep::For(day), body: 365 * day };
+    let keeps = Arc::new(Keeps { sources: [("a".into(), kept), ("b".into(), kept)].into() });
+    // The events of each source go in one write. The second one fails.
+    store.0.fails_after.store(1, Ordering::Relaxed);
+    let failed = sweep::everything(&store, &keeps).await.expect_err("it was told to");
+    let left = store.list(Listing { limit: 10, ..Listing::default() }).await.expect("it reads");
+    assert_eq!((failed.freed, left.len()), (Forgotten { events: 3, bodies: 0 }, 3));
+    assert!(failed.to_string().ends_with("; 3 events and 0 bodies had been forgotten before that"), "{failed}");
 }

@@ -47,6 +47,7 @@ use super::standing::those_that_wait;
 use super::{
     Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
     Place, Placing, Probe, Recalled, Removal, SourceCount, SourceRetention, Store, StoreError, Stored, Story,
+    SweepError,
 };
 use crate::decide::change::Change;
 use crate::decide::claim::{Claim, New, Payload};
@@ -359,11 +360,13 @@ impl Store for Sqlite {
         Box::pin(std::future::ready(told))
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten> {
-        self.ask(limit, 0, move |rows| {
+    /// In one transaction: where it fails, nothing is freed.
+    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+        let forgotten = self.ask(limit, 0, move |rows| {
             let by = rows.at.expiry;
             ledger::forget(rows, &keeps, limit, by)
-        })
+        });
+        Box::pin(async move { Ok(forgotten.await?) })
     }
 
     fn remove(&self, id: EventId) -> Answer<'_, Removal> {
