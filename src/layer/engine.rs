@@ -22,6 +22,7 @@ use crate::lease::boottime;
 use crate::store::batch::Batcher;
 use crate::store::clock_watch::ClockWatch;
 use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError, sweep};
+use crate::telemetry::{self, Level};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{oneshot, watch};
@@ -311,10 +312,26 @@ impl Engine {
                 }
             }
         }
-        let keeps = self.keeps();
-        // A node that shares the store then knows whose these are; where it cannot be written, they are still swept here.
-        self.store.retain(keeps.rows(self.store.now())).await.ok();
-        Ok(sweep::everything(&*self.store, &keeps).await?)
+        self.retain().await;
+        Ok(sweep::everything(&*self.store, &self.keeps()).await?)
+    }
+
+    /// Writes into the store how long events are kept, so that a node that shares it knows whose these are. Where that
+    /// fails, they are still swept here.
+    async fn retain(&self) {
+        if let Err(error) = self.store.retain(self.keeps().rows(self.store.now())).await {
+            telemetry::trouble(Level::Warn, &error.to_string(), &[]);
+        }
+    }
+
+    /// One sweep, and what it has to say.
+    async fn sweep(self: &Arc<Self>, watch: &mut ClockWatch) {
+        watch.look(&*self.store, self.store.would_forget(self.keeps(), limits::WOULD_FORGET_MAX)).await;
+        // It only frees space; the next one tries again.
+        if let Err(error) = self.forget().await {
+            let why = error.to_string();
+            telemetry::seldom(Level::Warn, "sweep", &why, &[("why", &why)]);
+        }
     }
 
     /// How long events are kept of the scopes that this engine knows.
@@ -338,12 +355,13 @@ impl Taken {
 /// The sweep goes on while somebody uses the engine.
 async fn sweep(engine: Weak<Engine>) {
     let mut watch = ClockWatch::default();
+    if let Some(engine) = engine.upgrade() {
+        engine.retain().await;
+    }
     loop {
         tokio::time::sleep(limits::FORGET_EVERY).await;
         let Some(engine) = engine.upgrade() else { return };
-        watch.look(&*engine.store, engine.store.would_forget(engine.keeps(), limits::WOULD_FORGET_MAX)).await;
-        // It only frees space; the next one tries again.
-        engine.forget().await.ok();
+        engine.sweep(&mut watch).await;
     }
 }
 
@@ -359,4 +377,44 @@ pub(super) fn failed(why: &str, receipt: Option<Receipt>) -> Outcome {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::{Access, Sqlite};
+    use crate::telemetry::{Format, Log};
+    use std::io::Write;
+
+    /// The lines of the log.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sweep_that_fails_says_why() {
+        let lines = Lines::default();
+        Log::start(Format::Text, Box::new(lines.clone()));
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("hookonce.db");
+        drop(Sqlite::open(&path, Access::Node).expect("it is made"));
+        let engine = Engine::new(Arc::new(Sqlite::open(&path, Access::Read).expect("it opens")));
+        let (hour, scope) = (Duration::from_hours(1), Arc::from("s"));
+        engine.knows(&Rules::new(&scope, hour, hour, kept(hour, hour)));
+        engine.sweep(&mut ClockWatch::default()).await;
+        Log::flush();
+        let log = String::from_utf8(lock(&lines.0).clone()).expect("text");
+        let says = |word: &str| log.lines().any(|line| line.contains(word) && line.contains("opened only to read"));
+        assert!(says("WARN sweep") && says("WARN store"), "{log}");
+    }
 }

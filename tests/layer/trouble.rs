@@ -2,6 +2,7 @@
 
 use super::flaky::{Flaky, Mood};
 use super::{PATIENCE, STORES, Service, behind};
+use hookonce::decide::source::Keep;
 use hookonce::{Once, seconds};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -246,5 +247,24 @@ async fn lengths_without_an_end_are_as_long_as_can_be() {
         assert_eq!(once.forget().await.unwrap().events, 0, "{kind:?}");
         assert!(client.post("k", "b").await.replayed(), "{kind:?}");
         assert_eq!(service.calls(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_long_answers_are_kept_stands_in_the_store_from_the_first_request_on() {
+    for kind in STORES {
+        let place = kind.fresh().await;
+        let service = Service::new();
+        let client = behind(&service, Once::new(place.store.clone()).scope("mine").keep(seconds(7))).await;
+        assert_eq!(client.post("k", "b").await.status, 200, "{kind:?}");
+        let begun = Instant::now();
+        loop {
+            let rows = place.store.retention().await.unwrap();
+            if rows.iter().any(|row| *row.source == *"mine" && row.kept.keys == Keep::For(seconds(7))) {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE.min(seconds(30)), "{kind:?}: {rows:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
