@@ -142,6 +142,32 @@ async fn a_migration_that_waits_for_somebody_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_gets_past_an_autovacuum_that_takes_hours() {
+    // It sleeps 100 ms for each page.
+    let slow = ["autovacuum_naptime=1", "autovacuum_vacuum_cost_delay=100", "autovacuum_vacuum_cost_limit=1"];
+    let server = Server::start_with(&slow).await;
+    let (database, db) = first_store(&server, 20_000).await;
+    db.batch_execute("update hookonce.events set revision = revision + 1").await.unwrap();
+    let vacuums = "select count(*) from pg_stat_progress_vacuum where relid = 'hookonce.events'::regclass";
+    let until = Instant::now() + Duration::from_mins(2);
+    while db.query_one(vacuums, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(Instant::now() < until, "no autovacuum began");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let id: String = db.query_one("select md5('7')::uuid::text", &[]).await.unwrap().get(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = write_on(server.client(&database).await, &id, &stop);
+    let mut ours = server.client(&database).await;
+    let schema = SchemaName::default();
+    let up = tokio::time::timeout(Duration::from_secs(20), migrations::up(&mut ours, &schema, None)).await;
+    let way = up.expect("it waits for the autovacuum").unwrap();
+    assert_eq!(way.len(), migrations::MIGRATIONS.len() - 7);
+    stop.store(true, Ordering::SeqCst);
+    let waited = writer.await.unwrap();
+    assert!(waited <= 3, "a write waited {waited} times longer than 100 ms");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_status_says_so() {
     let server = Server::start().await;
     let (database, db) = first_store(&server, 100).await;

@@ -86,7 +86,11 @@ const MAKE_LOG: &str = "create table if not exists schema_migrations (
 /// The oldest version that may work beside it; a log that the first release made lacks it.
 const ADD_OLDEST: &str = "alter table schema_migrations add column if not exists oldest integer";
 
-/// How long a migration waits for a lock on a table. Who writes the table waits behind it for as long: so it gives up
+/// How long a migration waits for the tables that it alters to be free of maintenance: a vacuum, or the build of an index.
+/// No read or write waits behind it. PostgreSQL ends an autovacuum that somebody waits for, but only after
+/// `deadlock_timeout`, 1 s by default.
+const MAINTENANCE_TIME: &str = "set local lock_timeout = '10s'";
+/// How long it then waits for a lock on a table. Who writes the table waits behind it for as long: so it gives up
 /// soon, and tries again.
 const LOCK_TIME: &str = "set local lock_timeout = '25ms'";
 /// The wait before it tries again.
@@ -190,8 +194,9 @@ async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Resu
     for migration in &way {
         let began = Instant::now();
         while let Err(error) = apply(db, schema, migration).await {
-            let locked = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-            if !locked || began.elapsed() > LOCK_PATIENCE {
+            // The build of an index waits for others, too: PostgreSQL ends one of two that wait for each other.
+            let again = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
+            if !error.code().is_some_and(|code| again.contains(&code)) || began.elapsed() > LOCK_PATIENCE {
                 return Err(error.into());
             }
             tokio::time::sleep(LOCK_AGAIN).await;
@@ -202,6 +207,7 @@ async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Resu
 
 async fn apply(db: &mut Client, schema: &SchemaName, migration: &Migration) -> Result<(), Error> {
     let tx = begin(db, schema).await?;
+    end_maintenance(&tx, schema, migration).await?;
     tx.batch_execute(LOCK_TIME).await?;
     tx.batch_execute(MAKE_LOG).await?;
     tx.batch_execute(ADD_OLDEST).await?;
@@ -209,6 +215,30 @@ async fn apply(db: &mut Client, schema: &SchemaName, migration: &Migration) -> R
     let (version, oldest) = (migration.version.cast_signed(), migration.oldest.cast_signed());
     tx.execute(NOTE, &[&version, &migration.name, &migration.checksum(), &oldest]).await?;
     tx.commit().await
+}
+
+/// Waits until no vacuum, and no build of an index, is at the tables that this migration alters, and keeps them away until
+/// the transaction ends. Reads and writes go on.
+async fn end_maintenance(tx: &Transaction<'_>, schema: &SchemaName, migration: &Migration) -> Result<(), Error> {
+    tx.batch_execute(MAINTENANCE_TIME).await?;
+    for table in altered(migration) {
+        let table = schema.relation(table);
+        // A table that the migration itself makes is not there yet.
+        if tx.query_one("select to_regclass($1) is not null", &[&table]).await?.try_get(0)? {
+            tx.batch_execute(&format!("lock table {table} in share update exclusive mode")).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The tables that a migration alters, each once.
+fn altered(migration: &Migration) -> Vec<&'static str> {
+    let mut tables = Vec::new();
+    for line in migration.up.lines() {
+        let named = line.trim_start().strip_prefix("alter table ").and_then(|rest| rest.split([' ', ';']).next());
+        tables.extend(named.filter(|name| !tables.contains(name)));
+    }
+    tables
 }
 
 /// Makes the schema where it is missing. Who may not make one may still use one that was made for it.
@@ -284,5 +314,13 @@ mod tests {
         {
             assert!(all.contains(&one), "{one:?}: {all:?}");
         }
+    }
+
+    #[test]
+    fn the_tables_that_a_migration_alters_are_read_from_its_statements() {
+        let of = |version: u32| altered(&MIGRATIONS[version as usize - 1]);
+        assert_eq!(of(1), [""; 0]);
+        assert_eq!(of(7), ["quarantine"]);
+        assert_eq!(of(8)[..], ["events", "keys", "scopes"]);
     }
 }
