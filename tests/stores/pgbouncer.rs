@@ -4,12 +4,17 @@ use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
 use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::schema::postgres::SchemaName;
 use hookonce::store::shared::Shared;
 use hookonce::store::{CannotOpen, Hint, Store};
+use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -46,9 +51,20 @@ impl PgBouncer {
         Self { port, watcher, _dir: dir }
     }
 
+    fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
     async fn open(&self, database: &str, parameters: &str) -> Result<Postgres, CannotOpen> {
-        let url = format!("postgres://postgres@127.0.0.1:{}/{database}{parameters}", self.port);
+        let url = format!("{}{parameters}", self.url(database));
         Postgres::open(&url, Options { clock: Clock::server(), schema: Schema::Auto }).await
+    }
+
+    /// A connection of the application, which shares the pool.
+    async fn client(&self, database: &str) -> Client {
+        let (client, connection) = tokio_postgres::connect(&self.url(database), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
     }
 }
 
@@ -114,4 +130,100 @@ async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
     let tables = "select count(*) from pg_tables where schemaname in ('public', 'hookonce')";
     let made: i64 = server.client(&database).await.query_one(tables, &[]).await.unwrap().get(0);
     assert_eq!(made, 0, "nothing was written");
+}
+
+/// Refused, by the sentence about poolers.
+#[track_caller]
+fn check_refused<T>(what: &str, came: Result<T, impl Display>) {
+    let said = came.err().unwrap_or_else(|| panic!("{what}: it was not refused")).to_string();
+    assert!(said.contains("pool_mode = session"), "{what}: {said}");
+}
+
+/// The first column of the first row.
+async fn one(client: &Client, sql: &str) -> String {
+    let said = client.simple_query(sql).await.unwrap();
+    let cell = said.iter().find_map(|said| match said {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    cell.unwrap()
+}
+
+/// Everything that hookonce does with a store, through a pool of transactions that the application shares.
+async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
+    let database = server.database().await;
+    let lines = format!("pool_mode = {mode}\ndefault_pool_size = {size}\nquery_wait_timeout = 30");
+    let pool = PgBouncer::before(server, &lines).await;
+    let url = pool.url(&database);
+    for schema in [Schema::Auto, Schema::Manual, Schema::Read] {
+        let opened = Postgres::open(&url, Options { clock: Clock::server(), schema }).await;
+        check_refused(&format!("{schema:?}"), opened);
+    }
+    let options = || Options { clock: Clock::server(), schema: Schema::Auto };
+    check_refused("copy", Postgres::open_to_copy(&url, options()).await);
+    check_refused("behind", Postgres::behind(&url).await);
+    let name = SchemaName::parse("other").unwrap();
+    check_refused("relocate", Postgres::relocate(&url, &name).await);
+    #[cfg(feature = "node")]
+    {
+        use hookonce::cli::migrate::{Consent, postgres as migrate};
+        use hookonce::store::address::Address;
+        let Ok(Address::Postgres(url)) = Address::parse(&url, Path::new("")) else { panic!("{url}") };
+        let out = &mut Vec::new();
+        check_refused("status", migrate::status(&url, out).await);
+        check_refused("up", migrate::up(&url, None, None, out).await);
+        check_refused("down", migrate::down(&url, 0, Consent::Given, out).await);
+    }
+
+    // Each of these is in a transaction, so that together they have every server connection of the pool.
+    let mut application = Vec::new();
+    let begin = if mode == "statement" { "" } else { "begin; " };
+    for n in 0..size {
+        let client = pool.client(&database).await;
+        let shows = [
+            ("default_transaction_read_only", "off"),
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            ("enable_seqscan", "on"),
+            ("plan_cache_mode", "auto"),
+        ];
+        for (setting, expected) in shows {
+            let begin = if setting == shows[0].0 { begin } else { "" };
+            assert_eq!(one(&client, &format!("{begin}show {setting}")).await, expected, "{setting} of {n} of {size}");
+        }
+        application.push(client);
+    }
+    let locks = one(&server.client(&database).await, "select count(*) from pg_locks where locktype = 'advisory'").await;
+    assert_eq!(locks, "0", "an advisory lock is left in the pool");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_transactions_is_left_as_it_was_by_everything_that_is_refused() {
+    let server = Server::start().await;
+    for (mode, size) in [("transaction", 1), ("transaction", 3), ("statement", 2)] {
+        check_nothing_is_left(&server, mode, size).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_transactions_is_recognised_while_an_application_keeps_it_busy() {
+    const SIZE: usize = 8;
+    let server = Server::start().await;
+    let database = server.database().await;
+    let pool = PgBouncer::before(&server, &format!("pool_mode = transaction\ndefault_pool_size = {SIZE}")).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut application = tokio::task::JoinSet::new();
+    for _ in 0..SIZE - 2 {
+        let (client, stop) = (pool.client(&database).await, stop.clone());
+        application.spawn(async move {
+            while !stop.load(Ordering::SeqCst) {
+                client.simple_query("begin; select pg_sleep(random() / 500); commit").await.unwrap();
+            }
+        });
+    }
+    for _ in 0..10 {
+        check_refused("busy", pool.open(&database, "").await);
+    }
+    stop.store(true, Ordering::SeqCst);
+    application.join_all().await;
 }

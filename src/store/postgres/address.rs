@@ -2,6 +2,7 @@
 //!
 //! The URL holds the password, so nothing here is ever printed but the server's place and the database's name.
 
+use super::running;
 use crate::decide::time::Duration;
 use crate::store::schema::postgres::SchemaName;
 use rustls::client::WebPkiServerVerifier;
@@ -86,7 +87,7 @@ impl Address {
                 Mode::Prefer => SslMode::Prefer,
                 Mode::Require | Mode::VerifyFull => SslMode::Require,
             })
-            .application_name("hookonce")
+            .application_name(running::NAME)
             .keepalives_idle(KEEPALIVE_IDLE)
             .keepalives_interval(KEEPALIVE_EVERY)
             .tcp_user_timeout(UNCONFIRMED_MAX);

@@ -25,6 +25,7 @@ mod listed;
 mod look;
 mod mark;
 mod pool;
+mod pooling;
 mod quarantine;
 mod read;
 pub mod relocate;
@@ -64,7 +65,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::Client;
 use trouble::Stage;
 
 /// The oldest server there may be: 13.
@@ -121,17 +122,14 @@ impl Postgres {
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
-        let other = if session == Session::Reads { None } else { Some(fit_session(&pool, &link).await?) };
         let schema = fit_schema(&pool, &mut link, options.schema).await?;
         pool.fence.learn(&mut link).await;
-        // These were opened before the schema was known.
-        for link in other.into_iter().chain([link]) {
-            if session == Session::Writes {
-                let told = running::tell(&link.client, &schema).await;
-                told.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
-            }
-            pool.put(link, Purpose::Write);
+        // It was opened before the schema was known.
+        if session == Session::Writes {
+            let told = running::tell(&link.client, &schema).await;
+            told.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
         }
+        pool.put(link, Purpose::Write);
         pool.use_schema(schema);
         options.clock.told(now);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
@@ -268,26 +266,6 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
         ));
     }
     Ok(Timestamp(row.get(5)))
-}
-
-/// Refuses what stands between and lends the server's sessions out, one transaction at a time: settings, prepared
-/// statements and locks of ours would be those of others. Two connections are two sessions, each its own: brings the
-/// second.
-async fn fit_session(pool: &Pool, link: &Link) -> Result<Link, CannotOpen> {
-    let backend = async |link: &Link| match link.client.simple_query("select pg_backend_pid()").await {
-        Ok(said) => Ok(said.iter().find_map(|said| match said {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        })),
-        Err(error) => Err(trouble::cannot_open(&pool.address, &error)),
-    };
-    let first = backend(link).await?;
-    let other = pool.open().await?;
-    let second = backend(&other).await?;
-    if first == second || backend(link).await? != first {
-        return Err(trouble::pooled(&pool.address));
-    }
-    Ok(other)
 }
 
 /// Finds the store's schema, and brings it up to date or sees that it is.

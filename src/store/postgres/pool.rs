@@ -3,8 +3,8 @@
 
 use super::address::Address;
 use super::fence::Fence;
-use super::running;
 use super::trouble::{self, Stage};
+use super::{pooling, running};
 use crate::decide::time::Duration;
 use crate::store::place::Places;
 use crate::store::schema::postgres::SchemaName;
@@ -27,6 +27,8 @@ const LINKS_FOR_LOOKS: usize = 6;
 const LINKS_FOR_EFFECTS: usize = 4;
 /// How long to wait for a connection of our own while the server has no other to spare.
 const SPARE_TIME: Duration = Duration::from_secs(2);
+/// How often a new one is asked for meanwhile, at the start.
+const SPARE_LOOK: Duration = Duration::from_millis(50);
 /// How long an answer may take before the connection is given up. A server that stands still says nothing at all.
 /// Tests have less patience.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 20 });
@@ -147,24 +149,36 @@ impl Pool {
         if purpose == Purpose::Effect { &self.effects_out } else { &self.links_out }
     }
 
-    /// The first connection, with sentences for people if there is none.
+    /// The first connection, with sentences for people if there is none. Before anything is set on it, it is seen that it
+    /// has a session of its own.
     pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
-        self.connect().await.map_err(|failed| match failed {
+        let opened = tokio::time::timeout(ANSWER_TIME, self.open_now()).await;
+        opened.unwrap_or_else(|_| Err(self.cannot_open(Failed::Silent)))
+    }
+
+    async fn open_now(&self) -> Result<Link, CannotOpen> {
+        let client =
+            dial_at_start(&self.address, running::NAME).await.map_err(|error| self.cannot_open(error.into()))?;
+        pooling::check(&self.address, &client).await?;
+        self.begin(client).await.map_err(|failed| self.cannot_open(failed))
+    }
+
+    fn cannot_open(&self, failed: Failed) -> CannotOpen {
+        match failed {
             Failed::Said(error) => trouble::cannot_open(&self.address, &error),
             Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
             Failed::Lost(why) => CannotOpen::Ever(why),
-        })
+        }
     }
 
     /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
     pub(super) async fn connect(&self) -> Result<Link, Failed> {
-        tokio::time::timeout(ANSWER_TIME, self.connect_now()).await.map_err(|_| Failed::Silent)?
+        let connected = async { self.begin(dial(&self.address, running::NAME).await?).await };
+        tokio::time::timeout(ANSWER_TIME, connected).await.map_err(|_| Failed::Silent)?
     }
 
-    async fn connect_now(&self) -> Result<Link, Failed> {
-        let (client, connection) = self.address.config.connect(self.address.tls.clone()).await?;
-        // It ends with its client; why it ended early is told to whoever asks it.
-        tokio::spawn(connection);
+    /// Sets up the session of a new connection.
+    async fn begin(&self, client: Client) -> Result<Link, Failed> {
         client.batch_execute(SESSION).await?;
         match (self.session, self.schema.get()) {
             (Session::Reads, _) => client.batch_execute(READ_ONLY).await?,
@@ -188,6 +202,32 @@ impl Pool {
         let idle = if purpose == Purpose::Effect { &self.used } else { &self.idle };
         idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A connection by this `application_name`, with nothing set on it.
+async fn dial(address: &Address, name: &str) -> Result<Client, Error> {
+    let mut config = address.config.clone();
+    let (client, connection) = config.application_name(name).connect(address.tls.clone()).await?;
+    // It ends with its client; why it ended early is told to whoever asks it.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The same before this process has one to wait for. A server that is full may just be about to end connections that
+/// this process, or the one before it, has closed.
+pub(super) async fn dial_at_start(address: &Address, name: &str) -> Result<Client, Error> {
+    let patience = Instant::now() + SPARE_TIME;
+    loop {
+        match dial(address, name).await {
+            Err(error) if is_full(&error) && Instant::now() < patience => tokio::time::sleep(SPARE_LOOK).await,
+            dialled => return dialled,
+        }
+    }
+}
+
+/// Has the server no connection to spare?
+fn is_full(error: &Error) -> bool {
+    error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS)
 }
 
 /// One connection, with the statements it has prepared.
@@ -251,7 +291,7 @@ impl Failed {
 
     /// Has the server no connection to spare?
     fn is_full(&self) -> bool {
-        matches!(self, Self::Said(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS))
+        matches!(self, Self::Said(error) if is_full(error))
     }
 
     pub(super) fn is_contention(&self) -> bool {

@@ -13,7 +13,7 @@ use tokio_postgres::{Client, Error};
 const CLASS: i32 = 0x686f_6f6b; // "hook"
 
 /// What sessions call themselves; those of the first release do, too.
-const NAME: &str = "hookonce";
+pub(super) const NAME: &str = "hookonce";
 /// What sessions of a copy call themselves.
 const COPY_NAME: &str = "hookonce copy";
 

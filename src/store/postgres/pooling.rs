@@ -1,0 +1,92 @@
+//! Detects a connection pooler that lends server sessions for one transaction at a time. Through such a pooler, settings and
+//! advisory locks of ours would stay on a server connection that the pooler then gives to another client. So this check
+//! runs on a new connection before the first `set`, and leaves nothing on the server itself.
+//!
+//! ```text
+//! first    pid ──────────────── pid ───────────  always the same process, and never the second's
+//! second        begin, pid ─────────── rollback  always the same process
+//! ```
+//!
+//! While the second connection is in a transaction, a pooler must serve the first one from another server connection, or
+//! make it wait. After it, the first one asks again: an idle pooler lends what came back last. A busy one may pick the
+//! right connections by chance, so there are three rounds.
+
+use super::address::Address;
+use super::pool::{ANSWER_TIME, dial_at_start};
+use super::trouble;
+use crate::decide::time::Duration;
+use crate::store::CannotOpen;
+use tokio::time::timeout;
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+const ROUNDS: usize = 3;
+/// How long the second connection stays in its transaction while the first one waits for an answer. A slow server is not
+/// taken for a pooler: its answer comes later, from the right process.
+const HOLD_TIME: Duration = Duration::from_millis(250);
+/// What the second connection calls itself: it is no session of a node.
+const NAME: &str = "hookonce probe";
+
+const PID: &str = "select pg_backend_pid()";
+const BEGIN: &str = "begin; select pg_backend_pid()";
+
+/// How the server's sessions are lent to connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pooling {
+    /// A connection has a session to itself until it ends.
+    Session,
+    /// For a transaction, or for less.
+    Transaction,
+    /// The second connection got none at all.
+    NoneFree,
+}
+
+/// Refuses an address where this new connection has no session of its own.
+pub(super) async fn check(address: &Address, first: &Client) -> Result<(), CannotOpen> {
+    match probe(address, first).await {
+        Ok(Pooling::Session) => Ok(()),
+        Ok(Pooling::Transaction) => Err(trouble::pooled(address)),
+        Ok(Pooling::NoneFree) => Err(CannotOpen::Yet(format!(
+            "{address}: a second connection had no answer within {} s; hookonce needs two at least. Where a pooler stands \
+             before the server, all of its server connections are in use: raise `pool_size`, or let fewer nodes connect",
+            (ANSWER_TIME / 2).as_secs()
+        ))),
+        // PgBouncer's answer to `begin` with `pool_mode = statement`.
+        Err(error) if trouble::said(&error).contains("statement pooling") => Err(trouble::pooled(address)),
+        Err(error) => Err(trouble::cannot_open(address, &error)),
+    }
+}
+
+async fn probe(address: &Address, first: &Client) -> Result<Pooling, Error> {
+    let second = dial_at_start(address, NAME).await?;
+    let mut pids = None;
+    for _ in 0..ROUNDS {
+        let own = text(first, PID).await?;
+        let Ok(begun) = timeout(ANSWER_TIME / 2, text(&second, BEGIN)).await else { return Ok(Pooling::NoneFree) };
+        let held = begun?;
+        let asked = text(first, PID);
+        tokio::pin!(asked);
+        let answered = timeout(HOLD_TIME, &mut asked).await;
+        second.batch_execute("rollback").await?;
+        // A pooler with one server connection answers only now, and from the second's.
+        let again = match answered {
+            Ok(again) => again?,
+            Err(_) => asked.await?,
+        };
+        let now = (own, held);
+        let before = pids.get_or_insert_with(|| now.clone());
+        if *before != now || again != now.0 || again == now.1 {
+            return Ok(Pooling::Transaction);
+        }
+    }
+    Ok(Pooling::Session)
+}
+
+/// The first column of the first row.
+async fn text(client: &Client, sql: &str) -> Result<String, Error> {
+    let said = client.simple_query(sql).await?;
+    let row = said.iter().find_map(|said| match said {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    Ok(row.unwrap_or_default())
+}
