@@ -221,3 +221,46 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Waits until a session waits for an advisory lock of so many numbers: one is the migrations', two are the nodes'.
+async fn waits_for(db: &Client, numbers: i16) {
+    let sql = "select count(*) from pg_locks where locktype = 'advisory' and not granted and objsubid = $1";
+    let until = Instant::now() + Duration::from_secs(30);
+    while db.query_one(sql, &[&numbers]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(Instant::now() < until, "nobody waits for a lock of {numbers}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_version_that_is_left() {
+    const MIGRATION: i64 = 7_525_476_853_281_449_829;
+    let server = Server::start().await;
+    let database = server.database().await;
+    let mut db = server.client(&database).await;
+    migrations::up(&mut db, &SchemaName::default(), None).await.unwrap();
+    let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
+        panic!("a server")
+    };
+    // It has looked for nodes, and waits for another migration to end.
+    db.execute("select pg_advisory_lock($1)", &[&MIGRATION]).await.unwrap();
+    let down =
+        tokio::spawn(
+            async move { migrate::postgres::down(&url, FIRST, migrate::Consent::Given, &mut Vec::new()).await },
+        );
+    waits_for(&db, 1).await;
+    let options = Options { clock: Clock::server(), schema: Schema::Manual };
+    let url = server.url(&database);
+    let node = tokio::spawn(async move { Postgres::open(&url, options).await.err() });
+    let waits = waits_for(&db, 2);
+    tokio::select! {
+        () = waits => {}
+        () = async { while !node.is_finished() { tokio::time::sleep(Duration::from_millis(20)).await } } => {
+            panic!("a node began while the schema goes down: {:?}", node.await.unwrap());
+        }
+    }
+    db.execute("select pg_advisory_unlock($1)", &[&MIGRATION]).await.unwrap();
+    down.await.unwrap().unwrap();
+    let refused = node.await.unwrap().expect("its schema is too old").to_string();
+    assert!(refused.contains("hookonce migrate up"), "{refused}");
+}

@@ -3,7 +3,7 @@
 
 use super::{Consent, MigrateError, agreed, tell, tell_standings};
 use crate::store::address::ServerUrl;
-use crate::store::postgres::running::{Sessions, running_nodes};
+use crate::store::postgres::running::{Sessions, exclude_nodes};
 use crate::store::postgres::{Postgres, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
 use std::io::Write;
@@ -58,9 +58,8 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
 pub async fn down(url: &ServerUrl, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
     agreed(to, consent)?;
     let (mut db, name) = connect(url).await?;
-    let asked = running_nodes(&db, &name).await;
-    let nodes = asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))?;
-    if !nodes.is_empty() {
+    let asked = exclude_nodes(&db, &name).await;
+    if let Err(nodes) = asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))? {
         let why = format!("{url}: a node is running: {}. Stop every node first; nothing was changed", Sessions(&nodes));
         return Err(MigrateError::Server(why));
     }

@@ -122,13 +122,14 @@ impl Postgres {
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
         let now = fit_server(&pool, &mut link, options.schema).await?;
-        let schema = fit_schema(&pool, &mut link, options.schema).await?;
-        pool.fence.learn(&mut link).await;
-        // It was opened before the schema was known.
-        if session == Session::Writes {
+        let schema = locate(&pool, &link).await?;
+        // Before the version is read: from here on nobody takes a version back.
+        if session != Session::Reads {
             let told = running::tell(&link.client, &schema).await;
-            told.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
+            told.map_err(|error| trouble::cannot_tell(&pool.address, &error))?;
         }
+        fit_schema(&pool, &mut link, &schema, options.schema).await?;
+        pool.fence.learn(&mut link).await;
         pool.put(link, Purpose::Write);
         pool.use_schema(schema);
         options.clock.told(now);
@@ -268,18 +269,16 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
     Ok(Timestamp(row.get(5)))
 }
 
-/// Finds the store's schema, and brings it up to date or sees that it is.
-async fn fit_schema(pool: &Pool, link: &mut Link, schema: Schema) -> Result<SchemaName, CannotOpen> {
-    let name = locate(pool, link).await?;
+/// Brings the store's schema up to date, or sees that it is.
+async fn fit_schema(pool: &Pool, link: &mut Link, name: &SchemaName, schema: Schema) -> Result<(), CannotOpen> {
     let fits = match schema {
-        Schema::Auto => migrations::up(&mut link.client, &name, None).await.map(drop),
-        Schema::Manual | Schema::Read => match migrations::applied(&link.client, &name).await {
+        Schema::Auto => migrations::up(&mut link.client, name, None).await.map(drop),
+        Schema::Manual | Schema::Read => match migrations::applied(&link.client, name).await {
             Ok(applied) => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
             Err(error) => Err(error.into()),
         },
     };
-    fits.map_err(|problem| left(pool, problem))?;
-    Ok(name)
+    fits.map_err(|problem| left(pool, problem))
 }
 
 async fn locate(pool: &Pool, link: &Link) -> Result<SchemaName, CannotOpen> {

@@ -180,11 +180,13 @@ impl Pool {
     /// Sets up the session of a new connection.
     async fn begin(&self, client: Client) -> Result<Link, Failed> {
         client.batch_execute(SESSION).await?;
-        match (self.session, self.schema.get()) {
-            (Session::Reads, _) => client.batch_execute(READ_ONLY).await?,
-            (Session::Writes, Some(schema)) => running::tell(&client, schema).await?,
-            (Session::Copies, _) => running::tell_copy(&client).await?,
-            (Session::Writes, None) => {}
+        match self.session {
+            Session::Reads => client.batch_execute(READ_ONLY).await?,
+            Session::Copies => running::tell_copy(&client).await?,
+            Session::Writes => {}
+        }
+        if let (Session::Writes | Session::Copies, Some(schema)) = (self.session, self.schema.get()) {
+            running::tell(&client, schema).await?;
         }
         let schema = self.schema.clone();
         let mut link = Link { client, schema, statements: HashMap::new(), theirs: HashMap::new(), spent: false };

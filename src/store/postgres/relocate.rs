@@ -4,7 +4,7 @@
 //! Where it was, a `schema_migrations` with one far version stays behind. The first release, started again with the same
 //! URL, refuses that; without it, it would begin an empty store there and act again on everything.
 
-use super::running::{NodeSession, Sessions, running_nodes};
+use super::running::{NodeSession, Sessions, exclude_nodes};
 use crate::store::schema::postgres::{
     self as migrations, LOCK, Problem, SchemaConflict, SchemaName, TAKE_TIME, UNLOCK,
 };
@@ -74,10 +74,7 @@ async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> 
         Ok(_) if !migrations::applied(db, to).await?.is_empty() => return Err(RelocateError::Taken(to.clone())),
         Ok(_) => {}
     }
-    let sessions = running_nodes(db, from).await?;
-    if !sessions.is_empty() {
-        return Err(RelocateError::Running(sessions));
-    }
+    exclude_nodes(db, from).await?.map_err(RelocateError::Running)?;
     let tx = db.transaction().await?;
     tx.batch_execute(TAKE_TIME).await?;
     migrations::make_schema(&tx, to).await?;

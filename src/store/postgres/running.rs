@@ -2,8 +2,11 @@
 //!
 //! Every session of hookonce has the `application_name` `hookonce`; that is all that the first release tells. Later
 //! versions hold a shared advisory lock in each session that may write, which tells the schema of their store: nodes of
-//! another store in the same database do not count.
+//! another store in the same database do not count. A session takes it before it reads which version the schema has.
+//!
+//! A command that takes tables or columns away holds the same lock exclusively, so that no node starts meanwhile.
 
+use crate::decide::time::Duration;
 use crate::store::schema::postgres::SchemaName;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,6 +20,11 @@ pub(super) const NAME: &str = "hookonce";
 /// What sessions of a copy call themselves.
 const COPY_NAME: &str = "hookonce copy";
 
+/// How often an exclusive lock is tried where its holder is not seen, because its session just ends.
+const TRIES: usize = 10;
+/// The wait between two tries.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Tells that this session is a copy's, and no node's.
 pub(super) async fn tell_copy(db: &Client) -> Result<(), Error> {
     db.batch_execute(&format!("set application_name = '{COPY_NAME}'")).await
@@ -25,6 +33,29 @@ pub(super) async fn tell_copy(db: &Client) -> Result<(), Error> {
 /// Holds the lock that tells which store this session works with, until the session ends.
 pub(super) async fn tell(db: &Client, schema: &SchemaName) -> Result<(), Error> {
     db.batch_execute(&format!("select pg_advisory_lock_shared({CLASS}, {})", schema.number())).await
+}
+
+/// Keeps nodes that start from the store until this session ends. Else the sessions that are at work with it, and nothing
+/// is kept.
+pub async fn exclude_nodes(db: &Client, schema: &SchemaName) -> Result<Result<(), Vec<NodeSession>>, Error> {
+    let number = schema.number();
+    let lock = format!("select pg_try_advisory_lock({CLASS}, {number})");
+    for _ in 0..TRIES {
+        let locked: bool = db.query_one(&lock, &[]).await?.try_get(0)?;
+        let sessions = running_nodes(db, schema).await?;
+        if locked && sessions.is_empty() {
+            return Ok(Ok(()));
+        }
+        if locked {
+            // Those of the first release hold no lock.
+            db.batch_execute(&format!("select pg_advisory_unlock({CLASS}, {number})")).await?;
+        }
+        if !sessions.is_empty() {
+            return Ok(Err(sessions));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    Ok(Err(Vec::new()))
 }
 
 const SESSIONS: &str = "select a.pid, coalesce(host(a.client_addr), 'a local socket') from pg_stat_activity a \
@@ -66,6 +97,9 @@ impl fmt::Display for Sessions<'_> {
         let from: Vec<&str> = self.0.iter().map(|one| &*one.from).collect::<BTreeSet<_>>().into_iter().collect();
         let pids: Vec<String> = self.0.iter().map(|one| one.pid.to_string()).collect();
         let sessions = if self.0.len() == 1 { "session" } else { "sessions" };
+        if self.0.is_empty() {
+            return f.write_str("a session that the server does not show");
+        }
         write!(f, "{} {sessions} from {} (server process {})", self.0.len(), from.join(", "), pids.join(", "))
     }
 }

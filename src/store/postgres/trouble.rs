@@ -95,6 +95,16 @@ pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
     }
 }
 
+/// Why a session could not tell which store it works with.
+pub(super) fn cannot_tell(address: &Address, error: &Error) -> CannotOpen {
+    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        return CannotOpen::Yet(format!(
+            "{address}: `hookonce migrate` is changing the store; no node starts meanwhile"
+        ));
+    }
+    cannot_open(address, error)
+}
+
 /// Which right is missing, and the statement that gives it.
 fn rights(address: &Address, why: &str) -> String {
     let user = format!("\"{}\"", address.user().replace('"', "\"\""));
