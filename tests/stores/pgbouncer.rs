@@ -4,7 +4,7 @@ use crate::postgres_server::{Server, as_owner, write_as_owner};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
 use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::schema::postgres::SchemaName;
+use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::shared::Shared;
 use hookonce::store::{CannotOpen, Hint, Store};
 use std::fmt::Display;
@@ -103,7 +103,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
 
     // A parameter that it does not pass on is named; newer ones take this one.
     match pool.open(&database, "?options=-c%20search_path%3Dpublic").await.err() {
-        Some(CannotOpen::Ever(said)) => assert!(said.contains("ignore_startup_parameters"), "{said}"),
+        Some(CannotOpen::Ever(said)) => assert!(said.contains("alter role"), "{said}"),
         other => assert!(minor().is_some_and(|minor| minor >= 20), "{other:?}"),
     }
 }
@@ -226,4 +226,31 @@ async fn a_pool_of_transactions_is_recognised_while_an_application_keeps_it_busy
     }
     stop.store(true, Ordering::SeqCst);
     application.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_url() {
+    const PATH: &str = "?options=-c%20search_path%3Dapp";
+    let server = Server::start().await;
+    let database = server.database().await;
+    // As the first release made it: in the first schema of its user's path.
+    let mut db = server.client(&database).await;
+    migrations::up(&mut db, &SchemaName::parse("app").unwrap(), Some(7)).await.unwrap();
+    let pool = PgBouncer::before(&server, "pool_mode = session\nignore_startup_parameters = options").await;
+    match pool.open(&database, PATH).await.err() {
+        Some(CannotOpen::Ever(said)) => {
+            assert!(said.contains("`app`") && said.contains("alter role \"postgres\" set search_path = app"), "{said}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let others = "select count(*) from pg_class where relname = 'events' and relnamespace <> 'app'::regnamespace";
+    assert_eq!(one(&db, others).await, "0", "another store was begun");
+
+    // What the message says, and the server itself, which drops nothing.
+    db.batch_execute("alter role postgres set search_path = app").await.unwrap();
+    let again = PgBouncer::before(&server, "pool_mode = session").await;
+    drop(again.open(&database, "").await.unwrap());
+    let direct = format!("{}{PATH}", server.url(&database));
+    drop(Postgres::open(&direct, Options { clock: Clock::server(), schema: Schema::Auto }).await.unwrap());
+    assert_eq!(one(&db, others).await, "0", "another store was begun");
 }

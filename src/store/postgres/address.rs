@@ -34,6 +34,8 @@ pub(super) struct Address {
     pub(super) tls: MakeRustlsConnect,
     /// The schema that the URL names.
     pub(super) schema: Option<SchemaName>,
+    /// The `search_path` that the URL sets by `options`.
+    pub(super) search_path: Option<String>,
     /// Whose word counts for whether the server keeps what it was given.
     pub(super) durability: Durability,
 }
@@ -94,7 +96,9 @@ impl Address {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIME);
         }
-        Ok(Self { tls: tls(mode, asked.roots.as_deref())?, config, schema: asked.schema, durability: asked.durability })
+        let tls = tls(mode, asked.roots.as_deref())?;
+        let search_path = config.get_options().and_then(|options| setting(options, "search_path"));
+        Ok(Self { tls, config, schema: asked.schema, search_path, durability: asked.durability })
     }
 
     /// Every server that the URL names, whoever connects, and the database.
@@ -203,6 +207,36 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// The value that `options` of a URL give to a setting: words as on the server's command line, `-c name=value` or
+/// `--name=value`, where a backslash keeps a space. The last one counts.
+fn setting(options: &str, name: &str) -> Option<String> {
+    let (mut words, mut letters, mut inside) = (Vec::new(), options.chars(), false);
+    while let Some(letter) = letters.next() {
+        if letter.is_ascii_whitespace() {
+            inside = false;
+            continue;
+        }
+        if !inside {
+            words.push(String::new());
+            inside = true;
+        }
+        let letter = if letter == '\\' { letters.next() } else { Some(letter) };
+        words.last_mut().expect("a word was begun").extend(letter);
+    }
+    let (mut words, mut value) = (words.iter().map(String::as_str), None);
+    while let Some(word) = words.next() {
+        let pair = match word.strip_prefix("-c") {
+            Some("") => words.next(),
+            Some(pair) => Some(pair),
+            None => word.strip_prefix("--"),
+        };
+        let pair = pair.and_then(|pair| pair.split_once('='));
+        let named = pair.filter(|(key, _)| key.replace('-', "_").eq_ignore_ascii_case(name));
+        value = named.map(|(_, value)| value.to_owned()).or(value);
+    }
+    value
+}
+
 fn tls(mode: Mode, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
@@ -290,6 +324,21 @@ mod tests {
         check("postgresql://u:p@db.example/d?sslmode=verify-full&connect_timeout=3", SslMode::Require);
         check("postgres://u:p@db.example/d?sslmode=disable", SslMode::Disable);
         check("postgres://u:p?p@db.example/d?sslmode=require", SslMode::Require);
+    }
+
+    #[test]
+    fn the_search_path_that_a_url_sets_is_read_as_the_server_reads_it() {
+        let check = |options: &str, expected: Option<&str>| {
+            let address = Address::parse(&format!("postgres://u@h/d{options}")).expect("a URL");
+            assert_eq!(address.search_path.as_deref(), expected, "{options}");
+        };
+        check("", None);
+        check("?options=-c%20statement_timeout%3D5s", None);
+        check("?options=-c%20search_path%3Dapp", Some("app"));
+        check("?options=-csearch_path%3Dapp%2Cpublic", Some("app,public"));
+        check("?options=--search-path%3Dapp%20-c%20geqo%3Doff", Some("app"));
+        check("?options=-c%20Search_Path%3Done%20-c%20search_path%3Dtwo%5C%2C%5C%20three", Some("two, three"));
+        check("?options=-c", None);
     }
 
     #[test]

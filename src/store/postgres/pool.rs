@@ -150,7 +150,7 @@ impl Pool {
     }
 
     /// The first connection, with sentences for people if there is none. Before anything is set on it, it is seen that it
-    /// has a session of its own.
+    /// has a session of its own, as the URL asks for it.
     pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
         let opened = tokio::time::timeout(ANSWER_TIME, self.open_now()).await;
         opened.unwrap_or_else(|_| Err(self.cannot_open(Failed::Silent)))
@@ -160,6 +160,7 @@ impl Pool {
         let client =
             dial_at_start(&self.address, running::NAME).await.map_err(|error| self.cannot_open(error.into()))?;
         pooling::check(&self.address, &client).await?;
+        pooling::check_search_path(&self.address, &client).await?;
         self.begin(client).await.map_err(|failed| self.cannot_open(failed))
     }
 

@@ -81,6 +81,15 @@ async fn probe(address: &Address, first: &Client) -> Result<Pooling, Error> {
     Ok(Pooling::Session)
 }
 
+/// Refuses a session without the `search_path` that the URL sets. A pooler may drop it without a word, and then a store
+/// of the first release would not be found where it is, and another one begun.
+pub(super) async fn check_search_path(address: &Address, client: &Client) -> Result<(), CannotOpen> {
+    let Some(asked) = &address.search_path else { return Ok(()) };
+    let has = text(client, "show search_path").await.map_err(|error| trouble::cannot_open(address, &error))?;
+    let same = |path: &str| path.split_ascii_whitespace().collect::<String>();
+    if same(asked) == same(&has) { Ok(()) } else { Err(trouble::dropped_path(address, asked, &has)) }
+}
+
 /// The first column of the first row.
 async fn text(client: &Client, sql: &str) -> Result<String, Error> {
     let said = client.simple_query(sql).await?;

@@ -86,8 +86,8 @@ pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
             CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
         }
         "08" if why.contains("unsupported startup parameter") => ever(
-            "a pooler stands before it: take that parameter out of the URL (`alter role … set` does the same), or name it \
-             in `ignore_startup_parameters` of pgbouncer.ini"
+            "a pooler stands before it: take that parameter out of the URL, and set the same with `alter role … set …`. Do \
+             not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped without a word"
                 .into(),
         ),
         "08" | "40" | "53" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
@@ -107,7 +107,7 @@ pub(super) fn cannot_tell(address: &Address, error: &Error) -> CannotOpen {
 
 /// Which right is missing, and the statement that gives it.
 fn rights(address: &Address, why: &str) -> String {
-    let user = format!("\"{}\"", address.user().replace('"', "\"\""));
+    let user = quoted_user(address);
     let named = why.split_once("for schema ").map(|(_, name)| SchemaName::parse(name).unwrap_or_default());
     let schema = named.clone().or(address.schema.clone()).unwrap_or_default();
     if why.contains("for database ") {
@@ -123,6 +123,20 @@ fn rights(address: &Address, why: &str) -> String {
         "its tables belong to another user: connect as that one, or give {user} the rights with `grant all on all \
          tables in schema {schema} to {user}` and the same for its sequences"
     )
+}
+
+/// The session has another `search_path` than the URL sets.
+pub(super) fn dropped_path(address: &Address, asked: &str, has: &str) -> CannotOpen {
+    CannotOpen::Ever(format!(
+        "{address}: the URL sets `search_path` to `{asked}` by `options`, but the session has `{has}`: a pooler dropped it, \
+         and the store would be looked for in the wrong schema. Give the server's own address; or take `options` out of the \
+         URL, run `alter role {} set search_path = {asked}` and let the pooler connect anew",
+        quoted_user(address)
+    ))
+}
+
+fn quoted_user(address: &Address) -> String {
+    format!("\"{}\"", address.user().replace('"', "\"\""))
 }
 
 /// A pooler between lends each session of the server for one transaction.
