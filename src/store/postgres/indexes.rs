@@ -47,6 +47,11 @@ fn own() -> Vec<Index> {
     let index = |name: &str, on: &str, columns| Index { name: name.into(), on: on.into(), columns };
     vec![
         index("events_due", "(state, source, route, wake_at, id) where wake_at is not null", 5),
+        index(
+            "events_due_part",
+            "(source, route, part, wake_at, id) where state = 'waiting' and wake_at is not null",
+            5,
+        ),
         index("events_id_end", "((reverse(right(id::text, 12)) collate \"C\"))", 1),
     ]
 }
@@ -239,7 +244,11 @@ mod tests {
         };
         let sources = [of("a", &[("tag", true), ("sha", false), ("state", true)]), of("b", &[("tag", true)])];
         let names: Vec<_> = wanted(&sources).into_iter().map(|index| index.name).collect();
-        assert_eq!(names, ["events_due", "events_id_end", "events_field_tag"], "`state` is a column of its own");
+        assert_eq!(
+            names,
+            ["events_due", "events_due_part", "events_id_end", "events_field_tag"],
+            "`state` is a column of its own"
+        );
     }
 
     #[test]

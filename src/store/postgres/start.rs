@@ -19,12 +19,12 @@ use crate::store::shared::draft::new_version;
 use crate::store::{Started, Starts, StoreError};
 
 /// Only events are locked, and none is waited for: so nobody who takes locks in their order can come to wait for us while
-/// we wait for them.
+/// we wait for them. `part` is said twice as in `look.rs`.
 const HOLD: &str = concat!(
     "select ",
     columns!(),
     ", version from {schema}.events where wake_at is not null and wake_at <= $5 and state = 'waiting' and source = $2 \
-     and route = $3 and part = $4 order by wake_at, id limit $1 for no key update skip locked"
+     and route = $3 and part = $4 and part between $4 and $4 order by wake_at, id limit $1 for no key update skip locked"
 );
 
 /// Payloads that are read along with the events that are started, rather than one by one afterwards. Whoever writes a

@@ -104,10 +104,15 @@ pub(super) fn get(db: &Connection, id: EventId) -> Result<Option<Event>> {
 
 macro_rules! due {
     ($which:literal) => {
+        due!("", $which)
+    };
+    ($by:literal, $which:literal) => {
         concat!(
             "select ",
             columns!(),
-            " from events where wake_at is not null and ",
+            " from events ",
+            $by,
+            "where wake_at is not null and ",
             $which,
             " order by wake_at, id limit ?1"
         )
@@ -116,7 +121,10 @@ macro_rules! due {
 
 pub(super) const DUE_ON_ROUTE: &str = due!("state = ?2 and source = ?3 and route = ?4");
 pub(super) const DUE_AT_RECEIVER: &str =
-    due!("state = 'waiting' and source = ?2 and route = ?3 and part between ?4 and ?5");
+    due!("indexed by events_due_part ", "state = 'waiting' and source = ?2 and route = ?3 and part = ?4");
+/// The first receiver, from one to another, for which something waits.
+pub(super) const NEXT_RECEIVER: &str = "select min(part) from events indexed by events_due_part \
+     where wake_at is not null and state = 'waiting' and source = ?1 and route = ?2 and part between ?3 and ?4";
 pub(super) const DUE_LEASES: &str = due!("state = 'running'");
 pub(super) const ROUTES_IN_USE: &str =
     "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
@@ -131,8 +139,14 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
             gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
         }
         Look::Receiver(source, route, parts) => {
-            let rows = &mut db.prepare_cached(DUE_AT_RECEIVER)?;
-            gather(rows.query(params![room, source, route, parts.start(), parts.end()])?, limit, now, &mut looked)?;
+            let (mut from, mut next) = (i64::from(*parts.start()), db.prepare_cached(NEXT_RECEIVER)?);
+            let part = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_i64().ok());
+            while let Some(part) = next.query_row(params![source, route, from, parts.end()], part)? {
+                let rows = &mut db.prepare_cached(DUE_AT_RECEIVER)?;
+                gather(rows.query(params![room, source, route, part])?, limit, now, &mut looked)?;
+                from = part.saturating_add(1);
+            }
+            first_of(&mut looked.due, limit);
         }
         Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
         Look::Strays(known) => {
@@ -148,13 +162,7 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
                     gather(rows.query(params![room, state, source, route])?, limit, now, &mut looked)?;
                 }
             }
-            let Due { events, next } = &mut looked.due;
-            events.sort_by_key(|event| (event.state.wake_at(), event.id));
-            if let Some(left_over) = events.get(limit) {
-                let first = [*next, left_over.state.wake_at()].into_iter().flatten().min();
-                *next = first;
-                events.truncate(limit);
-            }
+            first_of(&mut looked.due, limit);
         }
     }
     Ok(looked)
@@ -177,6 +185,15 @@ fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &m
         }
     }
     Ok(())
+}
+
+/// Of what was taken from several lists, the first so many.
+fn first_of(due: &mut Due, limit: usize) {
+    due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
+    if let Some(left_over) = due.events.get(limit) {
+        due.next = [due.next, left_over.state.wake_at()].into_iter().flatten().min();
+        due.events.truncate(limit);
+    }
 }
 
 /// A body on a page that cannot be read is a damaged one: the others are still served.

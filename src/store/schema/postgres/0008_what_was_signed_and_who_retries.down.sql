@@ -1,4 +1,5 @@
 drop index if exists events_id_end;
+drop index if exists events_due_part;
 -- Without `id` as its last column, as the versions before made it.
 drop index if exists events_due;
 create index events_due on events (state, source, route, wake_at) where wake_at is not null;

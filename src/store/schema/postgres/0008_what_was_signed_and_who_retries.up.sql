@@ -13,11 +13,14 @@ create table writers (
     name  bytea  primary key,      -- the process, made by chance
     wrote bigint not null          -- grows with each mark
 );
--- What is due, in its order without sorting. Where there are events, a node builds such an index while others work.
+-- What is due, in its order without sorting: on a route, and for one of its receivers. Where there are events, these are
+-- built while nodes work.
 do $$ begin
     if not exists (select from events) then
         drop index events_due;
         create index events_due on events (state, source, route, wake_at, id) where wake_at is not null;
+        create index events_due_part on events (source, route, part, wake_at, id)
+            where state = 'waiting' and wake_at is not null;
         create index events_id_end on events ((reverse(right(id::text, 12)) collate "C"));
     end if;
 end $$;

@@ -1,3 +1,4 @@
+drop index events_due_part;
 drop index events_id_end;
 drop table retention;
 -- Without `since` nobody knows which events hold keys that are made otherwise: the recipes are to be learned anew.

@@ -8,6 +8,8 @@ alter table keys add column id_digest blob;
 alter table scopes add column since integer;
 -- What time the store has last seen and believed: one row. A clock that is further ahead does not count for expiry at once.
 create table last_seen (id integer primary key check (id = 1), at integer not null);
+-- What is due for one of a route's receivers: the events of the others are not walked through.
+create index events_due_part on events (source, route, part, wake_at) where state = 'waiting' and wake_at is not null;
 -- An event by the last digits of its id: all that people see of it.
 create index events_id_end on events (substr(id, 13));
 -- What kind of action an attempt was begun as, while it runs: run, forward, publish, sql or layer. Null in what earlier
