@@ -157,10 +157,13 @@ async fn questions<'a>(tx: &Transaction<'_>, schema: &SchemaName, listing: &'a L
     Ok(vec![question(listing, None)])
 }
 
-/// Is there an index by this field, and do few have this value?
+/// Is there an index by this field, and do few have this value? An index of the first release is of the whole value, and
+/// no use for the beginning of it.
 async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> Result<bool> {
     let Some(index) = declare::index(schema, name).filter(|_| !value.contains('\0')) else { return Ok(false) };
-    let valid = "select exists (select from pg_index where indexrelid = to_regclass($1) and indisvalid)";
+    let valid = "select exists (select from pg_index i join pg_class c on c.oid = i.indexrelid \
+                 join pg_am a on a.oid = c.relam where i.indexrelid = to_regclass($1) and i.indisvalid \
+                 and a.amname = 'btree')";
     let there = tx.query_one(valid, &[&index]).await?;
     if !there.try_get::<_, bool>(0)? {
         return Ok(false);

@@ -1,3 +1,13 @@
+-- The versions before make indexes by fields in a form of their own, where there are none; and know nothing of what a
+-- build left.
+do $$ declare name text; begin
+    for name in
+        select indexname from pg_indexes where schemaname = current_schema() and tablename = 'events'
+            and indexname ~ '^events_(field_|(new|old)_[0-9a-f]{16}$)'
+    loop
+        execute format('drop index %I', name);
+    end loop;
+end $$;
 drop index if exists events_id_end;
 drop index if exists events_due_part;
 -- Without `id` as its last column, as the versions before made it.
