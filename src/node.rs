@@ -444,7 +444,7 @@ const STORE_WAIT: Duration = Duration::from_millis(100);
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The declared fields of each source, and whether an identity uses them.
-fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
+pub fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
     let fields = |source: &Source| {
         let identity = identity_fields(source);
         source.fields.iter().map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()

@@ -4,8 +4,9 @@ pub mod copy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 
-use crate::config::{self, Env, Secrets, StoreAddress};
+use crate::config::{self, Env, Migrate, Secrets, StoreAddress};
 use crate::decide::time::Timestamp;
+use crate::store::Declared;
 use crate::store::clock::Clock;
 use crate::store::schema::sqlite::{self as schema, Problem};
 use crate::store::schema::{Migration, Standing};
@@ -68,11 +69,26 @@ pub enum Consent {
     NotGiven,
 }
 
+/// What a config says about the schema of its store.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Configured {
+    /// Who brings an older schema up to date, and builds its indexes.
+    pub migrate: Migrate,
+    /// The fields of its sources.
+    pub fields: Vec<Declared>,
+}
+
 /// The store that the config names.
 pub fn store(explicit: Option<&Path>, env: Env<'_>) -> Result<StoreAddress, String> {
+    configured(explicit, env).map(|(store, _)| store)
+}
+
+/// The same, and what the config says about the schema.
+pub fn configured(explicit: Option<&Path>, env: Env<'_>) -> Result<(StoreAddress, Configured), String> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
     let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| problems.to_string())?;
-    Ok(config.store)
+    let fields = crate::node::declared(&config.sources);
+    Ok((config.store, Configured { migrate: config.migrate, fields }))
 }
 
 /// Prints where every version stands. Reads beside a running node.

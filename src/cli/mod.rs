@@ -204,7 +204,7 @@ enum From {
 enum Way {
     /// Show every version and whether it is applied
     Status,
-    /// Apply the versions that are missing
+    /// Apply the versions that are missing, and build what indexes are missing on PostgreSQL
     Up {
         /// Only up to this version
         #[arg(long)]
@@ -386,25 +386,25 @@ fn migrate(
     out: &mut impl Write,
 ) -> io::Result<u8> {
     use crate::config::StoreAddress;
-    let address = match store {
-        Some(path) => Ok(StoreAddress::Sqlite(path)),
-        None => migrate::store(config, env),
+    let asked = match store {
+        Some(path) => Ok((StoreAddress::Sqlite(path), migrate::Configured::default())),
+        None => migrate::configured(config, env),
     };
-    let done = match address {
-        Ok(StoreAddress::Sqlite(path)) => migrate_file(&path, way, out),
+    let done = match asked {
+        Ok((StoreAddress::Sqlite(path), _)) => migrate_file(&path, way, out),
         #[cfg(feature = "postgres")]
-        Ok(StoreAddress::Postgres(url)) => {
+        Ok((StoreAddress::Postgres(url), config)) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 match way {
                     Way::Copy { .. } | Way::Reopen { .. } => unreachable!("it asks for no schema"),
-                    Way::Status => migrate::postgres::status(&url, out).await,
-                    Way::Up { to, schema } => migrate::postgres::up(&url, schema.as_deref(), *to, out).await,
+                    Way::Status => migrate::postgres::status(&url, &config, out).await,
+                    Way::Up { to, schema } => migrate::postgres::up(&url, &config, schema.as_deref(), *to, out).await,
                     Way::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
                 }
             })
         }
-        Ok(other) => Err(migrate::MigrateError::Server(format!("{other} has no schema"))),
+        Ok((other, _)) => Err(migrate::MigrateError::Server(format!("{other} has no schema"))),
         Err(why) => {
             complain(why);
             return Ok(UNKNOWN);

@@ -151,7 +151,8 @@ impl Server {
         std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
     }
 
-    fn log(&self) -> String {
+    /// What it has said since it was started.
+    pub fn log(&self) -> String {
         let mut text = String::new();
         if let Ok(mut file) = std::fs::File::open(self.dir.path().join("log")) {
             file.read_to_string(&mut text).unwrap_or_default();

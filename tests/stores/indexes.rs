@@ -1,16 +1,21 @@
 //! Indexes and migrations of a PostgreSQL that others write meanwhile.
 
 use crate::postgres_server::Server;
-use hookonce::cli::migrate;
+use hookonce::cli::migrate::{self, Configured};
+use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
+use hookonce::decide::event::Step;
+use hookonce::decide::id::Node;
+use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
-use hookonce::store::address::Address;
+use hookonce::store::address::{Address, ServerUrl};
 use hookonce::store::clock::Clock;
 use hookonce::store::contract::making;
+use hookonce::store::open::Migrate;
 use hookonce::store::postgres::{Options, Postgres, Schema};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
 use hookonce::store::shared::Shared;
-use hookonce::store::{Declared, Store};
+use hookonce::store::{Declared, Listing, Look, Starts, Store};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,8 +47,23 @@ async fn first_store(server: &Server, events: i32) -> (String, Client) {
 }
 
 async fn open(server: &Server, database: &str) -> Shared<Postgres> {
-    let options = Options { clock: Clock::server(), schema: Schema::Auto };
-    Shared(Postgres::open(&server.url(database), options).await.unwrap())
+    open_as(&server.url(database), Schema::Auto).await
+}
+
+async fn open_as(url: &str, schema: Schema) -> Shared<Postgres> {
+    Shared(Postgres::open(url, Options { clock: Clock::server(), schema }).await.unwrap())
+}
+
+fn address(url: &str) -> ServerUrl {
+    let Ok(Address::Postgres(url)) = Address::parse(url, Path::new(".")) else { panic!("{url} is no server") };
+    url
+}
+
+/// What `hookonce migrate status` says where the config says so.
+async fn status(url: &str, migrate: Migrate) -> String {
+    let (config, mut out) = (Configured { migrate, fields: declared() }, Vec::new());
+    migrate::postgres::status(&address(url), &config, &mut out).await.unwrap();
+    String::from_utf8(out).unwrap()
 }
 
 fn declared() -> Vec<Declared> {
@@ -81,12 +101,14 @@ async fn built(db: &Client) {
     let until = Instant::now() + PATIENCE;
     let tree = |columns| Some(("btree".to_owned(), columns, true));
     loop {
-        let all =
-            [index(db, "events_due").await, index(db, "events_id_end").await, index(db, "events_field_tag").await];
+        let mut all = Vec::new();
+        for name in ["events_due", "events_due_part", "events_id_end", "events_field_tag"] {
+            all.push(index(db, name).await);
+        }
         let left = "select count(*) from pg_class where relkind = 'i' and (relname like 'events\\_new\\_%' \
                     or relname like 'events\\_old\\_%')";
         let left: i64 = db.query_one(left, &[]).await.unwrap().get(0);
-        if all == [tree(5), tree(1), tree(1)] && left == 0 {
+        if all == [tree(5), tree(5), tree(1), tree(1)] && left == 0 {
             return;
         }
         assert!(Instant::now() < until, "{all:?}, {left} left");
@@ -174,14 +196,7 @@ async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_statu
     let hash = "create index events_field_tag on hookonce.events using hash ((fields ->> 'tag'))";
     db.batch_execute(hash).await.unwrap();
     let store = open(&server, &database).await;
-    let status = async || {
-        let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
-            panic!("a server")
-        };
-        let mut out = Vec::new();
-        migrate::postgres::status(&url, &mut out).await.unwrap();
-        String::from_utf8(out).unwrap()
-    };
+    let status = async || status(&server.url(&database), Migrate::Auto).await;
     let said = status().await;
     assert!(said.contains("index events_due: not built yet") && said.contains("index events_id_end: not"), "{said}");
     store.declare(declared()).await.unwrap();
@@ -207,9 +222,7 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     let database = server.database().await;
     let store = open(&server, &database).await;
     store.claim(vec![making().delivery("1").made(store.now())]).await.unwrap();
-    let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
-        panic!("a server")
-    };
+    let url = address(&server.url(&database));
     let down = async || migrate::postgres::down(&url, 0, migrate::Consent::Given, &mut Vec::new()).await;
     let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("a node is running") && refused.contains("nothing was changed"), "{refused}");
@@ -263,4 +276,183 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     down.await.unwrap().unwrap();
     let refused = node.await.unwrap().expect("its schema is too old").to_string();
     assert!(refused.contains("hookonce migrate up"), "{refused}");
+}
+
+/// Waits until this is so.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !holds().await {
+        assert!(Instant::now() < patience, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until this session is the only one: then the server has counted all that others did.
+async fn alone(db: &Client) {
+    let others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+    until("sessions end", async || db.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
+}
+
+/// The same, and begins to count anew.
+async fn count_anew(db: &Client) {
+    alone(db).await;
+    db.batch_execute("select pg_stat_reset()").await.unwrap();
+}
+
+/// Keeps everybody from building indexes, as one who builds does.
+async fn build_elsewhere(server: &Server, database: &str) -> Client {
+    let db = server.client(database).await;
+    let lock = format!("select pg_advisory_lock({}, {})", 0x696e_6478, SchemaName::default().number());
+    db.batch_execute(&lock).await.unwrap();
+    db
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_backlog_of_one_receiver_is_not_read_to_find_what_is_due_for_another() {
+    let server = Server::start_with(&["autovacuum=off"]).await;
+    let database = server.database().await;
+    let (mut filling, db) = (server.client(&database).await, server.client(&database).await);
+    migrations::up(&mut filling, &SchemaName::default(), None).await.unwrap();
+    // Of `down`, the first receiver has nothing and the second much; of `last`, the first much and the last nothing.
+    let sql = "insert into hookonce.events (id, revision, version, source, route, part, fields, state, wake_at, \
+               received_at, life, attempt, doubts, blocks_done, passed, turn, body, body_digest, digest) \
+               select md5(route || n)::uuid, 1, n, 'source', route, part, '{}', 'waiting', n, 1, 1, 0, 0, 0, 0, n, false, \
+               '', '' from generate_series(1, 50000) n, (values ('down', 1), ('last', 0)) routes (route, part)";
+    filling.batch_execute(sql).await.unwrap();
+    // Else the newest event is looked for when the store is opened.
+    filling.batch_execute("insert into hookonce.last_seen values (1, 1)").await.unwrap();
+    drop(filling);
+    let step = Step::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
+    let look = |route: &str, parts| Look::Receiver("source".into(), route.into(), parts);
+    for analyze in ["", "analyze hookonce.events"] {
+        server.client(&database).await.batch_execute(analyze).await.unwrap();
+        count_anew(&db).await;
+        let store = open(&server, &database).await;
+        let route = Arc::new(Route { name: "down".into(), ..Route::default() });
+        let starts = Starts { source: "source".into(), route, part: 0, step: step.clone(), limit: 64 };
+        assert!(store.start_due(starts).await.unwrap().events.is_empty());
+        assert!(store.due(look("down", 0..=0), 64).await.unwrap().events.is_empty());
+        assert!(store.due(look("last", 1..=u16::MAX), 64).await.unwrap().events.is_empty());
+        drop(store);
+        alone(&db).await;
+        let read = "select (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint \
+                    from pg_statio_user_tables where relname = 'events'";
+        let read: i64 = db.query_one(read, &[]).await.unwrap().get(0);
+        assert!((1..150).contains(&read), "three looks read {read} pages ({analyze})");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_does_not_fit_on_the_disk_is_dropped_at_once() {
+    // As a disk that is full while it is sorted.
+    let settings = ["temp_file_limit=64kB", "maintenance_work_mem=1MB", "max_parallel_maintenance_workers=0"];
+    let server = Server::start_with(&settings).await;
+    let (database, db) = first_store(&server, 50_000).await;
+    let store = open(&server, &database).await;
+    store.declare(declared()).await.unwrap();
+    let full = "temporary file size exceeds";
+    until("the server says that it does not fit", async || server.log().contains(full)).await;
+    let failed = Instant::now();
+    let invalid = "select count(*) from pg_index where not indisvalid";
+    until("it is dropped", async || db.query_one(invalid, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
+    assert!(failed.elapsed() < Duration::from_secs(8), "it stood there until the next try: {:?}", failed.elapsed());
+    assert_eq!(server.log().matches(full).count(), 1, "it is tried again at once");
+    drop(store);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_another_builds_a_list_by_a_field_reads_no_whole_table_and_the_schema_goes_back_without_its_indexes() {
+    let server = Server::start_with(&["autovacuum=off"]).await;
+    let (database, first) = first_store(&server, 1_000).await;
+    let mut db = server.client(&database).await;
+    // As the first release made it.
+    let hash = "create index events_field_tag on hookonce.events using hash \
+                ((case when strpos(fields::text, '\\u0000') > 0 then null else fields ->> 'tag' end))";
+    first.batch_execute(hash).await.unwrap();
+    drop((first, open(&server, &database).await));
+    count_anew(&db).await;
+    let other = build_elsewhere(&server, &database).await;
+    let store = open(&server, &database).await;
+    store.declare(declared()).await.unwrap();
+    let fields = vec![("tag".to_owned(), "rare".to_owned())];
+    let page = store.page(Listing { fields, limit: 10, ..Listing::default() }).await.unwrap();
+    assert!(page.events.is_empty());
+    drop((store, other));
+    alone(&db).await;
+    let scans = "select seq_scan from pg_stat_user_tables where relname = 'events'";
+    let scans: i64 = db.query_one(scans, &[]).await.unwrap().get(0);
+    assert_eq!(scans, 0, "the whole table was read");
+
+    let url = server.url(&database);
+    let config = Configured { migrate: Migrate::Manual, fields: declared() };
+    migrate::postgres::up(&address(&url), &config, None, None, &mut Vec::new()).await.unwrap();
+    built(&db).await;
+    db.batch_execute("create index events_new_0123456789abcdef on hookonce.events (id)").await.unwrap();
+    migrations::down(&mut db, &SchemaName::default(), FIRST).await.unwrap();
+    let ours = "select count(*) from pg_indexes where indexname ~ '^events_(field|new|old)_'";
+    assert_eq!(db.query_one(ours, &[]).await.unwrap().get::<_, i64>(0), 0, "0.1.0 makes its own");
+    assert_eq!(index(&db, "events_due").await, Some(("btree".to_owned(), 4, true)), "as 0.1.0 has it");
+    assert_eq!(index(&db, "events_due_part").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_has_no_connection_open_while_it_waits_for_another_to_build() {
+    let server = Server::start_with(&["log_statement=all"]).await;
+    let (database, db) = first_store(&server, 10).await;
+    let other = build_elsewhere(&server, &database).await;
+    let store = open(&server, &database).await;
+    store.declare(declared()).await.unwrap();
+    let asks = "select pg_try_advisory_lock(";
+    until("the node asks whether it may build", async || server.log().contains(asks)).await;
+    let waits = format!("select count(*) from pg_stat_activity where query like '{asks}%'");
+    until("it is disconnected", async || db.query_one(&waits, &[]).await.unwrap().get::<_, i64>(0) == 0).await;
+    drop((store, other));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_with_the_migration() {
+    let server = Server::start().await;
+    let (database, db) = first_store(&server, 100).await;
+    db.batch_execute(&format!(
+        "create role owns login; create role works login; alter schema hookonce owner to owns; \
+         do $$ declare name text; begin for name in select format('%I', relname) from pg_class \
+         where relnamespace = 'hookonce'::regnamespace and (relkind = 'r' or relname = 'turns') loop \
+         execute 'alter table hookonce.' || name || ' owner to owns'; end loop; end $$; \
+         grant create on database {database} to owns"
+    ))
+    .await
+    .unwrap();
+    let [owner, worker] = ["owns", "works"].map(|role| server.url_of(role, &database));
+    let config = Configured { migrate: Migrate::Manual, fields: declared() };
+    let up = async || {
+        let mut out = Vec::new();
+        migrate::postgres::up(&address(&owner), &config, None, None, &mut out).await.unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let said = up().await;
+    assert!(said.contains("index events_due: built") && said.contains("index events_field_tag: built"), "{said}");
+    built(&db).await;
+    assert_eq!(up().await, "nothing to do\n");
+    let said = status(&owner, Migrate::Manual).await;
+    assert!(!said.contains("index"), "{said}");
+
+    // Those who only work need no right to build.
+    db.batch_execute(
+        "grant usage on schema hookonce to works; grant all on all tables in schema hookonce to works; \
+         grant all on all sequences in schema hookonce to works; drop index hookonce.events_id_end",
+    )
+    .await
+    .unwrap();
+    for url in [&owner, &worker] {
+        let store = open_as(url, Schema::Manual).await;
+        store.declare(declared()).await.unwrap();
+        for n in 0..10 {
+            store.claim(vec![making().delivery(&format!("{url} {n}")).made(store.now())]).await.unwrap();
+        }
+        assert_eq!(index(&db, "events_id_end").await, None, "{url} built it");
+    }
+    let said = status(&worker, Migrate::Manual).await;
+    assert!(said.contains("events_id_end: not built yet; run `hookonce migrate up` to build it"), "{said}");
+    let said = up().await;
+    assert_eq!(said, "index events_id_end: built\n");
 }

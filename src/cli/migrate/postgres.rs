@@ -1,7 +1,7 @@
 //! The schema of a PostgreSQL store. On the way up nodes may run meanwhile, if the new versions let them; on the way down
 //! none may: what they hold in mind is taken away.
 
-use super::{Consent, MigrateError, agreed, tell, tell_standings};
+use super::{Configured, Consent, MigrateError, agreed, tell, tell_standings};
 use crate::store::address::ServerUrl;
 use crate::store::postgres::running::{Sessions, exclude_nodes};
 use crate::store::postgres::{Postgres, indexes};
@@ -10,12 +10,12 @@ use std::io::Write;
 use tokio_postgres::Client;
 
 /// Prints where every version stands, and which indexes are not finished.
-pub async fn status(url: &ServerUrl, out: &mut impl Write) -> Result<(), MigrateError> {
+pub async fn status(url: &ServerUrl, config: &Configured, out: &mut impl Write) -> Result<(), MigrateError> {
     let (db, name) = connect(url).await?;
     let standings = schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?;
     tell_standings(&standings, out)?;
     if standings.iter().all(|version| version.applied_at.is_some()) {
-        let asked = indexes::unfinished(&db, &name).await;
+        let asked = indexes::unfinished(&db, &name, &config.fields, config.migrate).await;
         for line in asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))? {
             writeln!(out, "{line}")?;
         }
@@ -23,9 +23,11 @@ pub async fn status(url: &ServerUrl, out: &mut impl Write) -> Result<(), Migrate
     Ok(())
 }
 
-/// Goes up to this version, or as far as it goes; before that, moves the store to this schema, if one is named.
+/// Goes up to this version, or as far as it goes, and then builds the indexes that are missing; before that, moves the
+/// store to this schema, if one is named.
 pub async fn up(
     url: &ServerUrl,
+    config: &Configured,
     schema: Option<&str>,
     to: Option<u32>,
     out: &mut impl Write,
@@ -35,7 +37,33 @@ pub async fn up(
         None => connect(url).await?,
     };
     let way = schema::up(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
-    tell(&way, "applied", out)
+    if !way.is_empty() {
+        tell(&way, "applied", out)?;
+    }
+    let built = build(url, config, &db, &name).await?;
+    for name in &built {
+        writeln!(out, "index {name}: built")?;
+    }
+    if way.is_empty() && built.is_empty() { tell(&way, "applied", out) } else { Ok(()) }
+}
+
+/// Builds the indexes of the newest version, if the store has come to it. Nodes may work meanwhile.
+async fn build(
+    url: &ServerUrl,
+    config: &Configured,
+    db: &Client,
+    name: &SchemaName,
+) -> Result<Vec<String>, MigrateError> {
+    let standings = schema::status(db, name).await.map_err(|problem| left(url, &problem))?;
+    if standings.iter().any(|version| version.applied_at.is_none()) {
+        return Ok(Vec::new());
+    }
+    indexes::build_now(db, name, &config.fields).await.map_err(|error| {
+        let why = schema::Problem::Postgres(error);
+        let hint = "the versions are applied, and nodes work without the index, but slower. Set this right and run \
+                    `hookonce migrate up` again";
+        MigrateError::Server(format!("{url}: an index was not built: {why}; {hint}"))
+    })
 }
 
 /// Moves the store to this schema, unless it is there, and says so.

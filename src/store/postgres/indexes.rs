@@ -7,7 +7,8 @@
 //!                                  └─▶ left invalid by a crash: dropped, and built again
 //! ```
 //!
-//! One is built at a time, by one node: whoever has the advisory lock.
+//! One is built at a time, by one node or command: whoever has the advisory lock. One that cannot be built is dropped at
+//! once, and tried again later and later.
 
 use super::declare;
 use super::pool::{Failed, Pool};
@@ -15,19 +16,25 @@ use super::trouble;
 use crate::decide::id::Digest;
 use crate::decide::time::Duration;
 use crate::store::Declared;
+use crate::store::open::Migrate;
 use crate::store::schema::postgres::SchemaName;
 use crate::telemetry::{self, Level};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 /// The first number of the advisory lock of whoever builds; the second is [`SchemaName::number`].
 const CLASS: i32 = 0x696e_6478; // "indx"
-/// How often a node asks whether another has finished.
-const LOCK_LOOK: Duration = Duration::from_secs(1);
-/// The wait before it is tried again after the server went away.
+/// How often a node asks whether another has finished. It has no connection for this in between.
+const LOCK_LOOK: Duration = Duration::from_secs(10);
+/// The same for a command that somebody waits for.
+const LOCK_LOOK_NOW: Duration = Duration::from_secs(1);
+/// The wait before it is tried again. It doubles as long as the server says no: each try may fill a disk.
 const AGAIN: Duration = Duration::from_secs(10);
+/// The longest.
+const AGAIN_MAX: Duration = Duration::from_hours(1);
 /// A build takes as long as it takes, and waits for whoever still uses the table as it was.
 const TAKE_TIME: &str = "set statement_timeout = 0; set lock_timeout = 0";
 
@@ -77,18 +84,24 @@ impl Builder {
     pub(super) fn begin(&self, pool: Arc<Pool>, sources: &[Declared]) {
         let wanted = wanted(sources);
         let task = tokio::spawn(async move {
-            while let Err(failed) = build(&pool, &wanted).await {
-                match failed {
-                    Failed::Said(error) if declare::is_bearable(&error) => {
+            let mut again = AGAIN;
+            loop {
+                match build(&pool, &wanted).await {
+                    Ok(Outcome::Built(_)) => return,
+                    Ok(Outcome::Busy) => sleep(LOCK_LOOK).await,
+                    Err(Failed::Said(error)) if declare::is_bearable(&error) => {
                         let why = format!("indexes were not built: {}", trouble::said(&error));
                         return telemetry::say(Level::Warn, "index", &[("why", &why)]);
                     }
-                    failed => {
+                    Err(failed) => {
+                        again = if is_lasting(&failed) { again } else { AGAIN };
                         let why = failed.classify(trouble::Stage::Before).to_string();
+                        let why = format!("{why}; the next try is in {} s", again.as_secs());
                         telemetry::say(Level::Warn, "index", &[("why", &why)]);
+                        sleep(again).await;
+                        again = longer(again);
                     }
                 }
-                sleep(AGAIN).await;
             }
         });
         let before = self.task().replace(task.abort_handle());
@@ -110,27 +123,77 @@ impl Drop for Builder {
     }
 }
 
-/// Builds what is missing, once no other node does.
-async fn build(pool: &Pool, wanted: &[Index]) -> Result<(), Failed> {
+/// The wait after this one.
+fn longer(wait: Duration) -> Duration {
+    (wait * 2).min(AGAIN_MAX)
+}
+
+/// Would the same come of it if it were tried at once? The server said so, and it was not that it went away, was asked to
+/// stop, or had no connection to spare.
+fn is_lasting(failed: &Failed) -> bool {
+    let Failed::Said(error) = failed else { return false };
+    let passes = |code: &SqlState| {
+        *code == SqlState::TOO_MANY_CONNECTIONS || matches!(&code.code()[..2], "08" | "40" | "55" | "57")
+    };
+    error.code().is_some_and(|code| !passes(code))
+}
+
+/// What came of a try.
+enum Outcome {
+    /// Everything is there. These were built.
+    Built(Vec<String>),
+    /// Another builds.
+    Busy,
+}
+
+/// Builds what is missing, unless another does.
+async fn build(pool: &Pool, wanted: &[Index]) -> Result<Outcome, Failed> {
     let link = pool.connect().await?;
-    let (db, schema) = (&link.client, link.schema());
-    let mut missing = false;
+    Ok(build_over(&link.client, &link.schema(), wanted).await?)
+}
+
+/// The same over this connection, which is of no use for anything else afterwards.
+async fn build_over(db: &Client, schema: &SchemaName, wanted: &[Index]) -> Result<Outcome, Error> {
+    let mut missing = Vec::new();
     for index in wanted {
-        missing |= !is_finished(db, &schema, index).await?;
+        if !is_finished(db, schema, index).await? {
+            missing.push(index);
+        }
     }
-    if !missing {
-        return Ok(());
+    if missing.is_empty() {
+        return Ok(Outcome::Built(Vec::new()));
     }
-    // Asked for again and again, not waited for: a build waits for every statement that was there before it.
+    // Asked for, not waited for: a build waits for every statement that was there before it.
     let lock = format!("select pg_try_advisory_lock({CLASS}, {})", schema.number());
-    while !db.query_one(&lock, &[]).await?.try_get::<_, bool>(0)? {
-        sleep(LOCK_LOOK).await;
+    if !db.query_one(&lock, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(Outcome::Busy);
     }
     db.batch_execute(TAKE_TIME).await?;
-    for index in wanted {
-        finish(db, &schema, index).await?;
+    let mut built = Vec::new();
+    for index in missing {
+        if finish(db, schema, index).await? {
+            built.push(index.name.clone());
+        }
     }
-    Ok(())
+    Ok(Outcome::Built(built))
+}
+
+/// Builds what these sources want and is missing, for a command that waits for it. Brings the names of what was built.
+/// The connection is of no use for anything else afterwards.
+pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[Declared]) -> Result<Vec<String>, Error> {
+    let wanted = wanted(sources);
+    let mut said = false;
+    loop {
+        match build_over(db, schema, &wanted).await? {
+            Outcome::Built(built) => return Ok(built),
+            Outcome::Busy if said => {}
+            Outcome::Busy => {
+                said = true;
+                telemetry::say(Level::Info, "index", &[("why", "another builds indexes; it is waited for")]);
+            }
+        }
+        sleep(LOCK_LOOK_NOW).await;
+    }
 }
 
 /// An index as it is.
@@ -172,24 +235,33 @@ async fn is_finished(db: &Client, schema: &SchemaName, index: &Index) -> Result<
     Ok(finished)
 }
 
-async fn finish(db: &Client, schema: &SchemaName, index: &Index) -> Result<(), Error> {
+/// Builds an index, if it is missing, and drops what is left beside it. Says whether it was built.
+async fn finish(db: &Client, schema: &SchemaName, index: &Index) -> Result<bool, Error> {
     let [new, old] = names_beside(index);
     let drop = async |name: &str| db.batch_execute(&format!("drop index concurrently if exists {name}")).await;
-    if form(db, schema, &index.name, index.columns).await? != Form::Fits {
+    let missing = form(db, schema, &index.name, index.columns).await? != Form::Fits;
+    if missing {
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
         if made != Form::Fits {
             telemetry::say(Level::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
             drop(&schema.relation(&new)).await?;
             let Index { on, .. } = index;
-            db.batch_execute(&format!("create index concurrently \"{new}\" on {schema}.events {on}")).await?;
+            let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
+            if let Err(error) = db.batch_execute(&create).await {
+                // What there is of it takes room on the disk, and every write keeps it up. Over a connection that is
+                // gone the next try does this.
+                drop(&schema.relation(&new)).await.unwrap_or_default();
+                return Err(error);
+            }
         }
         take_place(db, schema, index, [&new, &old]).await?;
         let took = format!("{}ms", began.elapsed().as_millis());
         telemetry::say(Level::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
     }
     drop(&schema.relation(&new)).await?;
-    drop(&schema.relation(&old)).await
+    drop(&schema.relation(&old)).await?;
+    Ok(missing)
 }
 
 /// Gives the new index the name of the one before. Nobody waits for this, and at no time is there none.
@@ -203,30 +275,40 @@ async fn take_place(db: &Client, schema: &SchemaName, index: &Index, [new, old]:
     .await
 }
 
-/// One line for each index on the store's tables that is being built, is not valid, or is not there yet: for people.
-pub async fn unfinished(db: &Client, schema: &SchemaName) -> Result<Vec<String>, Error> {
+/// One line for each index that these sources want and that is being built, is not valid, or is not there yet: for
+/// people.
+pub async fn unfinished(
+    db: &Client,
+    schema: &SchemaName,
+    sources: &[Declared],
+    migrate: Migrate,
+) -> Result<Vec<String>, Error> {
     let sql = "select c.relname, p.phase, \
                coalesce(100 * p.blocks_done / nullif(p.blocks_total, 0), 0)::bigint, c.oid from pg_index i \
                join pg_class c on c.oid = i.indexrelid join pg_class t on t.oid = i.indrelid \
                join pg_namespace n on n.oid = t.relnamespace \
                left join pg_stat_progress_create_index p on p.index_relid = i.indexrelid \
                where n.nspname = $1 and t.relname in ('events', 'keys') and not i.indisvalid order by c.relname";
+    let who = match migrate {
+        Migrate::Auto => "a node that runs, or the next that starts, builds it; so does `hookonce migrate up`",
+        Migrate::Manual => "run `hookonce migrate up` to build it",
+    };
     let mut lines = Vec::new();
-    let own = own();
-    let called = |name: &str| own.iter().find(|index| names_beside(index)[0] == name).map(|index| index.name.clone());
+    let wanted = wanted(sources);
+    let called = |name: &str| wanted.iter().find(|index| names_beside(index)[0] == name).map(|index| &*index.name);
     let mut being_built = Vec::new();
     for row in db.query(sql, &[&schema.as_str()]).await? {
-        let name: String = row.try_get(0)?;
-        let name = called(&name).unwrap_or(name);
+        let name: &str = row.try_get(0)?;
+        let name = called(name).unwrap_or(name).to_owned();
         lines.push(match row.try_get::<_, Option<String>>(1)? {
             Some(phase) => format!("index {name}: being built, {phase}, {} %", row.try_get::<_, i64>(2)?),
-            None => format!("index {name}: invalid; a node that runs, or the next that starts, builds it again"),
+            None => format!("index {name}: invalid; {who}"),
         });
         being_built.push(name);
     }
-    for index in own.iter().filter(|index| !being_built.contains(&index.name)) {
+    for index in wanted.iter().filter(|index| !being_built.contains(&index.name)) {
         if form(db, schema, &index.name, index.columns).await? != Form::Fits {
-            lines.push(format!("index {}: not built yet; the next node that starts builds it", index.name));
+            lines.push(format!("index {}: not built yet; {who}", index.name));
         }
     }
     Ok(lines)
@@ -255,5 +337,13 @@ mod tests {
     fn no_two_indexes_have_one_name_while_they_are_built() {
         let names: std::collections::HashSet<_> = own().iter().flat_map(names_beside).collect();
         assert_eq!(names.len(), 2 * own().len());
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_built_is_tried_less_and_less_often() {
+        let waits: Vec<_> = std::iter::successors(Some(AGAIN), |wait| Some(longer(*wait))).take(11).collect();
+        let seconds: Vec<_> = waits.iter().map(Duration::as_secs).collect();
+        assert_eq!(seconds, [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600, 3_600]);
+        assert!(!is_lasting(&Failed::Silent));
     }
 }

@@ -83,7 +83,7 @@ pub struct Options {
 /// What is done about a schema that is older than this binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Schema {
-    /// It is brought up to date.
+    /// It is brought up to date, and its indexes are built.
     Auto,
     /// It is left alone: a person runs `hookonce migrate up`.
     Manual,
@@ -448,8 +448,8 @@ impl Shelf for Postgres {
     }
 
     fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
-        // Who may change the schema by itself may also build its indexes.
-        if self.schema != Schema::Read {
+        // Who may change the schema by itself may also build its indexes; else `hookonce migrate up` does.
+        if self.schema == Schema::Auto {
             self.builder.begin(self.pool.clone(), &sources);
         }
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))

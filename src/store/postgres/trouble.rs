@@ -144,7 +144,7 @@ pub(super) fn pooled(address: &Address) -> CannotOpen {
     CannotOpen::Ever(format!(
         "{address}: a pooler stands before it that lends a session for one transaction only, and hookonce needs sessions \
          of its own, with settings, prepared statements, locks and LISTEN; give the server's own address, or set \
-         `pool_mode = session` for this database, with `pool_size` at 13 for each node"
+         `pool_mode = session` for this database, with `pool_size` at 14 for each node"
     ))
 }
 
