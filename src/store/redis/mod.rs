@@ -23,6 +23,7 @@
 mod address;
 mod check;
 mod coding;
+mod ends;
 mod epoch;
 mod export;
 mod greeting;
@@ -178,6 +179,7 @@ impl Redis {
             tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
             tasks.push(tokio::spawn(look_again(core.link.clone())));
+            tasks.push(tokio::spawn(ends::fill(core.clone())));
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
         shared::begin(&opened).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;

@@ -119,6 +119,11 @@ impl Names {
         self.one("all")
     }
 
+    /// The same, each with its bytes in reverse.
+    pub(super) fn ends(&self) -> Vec<u8> {
+        self.one("ends")
+    }
+
     /// The ids of what is not over.
     pub(super) fn open(&self) -> Vec<u8> {
         self.one("open")

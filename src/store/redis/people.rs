@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// Ids of a list that is in the order of ids, from the first of these on and before the second, the newest first.
-    async fn before(
+    pub(super) async fn before(
         &self,
         name: &[u8],
         (least, before): (Option<EventId>, Option<EventId>),
@@ -146,26 +146,6 @@ impl Core {
         }
         let mut found = self.events(&ids).await?;
         found.sort_by_key(|event| std::cmp::Reverse(event.id));
-        found.truncate(limit);
-        Ok(found)
-    }
-
-    /// The newest ids that end like this, as people write them.
-    async fn ending(&self, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
-        let digits = suffix.bytes().filter(|byte| *byte != b'-');
-        if !(1..=32).contains(&digits.clone().count()) || !digits.clone().all(|digit| digit.is_ascii_hexdigit()) {
-            return Ok(Vec::new());
-        }
-        if let Ok(id) = suffix.parse::<EventId>() {
-            return Ok(Vec::from([id]));
-        }
-        let (mut found, mut before) = (Vec::new(), None);
-        while found.len() < limit {
-            let ids = self.before(&self.names.all(), (None, before), PAGE * 10).await?;
-            let Some(last) = ids.last() else { break };
-            before = Some(*last);
-            found.extend(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)));
-        }
         found.truncate(limit);
         Ok(found)
     }

@@ -1,6 +1,7 @@
 //! Swaps as words of the script that writes them.
 
 use super::coding;
+use super::ends;
 use super::epoch::{self, Writer};
 use super::names::{self, Kind, Names};
 use crate::decide::claim::{Payload, goes_at_the_end};
@@ -418,7 +419,7 @@ fn put_payload(names: &Names, part: &mut Part, id: EventId, mut payload: Payload
 fn lists(names: &Names, row: &Row) -> BTreeMap<[Vec<u8>; 2], i64> {
     let Row { event, keep_from } = row;
     let id = event.id.0.to_vec();
-    let mut lists = BTreeMap::from([([names.all(), id.clone()], 0)]);
+    let mut lists = BTreeMap::from([([names.all(), id.clone()], 0), ([names.ends(), ends::end(event.id)], 0)]);
     if let Some(delivery) = &event.delivery_id {
         lists.insert([names.deliveries(), [&names::delivery(delivery)[..], &id].concat()], 0);
     }

@@ -1,0 +1,98 @@
+//! An event on Redis by the last digits of its id: found without reading every id, also in a store of an earlier version.
+
+use crate::redis::open;
+use crate::redis_server::Server;
+use hookonce::decide::id::EventId;
+use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::time::Duration;
+use hookonce::store::contract::making;
+use hookonce::store::redis::Redis;
+use hookonce::store::shared::Shared;
+use hookonce::store::{Keeps, Store};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// More than one page of ids.
+const EVENTS: usize = 6_000;
+
+/// Claims so many events that are over at once.
+async fn filled(store: &Shared<Redis>) -> Vec<EventId> {
+    let mut ids = Vec::new();
+    for from in (0..EVENTS).step_by(500) {
+        let made = (from..from + 500).map(|n| making().delivery(&format!("delivery {n}")).recorded().made(store.now()));
+        let made: Vec<_> = made.collect();
+        ids.extend(made.iter().map(|new| new.event.id));
+        store.claim(made).await.unwrap();
+    }
+    ids
+}
+
+fn count(server: &Server, name: &str) -> usize {
+    ::redis::cmd("ZCARD").arg(format!("{{a}}:{name}")).query(&mut server.client()).unwrap()
+}
+
+/// How often a sorted list was read while this was looked for, and what was found.
+async fn look(server: &Server, store: &Shared<Redis>, end: &str) -> (usize, Vec<EventId>) {
+    server.order(&["CONFIG", "RESETSTAT"]);
+    let found = store.named(end.to_owned(), 2).await.unwrap();
+    let stats: String = ::redis::cmd("INFO").arg("commandstats").query(&mut server.client()).unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zrange:calls=")).unwrap_or("0,");
+    (line.split(',').next().unwrap().parse().unwrap(), found.iter().map(|event| event.id).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_found_by_its_last_digits_without_reading_every_id() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let ids = filled(&store).await;
+    for (place, digits) in [(0, 12), (7, 13), (EVENTS - 1, 11), (EVENTS / 2, 20)] {
+        let text = ids[place].to_string();
+        let (reads, found) = look(&server, &store, &text[text.len() - digits..]).await;
+        assert_eq!(found, [ids[place]], "{text} by {digits} digits");
+        assert!(reads <= 2, "{reads} reads for {digits} digits: by delivery id, and by the end");
+    }
+    let (reads, found) = look(&server, &store, "0000000000000").await;
+    assert!(reads <= 2 && found.is_empty(), "{reads} reads, {found:?}");
+    // Few digits: the newest that end so.
+    let text = ids[EVENTS - 1].to_string();
+    let alike = ids.iter().filter(|id| id.to_string().ends_with(&text[35..])).copied();
+    let newest: Vec<_> = { alike.collect::<std::collections::BTreeSet<_>>().into_iter().rev().take(2).collect() };
+    assert_eq!(look(&server, &store, &text[35..]).await.1, newest);
+
+    let gone = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(Keeps { sources: [("source".into(), gone)].into() });
+    store.forget(keeps, 100).await.unwrap();
+    assert!(count(&server, "all") < EVENTS);
+    assert_eq!(count(&server, "ends"), count(&server, "all"), "what is forgotten is not found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_store_of_an_earlier_version_events_are_found_by_their_last_digits_before_and_after_it_is_made_whole() {
+    let server = Server::start();
+    let store = open(&server.url("a")).await.unwrap();
+    let ids = filled(&store).await;
+    let whole = async || {
+        let until = Instant::now() + Duration::from_secs(60);
+        while count(&server, "ends") != EVENTS {
+            assert!(Instant::now() < until, "it stays as it is");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let text = ids[3].to_string();
+    let end = &text[text.len() - 8..];
+    // Nothing of it, as 0.1.0 leaves it; and more entries than events, of some that 0.1.0 has forgotten.
+    for stale in [0, EVENTS + 1] {
+        let mut pipeline = ::redis::pipe();
+        pipeline.cmd("DEL").arg("{a}:ends");
+        for n in 0..stale {
+            pipeline.cmd("ZADD").arg("{a}:ends").arg(0).arg(format!("{n:016}"));
+        }
+        pipeline.exec(&mut server.client()).unwrap();
+        let (_, found) = look(&server, &store, end).await;
+        assert_eq!(found, [ids[3]], "with {stale} stale entries");
+        let next = open(&server.url("a")).await.unwrap();
+        whole().await;
+        let (reads, found) = look(&server, &next, end).await;
+        assert!(reads <= 2 && found == [ids[3]], "{reads} reads, {found:?}");
+    }
+}
