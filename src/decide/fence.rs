@@ -170,6 +170,8 @@ pub struct FoundStore {
     pub writers: Vec<Option<u64>>,
     /// Whether the store may have dropped marks because there were many.
     pub drops_writers: bool,
+    /// Marks below this number may have been removed together with their table; 0 where that does not happen.
+    pub marks_since: u64,
     /// How many of the unmarked writes are missing.
     pub missing: usize,
 }
@@ -177,7 +179,7 @@ pub struct FoundStore {
 impl FoundStore {
     /// No store at all.
     pub fn gone() -> Self {
-        Self { mark: None, writers: Vec::new(), drops_writers: false, missing: 0 }
+        Self { mark: None, writers: Vec::new(), drops_writers: false, marks_since: 0, missing: 0 }
     }
 }
 
@@ -205,6 +207,9 @@ pub enum LossKind {
     Behind,
     /// Its history goes as far, but without what this machine wrote.
     Overtaken,
+    /// The marks of this machine are gone with the table that held them, which was made again later. Whether anything
+    /// else is lost is not known.
+    MarksRemoved,
 }
 
 /// What is lost of what was known.
@@ -217,14 +222,27 @@ pub fn loss(known: &KnownStore, found: &FoundStore) -> Option<StoreLoss> {
             StoreCounter::Wal { .. } => LossKind::OtherSystem,
         });
     }
-    if mark.counter.is_before(known.mark.counter) == Some(true) {
+    let is_removed = |wrote: u64| wrote < found.marks_since;
+    let behind = mark.counter.is_before(known.mark.counter) == Some(true);
+    // Where the marks themselves are the counter, it begins again with their table.
+    let restarted = matches!(known.mark.counter, StoreCounter::Writes(wrote) if is_removed(wrote));
+    if behind && !restarted {
         return lost(LossKind::Behind);
     }
-    let overtaken = known.writers.iter().zip(&found.writers).any(|(writer, there)| match there {
-        Some(wrote) => *wrote < writer.wrote,
-        None => !found.drops_writers,
-    });
-    if overtaken || found.missing > 0 { lost(LossKind::Overtaken) } else { None }
+    let mut removed = behind;
+    let mut overtaken = found.missing > 0;
+    for (writer, there) in known.writers.iter().zip(&found.writers) {
+        match there {
+            Some(wrote) => overtaken |= *wrote < writer.wrote,
+            None if is_removed(writer.wrote) => removed = true,
+            None => overtaken |= !found.drops_writers,
+        }
+    }
+    match (overtaken, removed) {
+        (true, _) => lost(LossKind::Overtaken),
+        (false, true) => lost(LossKind::MarksRemoved),
+        (false, false) => None,
+    }
 }
 
 impl fmt::Display for StoreLoss {
@@ -240,12 +258,22 @@ impl fmt::Display for StoreLoss {
             }
             LossKind::Behind => "it has forgotten writes",
             LossKind::Overtaken => "it has forgotten what this node wrote, and others have written since",
+            LossKind::MarksRemoved => {
+                "the marks that this node left in it were removed: by `hookonce migrate down`, or because the store was \
+                 restored from an older backup or made again"
+            }
         })?;
         match &self.found {
             Some(found) => write!(f, ". This node knew {known}, the store has {found}. ")?,
             None => write!(f, ". This node knew {known}, the store has nothing. ")?,
         }
         match self.kind {
+            LossKind::MarksRemoved => write!(
+                f,
+                "After `hookonce migrate down` nothing else is lost. Otherwise check that it holds everything that was \
+                 done: what it lacks would be done again. To go on with it, start once with \
+                 `hookonce serve --accept-loss {known}`"
+            ),
             LossKind::OtherSystem => write!(
                 f,
                 "Check that it is the right one and holds everything that was done: what it lacks would be done \
@@ -318,6 +346,26 @@ mod tests {
         check(None, true, false);
         let found = FoundStore { missing: 1, ..found("a:100") };
         assert!(loss(&known, &found).is_some_and(|loss| loss.kind == LossKind::Overtaken));
+    }
+
+    #[test]
+    fn a_mark_that_went_with_its_table_is_asked_about_and_what_is_missing_beside_it_is_a_loss() {
+        let mine = |mark| KnownStore { writers: vec![WriterMark { name: [1; 16], wrote: 5 }], ..known(mark) };
+        let check = |was, is, wrote, marks_since, missing, expected| {
+            let found = FoundStore { writers: vec![wrote], marks_since, missing, ..found(is) };
+            assert_eq!(loss(&mine(was), &found).map(|loss| loss.kind), expected, "{was} {is} {wrote:?} {marks_since}");
+        };
+        let (removed, overtaken, behind) =
+            (Some(LossKind::MarksRemoved), Some(LossKind::Overtaken), Some(LossKind::Behind));
+        check("7:1-0/5", "7:1-0/9", None, 6, 0, removed);
+        check("7:1-0/5", "7:1-0/9", None, 5, 0, overtaken);
+        check("7:1-0/5", "7:1-0/9", None, 6, 1, overtaken);
+        check("7:1-0/5", "7:1-0/4", None, 6, 0, behind);
+        check("7:1-0/5", "7:1-0/9", Some(5), 6, 0, None);
+        // The counter is the newest mark: of nobody, or of others since.
+        check("unknown:5", "unknown:0", None, 6, 0, removed);
+        check("unknown:5", "unknown:9", None, 6, 0, removed);
+        check("unknown:5", "unknown:0", None, 0, 0, behind);
     }
 
     #[test]

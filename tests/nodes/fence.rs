@@ -423,6 +423,35 @@ async fn a_postgres_that_does_not_tell_its_position_is_fenced_by_what_was_writte
     goes_on_when_told(&mut house, &url, &["forgotten"], "lost").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marks_that_migrate_down_removed_are_asked_about_once_and_not_taken_for_a_loss() {
+    let server = postgres::Server::start().await;
+    let database = server.database().await;
+    let url = server.url(&database);
+    let (mut house, mut other) = (House::empty(ACTS), House::empty(ACTS));
+    for (house, key) in [(&mut house, "one"), (&mut other, "two")] {
+        start(house, &url, &[]).unwrap();
+        act(house, key).await;
+        assert!(house.stop().success());
+    }
+    for args in [&["migrate", "down", "--to", "7", "--yes"][..], &["migrate", "up"]] {
+        let done = on(&house, &url, args).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    // The second machine finds marks again: those of the first.
+    for (house, key) in [(&mut house, "one"), (&mut other, "two")] {
+        let named = refused(house, &url, &[], &["were removed", "migrate down", "nothing else is lost"]);
+        let (code, line) = live(house, &url);
+        assert!(code == 1 && line.contains("were removed"), "{line}");
+        start(house, &url, &["--accept-loss", &named]).unwrap();
+        assert_eq!(house.deliver("/in", &delivery(key)).await.word(), "duplicate");
+        act(house, &format!("{key}-again")).await;
+        assert!(house.stop().success());
+        start(house, &url, &[]).unwrap();
+        assert!(house.stop().success());
+    }
+}
+
 #[test]
 fn the_documented_unit_leaves_a_node_down_that_stopped_with_2_and_gives_it_a_state_folder() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/start.md")).unwrap();

@@ -48,9 +48,13 @@ const MARK: &str = mark!("");
 const MARK_WITH_POSITION: &str =
     mark!(", pg_walfile_name(pg_current_wal_insert_lsn()), pg_current_wal_insert_lsn()::text");
 const DROP_WRITERS: &str = "delete from {schema}.writers where wrote < (select wrote from {schema}.writers order by wrote desc offset $1 limit 1)";
+/// Also when the table of the marks was made: by the server's time, as a mark is.
 const WRITERS: &str = "select (select count(*) from {schema}.writers), (select max(wrote) from {schema}.writers), \
      array(select w.wrote from unnest($1::bytea[]) with ordinality n (name, place) \
-     left join {schema}.writers w on w.name = n.name order by n.place)";
+     left join {schema}.writers w on w.name = n.name order by n.place), \
+     (select applied_at from {schema}.schema_migrations where version = $2)";
+/// The migration that makes the table of the marks.
+const MARKS_VERSION: i32 = 8;
 const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) as n (id, revision) \
      join {schema}.events e on e.id = n.id and e.revision >= n.revision";
 
@@ -301,7 +305,7 @@ async fn current(link: &mut Link, tells: &Tells) -> Result<StoreMark, Failed> {
 
 async fn find(link: &mut Link, known: &KnownStore, mut mark: StoreMark) -> Result<FoundStore, Failed> {
     let names: Vec<&[u8]> = known.writers.iter().map(|writer| &writer.name[..]).collect();
-    let row = one(link, ask!(WRITERS, names)).await?;
+    let row = one(link, ask!(WRITERS, names, MARKS_VERSION)).await?;
     let wrote = |wrote: i64| u64::try_from(wrote).unwrap_or_default();
     if let StoreCounter::Writes(count) = &mut mark.counter {
         *count = row.get::<_, Option<i64>>(1).map_or(0, wrote);
@@ -318,6 +322,7 @@ async fn find(link: &mut Link, known: &KnownStore, mut mark: StoreMark) -> Resul
         mark: Some(mark),
         writers: row.get::<_, Vec<Option<i64>>>(2).into_iter().map(|found| found.map(wrote)).collect(),
         drops_writers: row.get::<_, i64>(0) >= WRITERS_MAX,
+        marks_since: row.get::<_, Option<i64>>(3).map_or(0, wrote),
         missing,
     })
 }

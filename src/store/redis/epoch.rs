@@ -109,6 +109,7 @@ impl Core {
             mark: read::bytes(epoch).map(|epoch| mark(epoch, number(count).unwrap_or(0))),
             writers: scores.iter().map(number).collect(),
             drops_writers: number(many).is_some_and(|many| many >= WRITERS_MAX as u64),
+            marks_since: 0,
             missing: 0,
         })
     }
