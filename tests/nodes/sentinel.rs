@@ -212,6 +212,33 @@ fn sentinels_that_do_not_agree_on_the_primary_are_waited_for() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_wait_a_failover_that_loses_only_what_no_replica_confirmed_is_followed() {
+    let mut watched = Watched::start(3);
+    // It copies from the replica, so that this has one of its own once it is the primary.
+    let next = Server::with(&redis::redis(), &["--replicaof", "127.0.0.1", &watched.replica.port.to_string()]);
+    until("the next replica to copy", || info(&next, "master_link_status") == "up");
+    let url = watched.url("&wait=1");
+    let mut house = House::empty(&ACTS.replace("name = \"r\"", "name = \"r\"\nlease = \"3s\""));
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    watched.caught_up();
+    watched.cut_off();
+    for _ in 0..2 {
+        let answer = house.deliver("/in", &delivery("new")).await;
+        assert_eq!(answer.status, 503, "{answer:?}");
+    }
+    house::until("the missing replica to be said", || house.log().contains("0 of 1 replicas")).await;
+    watched.fail_over();
+    insist(&house, &delivery("new")).await;
+    house::until("the command to run", || house.lines("acted") == ["before", "new"]).await;
+    assert_eq!(insist(&house, &delivery("before")).await, "duplicate");
+    assert!(house.stop().success());
+    start(&mut house, &url, &[]).unwrap();
+    assert_eq!(house.deliver("/in", &delivery("new")).await.word(), "duplicate");
+    assert_eq!(house.lines("acted"), ["before", "new"]);
+}
+
 #[test]
 fn sentinels_that_do_not_know_the_name_are_said_to() {
     let watched = Watched::start(3);

@@ -19,7 +19,7 @@ pub(super) const WRITERS_MAX: usize = 1_000;
 pub(super) struct Writer {
     /// Made by chance.
     pub(super) name: [u8; 16],
-    /// The highest count of a write that we were told of.
+    /// The highest count of a write that we were told of; where the URL says `wait`, of one that is confirmed.
     wrote: AtomicU64,
 }
 
@@ -129,8 +129,9 @@ impl Core {
 }
 
 impl Core {
-    /// So many replicas have confirmed a write of this count. Too few: it is written, but may be lost with the primary.
-    pub(super) fn has_confirmed(&self, count: u64, replicas: Option<i64>) -> Result<(), StoreError> {
+    /// So many replicas have confirmed a write. Too few: it is written, but may be lost with the primary. That is no loss
+    /// to be stopped by, so it moves nothing that a later answer is compared with.
+    pub(super) fn has_confirmed(&self, replicas: Option<i64>) -> Result<(), StoreError> {
         let (Some(wanted), Some(replicas)) = (self.link.address.wait, replicas) else { return Ok(()) };
         if replicas < i64::from(wanted) {
             return Err(StoreError::Unsure(format!(
@@ -138,14 +139,13 @@ impl Core {
                 self.link.address
             )));
         }
-        self.confirmed.fetch_max(count, Ordering::SeqCst);
         Ok(())
     }
 
     /// What was read may be what another node, or an earlier try of ours, wrote and no replica has yet. Before anybody is
     /// told of it, replicas confirm a write that came after it.
     pub(super) async fn confirm(&self, count: u64) -> Result<(), StoreError> {
-        let is_due = self.link.address.wait.is_some() && count > self.confirmed.load(Ordering::SeqCst);
+        let is_due = self.link.address.wait.is_some() && count > self.count.load(Ordering::SeqCst);
         if !is_due || !self.may_write() {
             return Ok(());
         }

@@ -118,10 +118,9 @@ pub(super) struct Core {
     clock: Clock,
     access: Access,
     epoch: Vec<u8>,
-    /// The highest count seen.
+    /// The highest count that counts: a store with a lower one has lost data. It is the highest seen; where the URL says
+    /// `wait`, the highest that enough replicas have confirmed, since nobody was told of anything after it.
     count: AtomicU64,
-    /// The highest count that enough replicas have confirmed, where the URL says `wait`.
-    confirmed: AtomicU64,
     writer: Writer,
     failed: watch::Sender<Option<String>>,
     hints: broadcast::Sender<Hint>,
@@ -153,7 +152,8 @@ impl Redis {
         let Options { clock, access } = options;
         let link = Arc::new(Link::new(address, names.clone(), access));
         link.reach().await?;
-        let (epoch, count) = epoch::begin(&link, &names, access).await?;
+        let (epoch, seen) = epoch::begin(&link, &names, access).await?;
+        let count = if link.address.wait.is_some() { 0 } else { seen };
         let core = Arc::new(Core {
             link,
             names,
@@ -161,7 +161,6 @@ impl Redis {
             access,
             epoch,
             count: AtomicU64::new(count),
-            confirmed: AtomicU64::new(0),
             writer: Writer::new(),
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
@@ -253,11 +252,15 @@ impl Core {
         let what = read::bytes(what).unwrap_or_default();
         match read::bytes(word) {
             Some(b"written") => {
-                self.count.fetch_max(count, Ordering::SeqCst);
-                if what.contains(&b'1') {
+                self.has_confirmed(confirmed)?;
+                // What wrote nothing tells only what it has seen.
+                let has_written = what.contains(&b'1');
+                if has_written || self.link.address.wait.is_none() {
+                    self.count.fetch_max(count, Ordering::SeqCst);
+                }
+                if has_written {
                     self.writer.has_written(count);
                 }
-                self.has_confirmed(count, confirmed)?;
                 Ok(what.iter().map(|written| *written == b'1').collect())
             }
             Some(b"marked") => Err(copy::under_way()),
@@ -291,7 +294,9 @@ impl Core {
         if epoch != self.epoch || count < floor {
             return Err(self.lost(epoch, count, floor));
         }
-        self.count.fetch_max(count, Ordering::SeqCst);
+        if self.link.address.wait.is_none() {
+            self.count.fetch_max(count, Ordering::SeqCst);
+        }
         Ok(())
     }
 
