@@ -133,6 +133,17 @@ impl KnownStore {
         Self { mark, writers: Vec::new(), unmarked: Vec::new() }
     }
 
+    /// The same of a server that was found to have all of it, and is on this timeline. The position stays: what was
+    /// written after it may be others'.
+    #[must_use]
+    pub fn on_timeline(self, newer: Option<u32>) -> Self {
+        let counter = match (self.mark.counter, newer) {
+            (StoreCounter::Wal { lsn, .. }, Some(timeline)) => StoreCounter::Wal { timeline, lsn },
+            (counter, _) => counter,
+        };
+        Self { mark: StoreMark { counter, ..self.mark }, unmarked: Vec::new(), ..self }
+    }
+
     /// Both together, `newer` being what one process knows now; `None` where they are of two stores.
     #[must_use]
     pub fn merged(&self, newer: &Self) -> Option<Self> {
@@ -366,6 +377,16 @@ mod tests {
         check("unknown:5", "unknown:0", None, 6, 0, removed);
         check("unknown:5", "unknown:9", None, 6, 0, removed);
         check("unknown:5", "unknown:0", None, 0, 0, behind);
+    }
+
+    #[test]
+    fn after_a_failover_an_older_server_is_behind_and_one_that_has_the_last_mark_is_not() {
+        let known = known("7:1-0/5").on_timeline(Some(2));
+        let kind = |is| loss(&known, &found(is)).map(|loss| loss.kind);
+        assert_eq!(kind("7:1-0/9"), Some(LossKind::Behind));
+        assert_eq!(kind("7:2-0/5"), None);
+        assert_eq!(kind("7:3-0/5"), None);
+        assert_eq!(kind("7:3-0/4"), Some(LossKind::Behind));
     }
 
     #[test]

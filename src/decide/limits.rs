@@ -225,6 +225,8 @@ pub const SPANS_WAITING_MAX: usize = 4096;
 pub const KNOWN_WRITERS_MAX: usize = 16;
 /// Confirmed writes after the last mark that a node remembers: the newest.
 pub const UNMARKED_WRITES_MAX: usize = 64;
+/// How long such a write is remembered while the store answers but takes no mark: its event may be forgotten meanwhile.
+pub const UNMARKED_WRITE_AGE_MAX: Duration = Duration::from_mins(1);
 /// How often what a node knows of its store is written to its state file.
 pub const STATE_EVERY: Duration = Duration::from_secs(1);
 /// The size of a state file.

@@ -80,41 +80,53 @@ impl Fence {
             return Ok(());
         }
         if is_empty(&config.store).await? {
-            return match self.own()? {
-                Some(record) => Ok(self.compare(&record, &FoundStore::gone())?),
-                None => Ok(()),
-            };
+            if let Some(record) = self.own()? {
+                self.compare(&record, &FoundStore::gone())?;
+            }
+            return Ok(());
         }
         match config.store {
-            StoreAddress::Redis(_) => self.after(&*open_for(&config.store, Use::Look).await?).await,
+            StoreAddress::Redis(_) => {
+                self.compare_all(&*open_for(&config.store, Use::Look).await?).await?;
+                Ok(())
+            }
             _ => Ok(()), // the tables that are asked may be of an older schema
         }
     }
 
-    /// After it is opened, and before anything is done with it: does it hold what was known?
+    /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
+    /// guards it by itself.
     pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), FenceError> {
+        let known = self.compare_all(store).await?;
+        Ok(store.begin_fence(known).await?)
+    }
+
+    /// Compares the store with what each state file says of it; brings what it holds of that.
+    async fn compare_all(&mut self, store: &dyn Store) -> Result<Vec<KnownStore>, FenceError> {
+        let mut all = Vec::new();
         if self.file.is_none() {
-            return Ok(());
+            return Ok(all);
         }
-        let Some(now) = store.found(None).await? else { return Ok(()) };
+        let Some(now) = store.found(None).await? else { return Ok(all) };
         let epoch = now.mark.and_then(|mark| mark.epoch);
         let records = self.own()?.into_iter().chain(self.others(epoch.as_deref()));
         for record in records.collect::<Vec<_>>() {
             if let Some(found) = store.found(Some(record.known.clone())).await? {
-                self.compare(&record, &found)?;
+                all.extend(self.compare(&record, &found)?);
             }
         }
-        Ok(())
+        Ok(all)
     }
 
-    fn compare(&mut self, record: &StateRecord, found: &FoundStore) -> Result<(), CannotOpen> {
-        let Some(file) = &self.file else { return Ok(()) };
+    /// What is known from now on: the same as before, or after a loss that a person accepted what there is.
+    fn compare(&mut self, record: &StateRecord, found: &FoundStore) -> Result<Option<KnownStore>, CannotOpen> {
+        let Some(file) = &self.file else { return Ok(None) };
         let Some(loss) = fence::loss(&record.known, found) else {
             if !record.known.unmarked.is_empty() {
                 let known = KnownStore { unmarked: Vec::new(), ..record.known.clone() };
                 file.replace(record, Some(known)).unwrap_or_else(|error| not_written(file, &error));
             }
-            return Ok(());
+            return Ok(Some(record.known.clone()));
         };
         if self.accepts.as_deref() != Some(&*loss.known.to_string()) {
             let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
@@ -125,9 +137,10 @@ impl Fence {
         said(&loss);
         self.accepted = true;
         let known = found.mark.clone().map(KnownStore::at);
-        file.replace(record, known).map_err(|error| {
+        file.replace(record, known.clone()).map_err(|error| {
             CannotOpen::Ever(format!("the state file {} cannot be written: {error}", file.path().display()))
-        })
+        })?;
+        Ok(known)
     }
 
     /// The node starts. Says when what a person accepted was nothing.

@@ -225,6 +225,12 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Begins to guard against lost data: compares the store with what earlier processes knew of it, and leaves a first
+    /// mark in it. From then on a server that lacks any of this is not used.
+    fn begin_fence(&self, _: Vec<KnownStore>) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// What the store holds of what is known of it; with nothing known, how far its history goes. `None`: the store
     /// needs no fence.
     fn found(&self, _: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {

@@ -138,7 +138,12 @@ pub async fn is_empty(address: &Address) -> Result<bool, CannotOpen> {
 /// ```
 pub async fn open(address: &str) -> Result<Arc<dyn Store>, CannotOpen> {
     match Address::parse(address, Path::new("")) {
-        Ok(address) => open_for(&address, Use::Node(Migrate::Auto)).await,
+        Ok(address) => {
+            let store = open_for(&address, Use::Node(Migrate::Auto)).await?;
+            let begun = store.begin_fence(Vec::new()).await;
+            begun.map_err(|error| CannotOpen::Yet(format!("{address}: {error}")))?;
+            Ok(store)
+        }
         Err(no_address) => {
             // The kind alone is said: what follows it may hold a password.
             let kind = address.split_once(':').map_or("", |(kind, _)| kind);

@@ -331,6 +331,61 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_successor() {
+    let mut pair = Pair::start().await;
+    let url = pair.url.clone();
+    let mut house = House::empty(ACTS);
+    start(&mut house, &url, &[]).unwrap();
+    act(&house, "before").await;
+    pair.caught_up().await;
+    pair.cut_off().await;
+    act(&house, "lost").await;
+    assert!(house.stop().success());
+    start(&mut house, &url, &[]).unwrap(); // it has written nothing yet
+    pair.fail_over().await;
+    let patience = std::time::Instant::now() + house::PATIENCE;
+    while !house.has_ended() {
+        let _ = house.post("/in", &delivery("lost").headers, &delivery("lost").body).await;
+        assert_eq!(house.lines("acted"), ["before", "lost"], "it acted again");
+        assert!(std::time::Instant::now() < patience, "it goes on");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let (status, said) = house.wait();
+    assert!(status.code() == Some(2) && said.contains("--accept-loss"), "{status}: {said}");
+    refused(&mut house, &url, &[], &["forgotten"]);
+}
+
+/// Nothing is remembered through restarts, and events are kept for so long.
+fn without_state(keep: &str) -> String {
+    let config = ACTS.replacen('\n', "\nstate = \"hookonce.toml/state\"\n", 1);
+    config.replacen("per =", &format!("keep = \"{keep}\"\nkeep_body = \"0s\"\nper ="), 1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_node_forgot_as_it_should_is_not_missed_after_a_failover_without_a_state_folder() {
+    let mut pair = Pair::start().await;
+    let url = pair.url.clone();
+    let config = without_state("3s");
+    // Only the second one acts and sweeps.
+    let (mut house, mut other) = (House::empty(&config), House::empty(&config));
+    start(&mut house, &url, &["--only", "ingest"]).unwrap();
+    start(&mut other, &url, &[]).unwrap();
+    assert_eq!(house.deliver("/in", &delivery("old")).await.word(), "accepted");
+    until("the command to run", || other.lines("acted") == ["old"]).await;
+    let patience = std::time::Instant::now() + house::PATIENCE;
+    while !other.ask("GET", "/api/events").await.json()["events"].as_array().unwrap().is_empty() {
+        assert!(std::time::Instant::now() < patience, "it is never forgotten");
+        other.ask("POST", "/api/forget").await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    pair.caught_up().await;
+    pair.fail_over().await;
+    assert_eq!(crate::wrong::insist(&house, &delivery("new")).await, "accepted");
+    until("the command to run", || other.lines("acted") == ["old", "new"]).await;
+    assert!(!house.has_ended() && !other.has_ended());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_to_a_standby_that_was_behind_is_noticed_also_by_a_node_that_is_pointed_to_it() {
     let mut pair = Pair::start().await;
     let mut house = House::empty(ACTS);

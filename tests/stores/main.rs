@@ -25,6 +25,8 @@ mod disk;
 #[cfg(feature = "postgres")]
 #[path = "../house/failing_pooler.rs"]
 mod failing_pooler;
+#[cfg(feature = "postgres")]
+mod failover;
 #[cfg(feature = "sqlite")]
 mod history;
 #[cfg(all(feature = "node", feature = "postgres"))]

@@ -2,8 +2,9 @@
 //! it connects to has them.
 //!
 //! ```text
+//! begin    ─▶ on one connection: what earlier processes knew is compared, and a first mark is left
 //! a commit ─▶ remembered here, in memory, as an unmarked write: no round trip
-//! known()  ─▶ at most once a second, and only after commits: a mark in `writers`, with the position of the log
+//! a second ─▶ after commits: a mark in `writers`, with the position of the log
 //! connect  ─▶ is it the same system, not before that position, with our mark and what was written after it?
 //! ```
 //!
@@ -11,21 +12,29 @@
 //! ours, so whoever lost what came before it has lost it, too. A mark is written by a transaction that begins after the
 //! commits that it covers were confirmed; its position is never after its own commit, which every synchronous standby
 //! has confirmed.
+//!
+//! After a failover the old primary may go on answering. Each connection has the timeline of its server; once a newer one
+//! was seen and has everything, connections of older timelines are dropped, and what was committed over them does not
+//! count as written.
 
 use super::address::Address;
 use super::pool::{Ask, Failed, Link, Pool, Purpose, ask};
 use super::rows::Id;
+use super::trouble::Stage;
 use crate::decide::event::Event;
 use crate::decide::fence::{
     self, FoundStore, KnownStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
 };
 use crate::decide::limits;
+use crate::decide::time::Duration;
 use crate::store::StoreError;
 use crate::store::shared::{Op, Swap};
 use crate::telemetry::{self, Level};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio_postgres::Row;
 
 /// Writers that the store remembers: those that wrote last. A node is a new one at each start.
@@ -58,6 +67,9 @@ const MARKS_VERSION: i32 = 8;
 const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) as n (id, revision) \
      join {schema}.events e on e.id = n.id and e.revision >= n.revision";
 
+/// What is said of a connection whose server is not the primary any more.
+pub(super) const REPLACED: &str = "another server has become the primary, and this connection led to the one before";
+
 /// What one process knows of its database.
 pub(super) struct Fence {
     name: [u8; 16],
@@ -71,24 +83,41 @@ struct State {
     /// As of the last mark.
     known: Option<KnownStore>,
     /// Confirmed after it; the newest last.
-    unmarked: VecDeque<(u64, UnmarkedWrite)>,
+    unmarked: VecDeque<Unmarked>,
     /// How many commits were confirmed.
     commits: u64,
     /// How many of these the last mark covers.
     marked: u64,
+    /// When the last mark was left.
+    marked_at: Option<Instant>,
+}
+
+/// A confirmed write that no mark covers yet.
+struct Unmarked {
+    /// The number of its commit.
+    commit: u64,
+    at: Instant,
+    write: UnmarkedWrite,
 }
 
 impl State {
     /// This was written by the last commit.
     fn wrote(&mut self, write: UnmarkedWrite) {
-        self.unmarked.retain(|(_, other)| other.event != write.event);
-        self.unmarked.push_back((self.commits, write));
+        self.unmarked.retain(|other| other.write.event != write.event);
+        self.unmarked.push_back(Unmarked { commit: self.commits, at: Instant::now(), write });
     }
 
     fn keep_few(&mut self) {
         while self.unmarked.len() > limits::UNMARKED_WRITES_MAX {
             self.unmarked.pop_front();
         }
+        self.drop_old();
+    }
+
+    /// Drops what was written long ago. Called only while the server answers: the writes before an outage stay, however
+    /// long it lasts.
+    fn drop_old(&mut self) {
+        self.unmarked.retain(|unmarked| unmarked.at.elapsed() <= limits::UNMARKED_WRITE_AGE_MAX);
     }
 }
 
@@ -96,7 +125,7 @@ impl State {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Tells {
     system: Option<String>,
-    /// The timeline, where it tells positions of its log.
+    /// The newest timeline that was connected to, where it tells positions of its log.
     timeline: Option<u32>,
 }
 
@@ -140,36 +169,55 @@ impl Fence {
     pub(super) async fn learn(&self, link: &mut Link) {
         let system = one(link, ask!(SYSTEM)).await.ok().and_then(|row| row.get(0));
         let timeline = position(link).await.ok().flatten().map(|(timeline, _)| timeline);
+        link.timeline = timeline;
         self.state().tells = Tells { system, timeline };
     }
 
-    /// These were written, and the server has confirmed it.
-    pub(super) fn confirmed<'a>(&self, written: impl Iterator<Item = &'a Swap>) {
+    /// Whether this connection leads to the newest server that was connected to.
+    pub(super) fn is_current(&self, link: &Link) -> bool {
+        link.timeline == self.state().tells.timeline
+    }
+
+    /// These were written over this connection, and the server has confirmed it. An error where that server was
+    /// replaced meanwhile.
+    pub(super) fn confirmed<'a>(
+        &self,
+        timeline: Option<u32>,
+        written: impl Iterator<Item = &'a Swap>,
+    ) -> Result<(), StoreError> {
         let mut state = self.state();
+        if timeline != state.tells.timeline {
+            return Err(StoreError::Unsure(REPLACED.into()));
+        }
         state.commits += 1;
         for op in written.flat_map(|swap| &swap.ops) {
             match op {
                 Op::Put { row, .. } => {
                     state.wrote(UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name });
                 }
-                Op::Remove(id, _) => state.unmarked.retain(|(_, other)| other.event != *id),
+                Op::Remove(id, _) => state.unmarked.retain(|other| other.write.event != *id),
                 _ => {}
             }
         }
         state.keep_few();
+        Ok(())
     }
 
     /// The same of events that were started.
-    pub(super) fn started(&self, events: &[Event]) {
+    pub(super) fn started(&self, timeline: Option<u32>, events: &[Event]) -> Result<(), StoreError> {
         if events.is_empty() {
-            return;
+            return Ok(());
         }
         let mut state = self.state();
+        if timeline != state.tells.timeline {
+            return Err(StoreError::Unsure(REPLACED.into()));
+        }
         state.commits += 1;
         for event in events {
             state.wrote(UnmarkedWrite { event: event.id, revision: event.revision, by: self.name });
         }
         state.keep_few();
+        Ok(())
     }
 
     /// What is known now.
@@ -179,13 +227,31 @@ impl Fence {
             return None;
         }
         let known = state.known.clone().unwrap_or_else(|| KnownStore::at(state.tells.beginning()));
-        Some(KnownStore { unmarked: state.unmarked.iter().map(|(_, write)| *write).collect(), ..known })
+        Some(KnownStore { unmarked: state.unmarked.iter().map(|unmarked| unmarked.write).collect(), ..known })
     }
 
-    /// Whether there is something to mark.
-    fn is_unmarked(&self) -> bool {
+    /// Whether there is something to mark, and for how long the last mark has stood.
+    fn is_unmarked(&self, for_at_least: Duration) -> bool {
         let state = self.state();
-        state.commits > state.marked
+        state.commits > state.marked && state.marked_at.is_none_or(|at| at.elapsed() >= for_at_least)
+    }
+
+    /// Compares the store with what earlier processes of this machine knew, and leaves a first mark, both over one
+    /// connection: whoever has the mark has what was compared. From then on a server that lacks it is not used.
+    pub(super) async fn begin(&self, pool: &Pool, known: Vec<KnownStore>) -> Result<(), StoreError> {
+        let mut lent = pool.lend(Purpose::Look).await?;
+        let begun = async {
+            for known in known {
+                let found = self.found(lent.link(), Some(known.clone())).await?;
+                if let Some(loss) = fence::loss(&known, &found) {
+                    return Err(Failed::Lost(self.lost(&loss, &pool.address)));
+                }
+            }
+            self.mark(lent.link()).await
+        };
+        begun.await.map_err(|failed| failed.classify(Stage::Before))?;
+        lent.give_back();
+        Ok(())
     }
 
     /// Leaves a mark that covers what was confirmed until now.
@@ -203,11 +269,16 @@ impl Fence {
         };
         {
             let mut state = self.state();
+            // A mark on a server that was replaced meanwhile is none.
+            if link.timeline != state.tells.timeline {
+                return Ok(());
+            }
             let mark = StoreMark { counter: counter.unwrap_or(state.tells.beginning().counter), epoch: tells.system };
             let writers = vec![WriterMark { name: self.name, wrote }];
             state.known = Some(KnownStore { mark, writers, unmarked: Vec::new() });
             state.marked = commits;
-            state.unmarked.retain(|(commit, _)| *commit > commits);
+            state.marked_at = Some(Instant::now());
+            state.unmarked.retain(|unmarked| unmarked.commit > commits);
         }
         if first {
             link.ask(&[ask!(DROP_WRITERS, WRITERS_MAX)]).await?;
@@ -215,40 +286,87 @@ impl Fence {
         Ok(())
     }
 
-    /// What is known, once it is marked. A server that cannot be asked leaves it as it is.
+    /// Leaves a mark, if there is something to mark and the last one is at least so old; says whether one was left. A
+    /// server that cannot be asked leaves it as it is.
+    async fn mark_if_due(&self, pool: &Pool, age: Duration) -> bool {
+        if !self.is_unmarked(age) || self.holds().is_err() {
+            return false;
+        }
+        let Ok(mut lent) = pool.lend(Purpose::Look).await else { return false };
+        match self.mark(lent.link()).await {
+            Ok(()) => {
+                lent.give_back();
+                true
+            }
+            Err(failed) => {
+                if matches!(failed, Failed::Said(error) if error.as_db_error().is_some()) {
+                    self.state().drop_old();
+                }
+                false
+            }
+        }
+    }
+
+    /// What is known, once it is marked.
     pub(super) async fn marked(&self, pool: &Pool) -> Option<KnownStore> {
-        if !self.is_unmarked() || self.holds().is_err() {
-            return self.known();
+        let is_marked = self.mark_if_due(pool, Duration::ZERO).await;
+        let known = self.known();
+        if !is_marked {
+            return known;
         }
-        let Ok(mut lent) = pool.lend(Purpose::Look).await else { return self.known() };
-        if self.mark(lent.link()).await.is_err() {
-            return self.known();
-        }
-        lent.give_back();
         // What was confirmed meanwhile is for the next mark. Only where none can be left is it worth remembering: an
         // event that is looked for much later may have been forgotten as it should be.
-        self.known().map(|known| KnownStore { unmarked: Vec::new(), ..known })
+        known.map(|known| KnownStore { unmarked: Vec::new(), ..known })
     }
 
     /// Compares a server that was connected to anew with what is known.
     pub(super) async fn check(&self, link: &mut Link, address: &Address) -> Result<(), Failed> {
-        let Some(mut known) = self.known() else { return Ok(()) };
-        let tells = self.state().tells.clone();
-        let mark = current(link, &tells).await?;
-        // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was forgotten.
-        if let (StoreCounter::Wal { timeline, .. }, Some(was)) = (&mark.counter, tells.timeline)
-            && *timeline == was
-        {
-            known.unmarked.clear();
-        }
-        let found = find(link, &known, mark).await?;
-        let Some(loss) = fence::loss(&known, &found) else {
-            if let Some(StoreCounter::Wal { timeline, .. }) = found.mark.map(|mark| mark.counter) {
-                self.state().tells.timeline = Some(timeline);
+        loop {
+            let (tells, commits) = {
+                let state = self.state();
+                (state.tells.clone(), state.commits)
+            };
+            let known = self.known();
+            if known.is_none() && tells.timeline.is_none() {
+                return Ok(());
             }
+            let mark = current(link, &tells).await?;
+            link.timeline = match mark.counter {
+                StoreCounter::Wal { timeline, .. } => Some(timeline),
+                StoreCounter::Writes(_) => tells.timeline,
+            };
+            let (known, found) = match known {
+                // Of a store of which nothing is known, only an older server tells.
+                None => {
+                    (KnownStore::at(tells.beginning()), FoundStore { mark: Some(mark.clone()), ..FoundStore::gone() })
+                }
+                Some(mut known) => {
+                    // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was
+                    // forgotten.
+                    if tells.timeline.is_some() && link.timeline == tells.timeline {
+                        known.unmarked.clear();
+                    }
+                    let found = find(link, &known, mark.clone()).await?;
+                    (known, found)
+                }
+            };
+            if let Some(loss) = fence::loss(&known, &found) {
+                return Err(Failed::Lost(self.lost(&loss, address)));
+            }
+            let mut state = self.state();
+            if link.timeline == state.tells.timeline {
+                return Ok(());
+            }
+            // A new server. What was committed on the old one while this one was asked is looked for, too. A mark that
+            // was left on the old one meanwhile is none.
+            if state.tells != tells || state.commits != commits {
+                continue;
+            }
+            state.tells.timeline = link.timeline;
+            state.known = Some(known.on_timeline(link.timeline));
+            (state.marked, state.marked_at) = (0, None);
             return Ok(());
-        };
-        Err(Failed::Lost(self.lost(&loss, address)))
+        }
     }
 
     /// What the server holds of this.
@@ -271,6 +389,27 @@ impl Fence {
             first
         });
         why
+    }
+}
+
+/// The task that leaves marks while the store is open; it ends with this.
+pub(super) struct Marker(AbortHandle);
+
+impl Marker {
+    pub(super) fn start(pool: Arc<Pool>) -> Self {
+        let leave = async move {
+            loop {
+                tokio::time::sleep(limits::STATE_EVERY).await;
+                pool.fence.mark_if_due(&pool, limits::STATE_EVERY).await;
+            }
+        };
+        Self(tokio::spawn(leave).abort_handle())
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -58,6 +58,7 @@ use crate::decide::statement::Bound;
 use crate::decide::time::Timestamp;
 use crate::telemetry::{self, Level};
 use address::{Address, Durability};
+use fence::{Marker, REPLACED};
 use hints::Hints;
 use pool::{Failed, Lent, Link, Pool, Purpose, Session};
 use relocate::RelocateError;
@@ -100,6 +101,8 @@ pub struct Postgres {
     pen: tokio::sync::Mutex<()>,
     builder: indexes::Builder,
     schema: Schema,
+    /// Leaves marks until the store is closed.
+    _marker: Option<Marker>,
 }
 
 impl Postgres {
@@ -130,12 +133,16 @@ impl Postgres {
         }
         fit_schema(&pool, &mut link, &schema, options.schema).await?;
         pool.fence.learn(&mut link).await;
-        pool.put(link, Purpose::Write);
         pool.use_schema(schema);
+        if link.timeline.is_none() {
+            pool.fence.check(&mut link, &pool.address).await.map_err(|failed| pool.cannot_open(failed))?;
+        }
+        pool.put(link, Purpose::Write);
         options.clock.told(now);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::Builder::default());
-        let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema };
+        let marker = (session == Session::Writes).then(|| Marker::start(pool.clone()));
+        let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
         let cannot = |error| CannotOpen::Yet(format!("{}: {error}", opened.pool.address));
         shared::begin(&opened).await.map_err(cannot)?;
         Ok(opened)
@@ -215,8 +222,9 @@ impl Postgres {
     async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
         let mut lent = self.lend(Purpose::Write).await?;
         let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
-        lent.give_back();
-        self.pool.fence.confirmed(swaps.iter().zip(&written).filter(|(_, written)| **written).map(|(swap, _)| swap));
+        let over = lent.give_back();
+        let all = swaps.iter().zip(&written);
+        self.pool.fence.confirmed(over, all.filter(|(_, written)| **written).map(|(swap, _)| swap))?;
         self.hints.tell(hints);
         Ok(written)
     }
@@ -229,6 +237,9 @@ impl Postgres {
     ) -> Result<T, StoreError> {
         let mut lent = self.lend(purpose).await?;
         let found = ask(lent.link()).await.map_err(|failed| failed.classify(Stage::Before))?;
+        if !self.pool.fence.is_current(lent.link()) {
+            return Err(StoreError::Down(REPLACED.into()));
+        }
         lent.give_back();
         Ok(found)
     }
@@ -331,9 +342,9 @@ impl Shelf for Postgres {
         Box::pin(async move {
             let mut lent = self.lend(Purpose::Effect).await?;
             let (swapped, hints) = effect::write(lent.link(), &swap, statement).await?;
-            lent.give_back();
+            let over = lent.give_back();
             if matches!(swapped, Swapped::Written) {
-                self.pool.fence.confirmed(std::iter::once(&swap));
+                self.pool.fence.confirmed(over, std::iter::once(&swap))?;
             }
             self.hints.tell(hints);
             Ok(swapped)
@@ -371,9 +382,8 @@ impl Shelf for Postgres {
     fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
         Box::pin(async move {
             let mut lent = self.lend(Purpose::Write).await?;
-            let started = start::start_due(lent.link(), &starts, &self.clock).await?;
+            let started = start::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
             lent.give_back();
-            self.pool.fence.started(&started.events);
             Ok(started)
         })
     }
@@ -461,6 +471,10 @@ impl Shelf for Postgres {
 
     fn known(&self) -> Answer<'_, Option<KnownStore>> {
         Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
+    }
+
+    fn begin_fence(&self, known: Vec<KnownStore>) -> Answer<'_, ()> {
+        Box::pin(self.pool.fence.begin(&self.pool, known))
     }
 
     fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {

@@ -126,7 +126,7 @@ impl Pool {
         let mut refused = None;
         loop {
             let (freed, lent) = (self.freed.notified(), self.out(purpose).load(Ordering::SeqCst));
-            let idle = std::iter::from_fn(|| self.idle(purpose).pop()).find(|link| !link.client.is_closed());
+            let idle = std::iter::from_fn(|| self.idle(purpose).pop()).find(|link| self.is_usable(link));
             match (idle, refused) {
                 (Some(link), _) => return Ok(link),
                 (None, None) => match self.connect().await {
@@ -164,7 +164,7 @@ impl Pool {
         self.begin(client).await.map_err(|failed| self.cannot_open(failed))
     }
 
-    fn cannot_open(&self, failed: Failed) -> CannotOpen {
+    pub(super) fn cannot_open(&self, failed: Failed) -> CannotOpen {
         match failed {
             Failed::Said(error) => trouble::cannot_open(&self.address, &error),
             Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
@@ -190,15 +190,21 @@ impl Pool {
             running::tell(&client, schema).await?;
         }
         let schema = self.schema.clone();
-        let mut link = Link { client, schema, statements: HashMap::new(), theirs: HashMap::new(), spent: false };
+        let (statements, theirs) = (HashMap::new(), HashMap::new());
+        let mut link = Link { client, schema, statements, theirs, spent: false, timeline: None };
         self.fence.check(&mut link, &self.address).await?;
         Ok(link)
     }
 
     pub(super) fn put(&self, link: Link, purpose: Purpose) {
-        if !link.client.is_closed() && !link.spent {
+        if !link.spent && self.is_usable(&link) {
             self.idle(purpose).push(link);
         }
+    }
+
+    /// Whether this connection is open, and leads to the server that is the primary now.
+    fn is_usable(&self, link: &Link) -> bool {
+        !link.client.is_closed() && self.fence.is_current(link)
     }
 
     fn idle(&self, purpose: Purpose) -> MutexGuard<'_, Vec<Link>> {
@@ -242,6 +248,8 @@ pub(super) struct Link {
     pub(super) theirs: HashMap<Arc<str>, Statement>,
     /// It has a question open, and is not used again.
     pub(super) spent: bool,
+    /// The timeline of its server when it was connected to, where that tells.
+    pub(super) timeline: Option<u32>,
 }
 
 /// A statement with its parameters. Tables of ours stand in it as `{schema}.events`.
@@ -352,11 +360,12 @@ impl Lent<'_> {
         self.link.as_mut().expect("it is lent until it is given back")
     }
 
-    /// Gives it back, all questions answered and no transaction open.
-    pub(super) fn give_back(mut self) {
-        if let Some(link) = self.link.take() {
-            self.pool.put(link, self.purpose);
-        }
+    /// Gives it back, all questions answered and no transaction open. Brings the timeline of its server.
+    pub(super) fn give_back(mut self) -> Option<u32> {
+        let link = self.link.take()?;
+        let timeline = link.timeline;
+        self.pool.put(link, self.purpose);
+        timeline
     }
 }
 

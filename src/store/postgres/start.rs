@@ -1,6 +1,7 @@
 //! Starting due events: hold the first that nobody else holds, decide here, write and commit. Two round trips for all of
 //! them, and nobody is waited for: a node that drains the same backlog has others.
 
+use super::fence::Fence;
 use super::look;
 use super::mark::{commit, not_committed};
 use super::pool::{Failed, Link, ask};
@@ -36,7 +37,12 @@ const SMALL_PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.bod
 const BROUGHT_ALONG_MAX: i64 = 64 << 10;
 
 /// Starts what is due and nobody else starts.
-pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<Started, StoreError> {
+pub(super) async fn start_due(
+    link: &mut Link,
+    starts: &Starts,
+    clock: &Clock,
+    fence: &Fence,
+) -> Result<Started, StoreError> {
     let (was, rows) = match hold(link, starts, clock).await {
         Ok(held) => held,
         Err(failed) if failed.is_contention() => return nothing(link).await,
@@ -59,7 +65,11 @@ pub(super) async fn start_due(link: &mut Link, starts: &Starts, clock: &Clock) -
                 Some((id, look::unpacked(row, 1).ok()?))
             });
             let payloads = payloads.collect();
-            Ok(Started { events: rows.into_iter().map(|row| row.event).collect(), payloads, unsure: Vec::new() })
+            let events: Vec<Event> = rows.into_iter().map(|row| row.event).collect();
+            match fence.started(link.timeline, &events) {
+                Ok(()) => Ok(Started { events, payloads, unsure: Vec::new() }),
+                Err(_) => Ok(Started { unsure: was, ..Started::default() }),
+            }
         }
         Err(failed) if failed.is_contention() => nothing(link).await,
         Err(failed) => match not_committed(&failed) {

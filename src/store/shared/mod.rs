@@ -214,6 +214,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn known(&self) -> Answer<'_, Option<KnownStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
+    /// See [`Store::begin_fence`].
+    fn begin_fence(&self, _: Vec<KnownStore>) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// See [`Store::found`].
     fn found(&self, _: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
         Box::pin(std::future::ready(Ok(None)))
@@ -569,6 +573,10 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn known(&self) -> Answer<'_, Option<KnownStore>> {
         self.0.known()
+    }
+
+    fn begin_fence(&self, known: Vec<KnownStore>) -> Answer<'_, ()> {
+        self.0.begin_fence(known)
     }
 
     fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
