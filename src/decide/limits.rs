@@ -173,6 +173,8 @@ pub const CLOCK_JUMP_STANDS_FOR: Duration = Duration::from_mins(10);
 /// A clock that moves by less than this beside one that cannot be set still stands; two clocks that are further apart are
 /// worth a word.
 pub const CLOCK_STANDS: Duration = Duration::from_mins(1);
+/// A server's clock that is off by less than this beside one that cannot be set was not set: it drifts.
+pub const CLOCK_STEP: Duration = Duration::from_secs(1);
 /// How often a store writes down what time it has last seen.
 pub const CLOCK_WRITTEN_EVERY: Duration = Duration::from_mins(1);
 /// How often a node looks at its clocks; while it waits for one, also at what other nodes have seen.

@@ -45,6 +45,7 @@ pub mod refusal;
 pub mod retry;
 pub mod source;
 pub mod statement;
+pub mod store_clock;
 pub mod throttle;
 pub mod time;
 pub mod trace;

@@ -1,0 +1,477 @@
+//! The clock of a store that lives behind a server, as one node shows it: the server's time, brought forward by what all
+//! nodes of the store have agreed on.
+//!
+//! A server's clock can be set. What was written while it was ahead must not wait until it gets there again, and no node
+//! may take another's lease for over because it shows a later time. So a node moves on by its own uptime, compares that
+//! with each answer of the server, and where the server's clock was set, the nodes agree on how far the store's clock is
+//! ahead of it. What they agreed on stands in the store and comes with every answer.
+//!
+//! ```text
+//!   the server's clock     what a node does
+//!   ──────────────────     ────────────────────────────────────────────────────────────────────────────────
+//!   is a little ahead      follows it
+//!   is a little behind     runs at half speed until it is there
+//!   is set back            moves on as if nothing had happened; the store's clock is ahead by as much from now on
+//!   is set forward         moves on, as far as the store's clock is ahead of the server's; beyond that follows, and
+//!                          leases from before end as much later
+//! ```
+
+use super::limits;
+use super::time::{Duration, Timestamp};
+
+/// What a server said of its clock, and when this node asked and heard it, by its uptime: the server looked at its clock
+/// somewhere in between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerTime {
+    /// What the server's clock showed.
+    pub time: Timestamp,
+    /// When it was asked.
+    pub asked: Duration,
+    /// When the answer came.
+    pub answered: Duration,
+}
+
+/// What the nodes of a store have agreed on, as it stands in the store. With every change `reached` grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AgreedClock {
+    /// By how much the store's clock is ahead of the server's.
+    pub ahead: Duration,
+    /// What the store's clock has shown at least.
+    pub reached: Timestamp,
+    /// Leases from before it last went forward.
+    pub held: Option<HeldLeases>,
+}
+
+/// Leases that were written before the clock went forward end later by as much: those who hold them may not have renewed
+/// them yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldLeases {
+    /// One that ends later than this was written after it.
+    pub last: Timestamp,
+    /// By how much later they end.
+    pub by: Duration,
+    /// As long as the store's clock shows less than this.
+    pub until: Timestamp,
+}
+
+impl HeldLeases {
+    /// The clock goes forward, from here to there. Where that is little, a lease from before it cannot be told from one
+    /// after it: all of them end later. What was held before is held for both.
+    fn new(from: Timestamp, to: Timestamp, before: Option<Self>) -> Self {
+        let by = to.since(from);
+        let last = if by > limits::CLOCK_JUMP { from + limits::CLOCK_JUMP } else { Timestamp(i64::MAX) };
+        let before = before.filter(|before| from < before.until).map_or(Duration::ZERO, |before| before.by);
+        Self { last, by: by + before, until: to + limits::CLOCK_JUMP_STANDS_FOR }
+    }
+
+    /// Of two that nodes have found by themselves, the one that lasts clearly longer is of another time.
+    fn outlasts(self, other: Option<Self>) -> bool {
+        other.is_none_or(|other| self.until.since(other.until) > limits::CLOCK_STANDS)
+    }
+}
+
+/// The store's clock, as one node shows it. Before the server's first answer it shows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreClock(Option<Running>);
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// What it shows, less the uptime.
+    offset: i64,
+    /// The latest that it has shown.
+    shown: Timestamp,
+    /// When the last answer came that told something.
+    answered: Duration,
+    agreed: AgreedClock,
+    /// How far ahead of the server's clock the store's must be, where that is not what was agreed on.
+    needs: Option<Duration>,
+    held: Option<HeldLeases>,
+}
+
+impl StoreClock {
+    /// The server said this, and this was agreed on then. What the clock shows now.
+    pub fn tell(&mut self, said: ServerTime, agreed: AgreedClock) -> Timestamp {
+        let mut running = self.0.unwrap_or_else(|| Running::begin(said, agreed));
+        // One that was asked before the last answer came may be older than that.
+        if said.asked >= running.answered {
+            running.follow(said, agreed);
+        }
+        self.0 = Some(running);
+        self.now(said.answered)
+    }
+
+    /// What it shows: it never runs backwards.
+    pub fn now(&mut self, uptime: Duration) -> Timestamp {
+        let Some(running) = &mut self.0 else { return Timestamp::default() };
+        running.shown = running.shown.max(running.at(uptime));
+        running.shown
+    }
+
+    /// When a lease ends, by what this clock shows, that was written as ending then.
+    pub fn lease_end(&self, until: Timestamp, uptime: Duration) -> Timestamp {
+        let held = self.0.and_then(|running| running.held.filter(|held| running.at(uptime) < held.until));
+        held.filter(|held| until <= held.last).map_or(until, |held| until + held.by)
+    }
+
+    /// What is to be agreed on in place of what was, where that differs or is old.
+    pub fn to_agree(&mut self, uptime: Duration) -> Option<(AgreedClock, AgreedClock)> {
+        let now = self.now(uptime);
+        let Running { agreed, needs, held, .. } = self.0?;
+        let held = held.filter(|held| now < held.until);
+        let old = now.since(agreed.reached) >= limits::CLOCK_WRITTEN_EVERY;
+        let unknown = held.is_some_and(|held| held.outlasts(agreed.held));
+        let reached = now.max(agreed.reached + Duration::from_micros(1));
+        let is = AgreedClock { ahead: needs.unwrap_or(agreed.ahead), reached, held };
+        (needs.is_some() || old || unknown).then_some((agreed, is))
+    }
+
+    /// Is what was agreed on plausible to one who has just come? If not, nodes that know better may be about to change it.
+    pub fn is_settled(&self) -> bool {
+        self.0.is_none_or(|Running { agreed, needs, shown, .. }| {
+            let silent = shown.since(agreed.reached) > 2 * limits::CLOCK_WRITTEN_EVERY;
+            needs.is_none() && (agreed.ahead.is_zero() || !silent)
+        })
+    }
+
+    /// How long ago the server last told something; `None`: it has said nothing.
+    pub fn silent_for(&self, uptime: Duration) -> Option<Duration> {
+        self.0.map(|running| uptime.saturating_sub(running.answered))
+    }
+}
+
+impl Running {
+    /// Begins where the store's clock is, as far as the store knows. Where that is far from where it was, nobody may have
+    /// looked for long, or the server's clock was set.
+    fn begin(said: ServerTime, agreed: AgreedClock) -> Self {
+        let target = said.time + agreed.ahead;
+        let shown = target.max(agreed.reached);
+        let far = agreed.reached > Timestamp::default() && target.since(agreed.reached) > limits::CLOCK_JUMP;
+        let held = far.then(|| HeldLeases::new(agreed.reached, target, agreed.held));
+        let offset = shown.0.saturating_sub(micros(said.answered));
+        Self { offset, shown, answered: Duration::ZERO, agreed, needs: None, held }
+    }
+
+    fn at(&self, uptime: Duration) -> Timestamp {
+        Timestamp(self.offset.saturating_add(micros(uptime)))
+    }
+
+    fn follow(&mut self, said: ServerTime, agreed: AgreedClock) {
+        let agreed = if agreed.reached < self.agreed.reached { self.agreed } else { agreed };
+        let same = agreed.ahead == self.agreed.ahead;
+        let passed = said.answered.saturating_sub(self.answered);
+        (self.agreed, self.answered, self.needs) = (agreed, said.answered, None);
+        let target = said.time + agreed.ahead;
+        // What it showed when the server looked at its clock is between these two.
+        let (least, most) = (self.at(said.asked), self.at(said.answered));
+        if agreed.reached.since(target.max(most)) > limits::CLOCK_STEP {
+            // Others have seen a later time, and may be gone.
+            self.go_forward(agreed.reached, said.answered);
+            self.needs = Some(agreed.reached.since(said.time));
+        } else if target.since(most) > limits::CLOCK_STEP {
+            if same && !agreed.ahead.is_zero() {
+                self.needs = Some(least.since(said.time));
+                self.go_forward(said.time.max(most), said.answered);
+            } else if same || target.since(most) > limits::CLOCK_JUMP {
+                self.go_forward(target, said.answered);
+            } else {
+                // The others are there already: this node has begun at what they had written down.
+                self.offset = target.0.saturating_sub(micros(said.answered));
+            }
+        } else if target >= most {
+            self.offset = self.offset.saturating_add(target.0.saturating_sub(most.0));
+        } else if least.since(target) > limits::CLOCK_STEP {
+            self.needs = Some(least.since(said.time));
+        } else {
+            self.offset = self.offset.saturating_sub(micros(least.since(target).min(passed / 2)));
+        }
+        // Others may have seen it go forward when this node did not run.
+        if let Some(known) = agreed.held
+            && known.outlasts(self.held)
+        {
+            self.held = Some(known);
+        }
+    }
+
+    /// Goes to this time at once.
+    fn go_forward(&mut self, to: Timestamp, uptime: Duration) {
+        let from = self.at(uptime);
+        if to.since(from) > limits::CLOCK_STEP {
+            self.held = Some(HeldLeases::new(from, to, self.held));
+        }
+        self.offset = to.0.saturating_sub(micros(uptime));
+    }
+}
+
+fn micros(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: i64 = 1_000_000;
+    const HOUR: i64 = 3_600 * SECOND;
+    const DAY: i64 = 24 * HOUR;
+    /// When a world begins, really.
+    const T: i64 = 1_750_000_000 * SECOND;
+    /// How often a node asks.
+    const TICK: i64 = SECOND / 2;
+    /// How late a node hears of a clock that was set, and how far it follows one that was not.
+    const SLACK: i64 = 3 * SECOND;
+
+    fn secs(seconds: i64) -> Duration {
+        Duration::from_secs(seconds.unsigned_abs())
+    }
+
+    /// Something that is to end, as it was written, and really.
+    #[derive(Clone, Copy, Debug)]
+    struct Until {
+        node: usize,
+        written: Timestamp,
+        really: i64,
+        /// How much later it may end, because nobody ran meanwhile.
+        late: i64,
+    }
+
+    /// A server whose clock is wrong by `wrong`, what stands in the store, and nodes.
+    struct World {
+        time: i64,
+        wrong: i64,
+        stands: AgreedClock,
+        nodes: Vec<Option<(StoreClock, Timestamp)>>,
+        leases: Vec<Until>,
+        waits: Vec<Until>,
+        /// How long an answer takes: another time each.
+        delay: i64,
+        /// When the clock was last set, or a node started.
+        upset: i64,
+    }
+
+    impl World {
+        fn new(nodes: usize) -> Self {
+            let stands = AgreedClock::default();
+            let (leases, waits) = (Vec::new(), Vec::new());
+            let mut world =
+                Self { time: T, wrong: 0, stands, nodes: vec![None; nodes], leases, waits, delay: 0, upset: T };
+            for n in 0..nodes {
+                world.start(n);
+            }
+            world
+        }
+
+        /// Each machine has its own.
+        fn uptime(&self, n: usize, time: i64) -> Duration {
+            Duration::from_micros((time - T).unsigned_abs()) + secs(1_000) * u32::try_from(n + 1).unwrap()
+        }
+
+        fn ask(&mut self, n: usize) {
+            self.delay = (self.delay * 7 + 30_011) % 300_000;
+            let (asked, looked) = (self.time - self.delay, self.time - self.delay / 3);
+            let said = ServerTime {
+                time: Timestamp(looked + self.wrong),
+                asked: self.uptime(n, asked),
+                answered: self.uptime(n, self.time),
+            };
+            let stands = self.stands;
+            let (clock, last) = self.nodes[n].as_mut().unwrap();
+            let now = clock.tell(said, stands);
+            assert!(now >= *last, "node {n} runs backwards: {last} {now}");
+            *last = now;
+        }
+
+        fn agree(&mut self, n: usize) {
+            let uptime = self.uptime(n, self.time);
+            let (clock, _) = self.nodes[n].as_mut().unwrap();
+            if let Some((was, is)) = clock.to_agree(uptime)
+                && was == self.stands
+            {
+                assert!(is.reached > was.reached);
+                self.stands = is;
+            }
+        }
+
+        fn start(&mut self, n: usize) {
+            self.nodes[n] = Some((StoreClock::default(), Timestamp::default()));
+            self.ask(n);
+            for _ in 0..2 {
+                if self.nodes[n].unwrap().0.is_settled() {
+                    break;
+                }
+                let starts = self.nodes[n].take();
+                self.pass(1);
+                self.nodes[n] = starts;
+                self.ask(n);
+            }
+            self.agree(n);
+            self.ask(n);
+        }
+
+        fn now(&mut self, n: usize) -> Timestamp {
+            let uptime = self.uptime(n, self.time);
+            self.nodes[n].as_mut().unwrap().0.now(uptime)
+        }
+
+        /// So many seconds, in which each node asks and looks, and everything is compared.
+        fn pass(&mut self, seconds: i64) {
+            for _ in 0..seconds * SECOND / TICK {
+                self.time += TICK;
+                for n in 0..self.nodes.len() {
+                    if self.nodes[n].is_some() {
+                        self.ask(n);
+                        self.agree(n);
+                        self.check(n);
+                    }
+                }
+            }
+        }
+
+        fn check(&mut self, n: usize) {
+            let (now, uptime) = (self.now(n), self.uptime(n, self.time));
+            let clock = self.nodes[n].unwrap().0;
+            for lease in self.leases.iter().filter(|lease| lease.node != n) {
+                let over = clock.lease_end(lease.written, uptime) <= now;
+                let early = self.time < lease.really - SLACK;
+                assert!(!(over && early), "node {n} ends {lease:?} early, at {}: {clock:?}", self.time);
+                let late = self.time > (lease.really + SLACK + lease.late).max(self.upset + 11 * 60 * SECOND);
+                assert!(over || !late, "node {n} ends {lease:?} late, at {}: {clock:?}", self.time);
+            }
+            for wait in &self.waits {
+                let late = self.time > wait.really + SLACK + wait.late;
+                assert!(wait.written <= now || !late, "node {n} waits for {wait:?} at {}: {clock:?}", self.time);
+            }
+        }
+
+        /// A node begins something with a lease of so many seconds, and is to try something again after as many.
+        fn write(&mut self, n: usize, seconds: i64) {
+            let written = self.now(n) + secs(seconds);
+            let until = Until { node: n, written, really: self.time + seconds * SECOND, late: 0 };
+            self.leases.push(until);
+            self.waits.push(until);
+        }
+
+        /// No node runs for so long, and meanwhile the clock is set.
+        fn outage(&mut self, seconds: i64, wrong: i64) {
+            let many = self.nodes.len();
+            self.nodes = vec![None; many];
+            self.wrong = wrong;
+            self.time += seconds * SECOND;
+            for until in self.leases.iter_mut().chain(&mut self.waits) {
+                until.late += (seconds + 62) * SECOND; // what the store's clock had reached is written once a minute
+            }
+            for n in 0..many {
+                self.start(n);
+            }
+        }
+
+        fn apart(&mut self) -> i64 {
+            let shown: Vec<_> = (0..self.nodes.len()).map(|n| self.now(n).0).collect();
+            shown.iter().max().unwrap() - shown.iter().min().unwrap()
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_for_four_seconds_leaves_nothing_waiting() {
+        let mut world = World::new(2);
+        world.pass(5);
+        world.wrong = 31 * DAY;
+        world.pass(4);
+        world.write(0, 30);
+        world.wrong = 0;
+        world.start(1);
+        world.pass(3);
+        world.write(1, 20);
+        assert!(world.apart() < SECOND);
+        world.pass(40);
+        for n in 0..2 {
+            let (now, uptime) = (world.now(n), world.uptime(n, world.time));
+            for lease in &world.leases {
+                assert!(world.nodes[n].unwrap().0.lease_end(lease.written, uptime) <= now, "{n} {lease:?}");
+            }
+        }
+        assert!((world.now(0).0 - world.time - 31 * DAY).abs() < 2 * SECOND, "it goes on from there");
+    }
+
+    #[test]
+    fn the_store_is_as_far_ahead_as_it_must_be_and_no_further() {
+        let mut world = World::new(2);
+        for _ in 0..3 {
+            world.wrong = 31 * DAY;
+            world.pass(5);
+            world.wrong = 0;
+            world.pass(5);
+        }
+        let ahead = |world: &World| i64::try_from(world.stands.ahead.as_micros()).unwrap();
+        assert!((ahead(&world) - 31 * DAY).abs() < 2 * SECOND, "they do not add up: {:?}", world.stands);
+        world.wrong = 31 * DAY;
+        world.pass(5);
+        assert!(ahead(&world) < 2 * SECOND, "the server is there: {:?}", world.stands);
+    }
+
+    #[test]
+    fn drift_adds_up_to_nothing() {
+        let mut world = World::new(2);
+        for _ in 0..2_000 {
+            world.wrong -= SECOND / 1_000; // five hundred times as much as a bad quartz
+            world.pass(1);
+        }
+        assert_eq!(world.stands.ahead, Duration::ZERO);
+        assert!((world.now(0).0 - world.time - world.wrong).abs() < SECOND);
+    }
+
+    #[test]
+    fn who_starts_after_nobody_ran_for_hours_gives_what_was_left_of_a_lease() {
+        let mut world = World::new(1);
+        world.pass(5);
+        world.write(0, 30);
+        world.outage(2 * 3_600, 0);
+        let (lease, uptime) = (world.leases[0].written, world.uptime(0, world.time));
+        let left = |world: &mut World, uptime| world.nodes[0].unwrap().0.lease_end(lease, uptime).since(world.now(0));
+        assert!(left(&mut world, uptime) <= secs(40), "{:?}", left(&mut world, uptime));
+    }
+
+    proptest! {
+        /// Wherever the server's clock is set, whoever is started anew, and where for a while nobody runs: no node's clock
+        /// runs backwards, none takes another's lease for over before its time, what waits does not wait longer than it
+        /// should, and in the end all nodes show the same time, which goes on as time does.
+        #[test]
+        fn a_servers_clock_may_be_set_anywhere(
+            steps in proptest::collection::vec((0u8..6, 0usize..3, -200i64..200, 0i64..40), 1..25)
+        ) {
+            let mut world = World::new(3);
+            for (what, node, amount, seconds) in steps {
+                match what {
+                    0 => world.wrong = amount * 5 * HOUR,
+                    1 => world.wrong = 0,
+                    2 => world.start(node),
+                    3 => world.outage(seconds, if amount % 2 == 0 { world.wrong } else { amount * 5 * HOUR }),
+                    _ => world.write(node, 1 + amount.abs() % 60),
+                }
+                world.upset = world.time;
+                world.pass(seconds);
+            }
+            world.pass(5);
+            prop_assert!(world.apart() < 2 * SECOND, "{}", world.apart());
+            let (before, time) = (world.now(0), world.time);
+            world.pass(700);
+            let (passed, showed) = (world.time - time, world.now(0).0 - before.0);
+            prop_assert!((passed - showed).abs() < SLACK, "{} {}", passed, showed);
+        }
+
+        /// Small steps of the server's clock, either way, while the same nodes run: the same.
+        #[test]
+        fn small_steps_of_a_servers_clock_end_no_lease_early(
+            steps in proptest::collection::vec((-300i64..300, 0usize..3, 0i64..20), 1..25)
+        ) {
+            let mut world = World::new(3);
+            for (step, node, seconds) in steps {
+                world.wrong += step * SECOND;
+                world.pass(2);
+                world.write(node, 1 + seconds);
+                world.pass(seconds);
+            }
+            prop_assert!(world.apart() < 2 * SECOND);
+        }
+    }
+}
