@@ -162,13 +162,14 @@ impl ExpiryClock {
     }
 
     /// What the store is to remember as last seen, if it remembers this now. Nothing while a jump does not count, and
-    /// nothing that differs little; a clock that was set back is written at once.
+    /// nothing that differs little; a clock that was set back is written at once. A store that remembers nothing is told
+    /// at once, also of the time before a jump: an event that it takes under a wrong clock would stand for it.
     pub fn to_write(&self, stored: Option<Timestamp>, reading: Reading) -> Option<Timestamp> {
         let Expiry { time: ExpiryTime(time), waiting } = self.expiry(reading);
         let differs = stored.is_none_or(|stored| {
             time.since(stored) >= limits::CLOCK_WRITTEN_EVERY || stored.since(time) >= limits::CLOCK_STANDS
         });
-        (waiting.is_none() && differs).then_some(time)
+        ((waiting.is_none() || stored.is_none()) && differs).then_some(time)
     }
 }
 
@@ -294,6 +295,7 @@ mod tests {
         let reading = at(T + 31 * DAY, 4);
         let mut clock = ExpiryClock::begin(at(T, 0).wall, reading);
         assert_eq!(clock.to_write(Some(at(T, 0).wall), reading), None, "a jump that does not count is not remembered");
+        assert_eq!(clock.to_write(None, reading), Some(at(T, 0).wall), "but what was before it is");
         clock.confirm(reading);
         assert_eq!(clock.expiry(reading), Expiry { time: ExpiryTime(reading.wall), waiting: None });
         assert_eq!(clock.to_write(Some(at(T, 0).wall), reading), Some(reading.wall));
