@@ -147,6 +147,10 @@ impl Dispatcher {
         }
         self.0.tasks.spawn(self.clone().keep());
         self.0.tasks.spawn(self.clone().sweep());
+    }
+
+    /// Starts looking at the clocks: also on a node that runs nothing.
+    pub fn watch(&self) {
         self.0.tasks.spawn(self.clone().watch_clocks());
     }
 
@@ -490,7 +494,8 @@ impl Dispatcher {
     /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
     pub async fn cancel(&self, event: &Event) -> Result<Option<Advance>, StoreError> {
         if !self.is_at(event.id) {
-            return self.step(event, event.cancelled_from_outside(self.0.store.now())).await;
+            let step = event.cancelled_from_outside(|until| self.0.store.is_lease_over(until));
+            return self.step(event, step).await;
         }
         self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.call_off());
         let stands = self.ended(event.id, END_TIME).await?;

@@ -143,6 +143,7 @@ impl Node {
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
         let (connections, admin_connections) = connections();
+        dispatcher.watch();
         if does != Does::Ingest {
             dispatcher.run();
         }

@@ -542,10 +542,10 @@ impl Event {
         self
     }
 
-    /// How a person ends it from outside of whoever may be at it.
-    pub fn cancelled_from_outside(&self, now: Timestamp) -> Step {
+    /// How a person ends it from outside of whoever may be at it; `is_over` knows whether a lease until then is over.
+    pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> Step {
         match self.state {
-            State::Running { until, .. } if until > now => Step::CallOff,
+            State::Running { until, .. } if !is_over(until) => Step::CallOff,
             _ => Step::Cancel,
         }
     }

@@ -189,7 +189,7 @@ impl Engine {
                 return Ok(Some(Taken::Busy(event)));
             }
             let here = self.running().get(&event.id).cloned();
-            let lives = matches!(event.state, State::Running { until, .. } if until > self.store.now());
+            let lives = matches!(event.state, State::Running { until, .. } if !self.store.is_lease_over(until));
             if matches!(event.state, State::Done { .. }) {
                 let receipt = self.store.receipt(event.id).await?;
                 return Ok(Some(Taken::Over(Arc::new(Ended { event, receipt }))));
@@ -280,7 +280,7 @@ impl Engine {
         loop {
             let Some(stands) = self.store.get(event.id).await? else { return Ok(Joined::Gone) };
             let State::Running { until: lease, .. } = stands.state else { return Ok(Joined::Stands(Box::new(stands))) };
-            let left = lease.since(self.store.now());
+            let left = self.store.lease_end(lease).since(self.store.now());
             if left.is_zero() {
                 return Ok(Joined::Stands(Box::new(stands)));
             }

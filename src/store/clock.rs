@@ -2,7 +2,8 @@
 //!
 //! Its own ([`Clock::now`]) orders things and ends leases, and never runs backwards. Of a store that lives in this
 //! process it is the wall's time, moving on even while the wall's clock is set back; of one behind a server it is the
-//! server's time, as it was last told.
+//! server's time, as it was last told, brought forward by what the store's nodes have agreed on
+//! ([`decide`](crate::decide::store_clock)).
 //!
 //! Beside it is the time by which events expire ([`Clock::expiry`], worked out in [`decide`](crate::decide::expiry)),
 //! which follows the wall's or the server's clock wherever it is set, but not into a jump; and the wall's clock itself
@@ -10,6 +11,8 @@
 
 use super::Moment;
 use crate::decide::expiry::{Expiry, ExpiryClock, ExpiryTime, Reading};
+use crate::decide::limits;
+use crate::decide::store_clock::{AgreedClock, ServerTime, StoreClock};
 use crate::decide::time::{Duration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,12 +41,16 @@ struct Shown {
 /// What a server said, and what was made of it.
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    shown: Timestamp,
-    server: Timestamp,
-    at: Instant,
+    clock: StoreClock,
     /// As it said it, also where it had said more before.
     said: Reading,
+    /// When the nodes were last asked to agree on something.
+    proposed: Option<Duration>,
 }
+
+/// When a server was asked for its time, by this machine's uptime.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked(Duration);
 
 /// A clock that is moved by hand.
 #[derive(Clone, Copy, Debug)]
@@ -88,24 +95,61 @@ impl Clock {
     /// machine counts.
     pub fn server() -> Self {
         let said = Reading { wall: Timestamp::default(), uptime: uptime() };
-        let told = Told { shown: Timestamp::default(), server: Timestamp::default(), at: Instant::now(), said };
-        Self::of(Kind::Server(Arc::new(Mutex::new(told))))
+        Self::of(Kind::Server(Arc::new(Mutex::new(Told { clock: StoreClock::default(), said, proposed: None }))))
     }
 
-    /// The server says that it is so late. What counts now: that, unless time was given by hand, or had come further.
-    pub fn told(&self, server: Timestamp) -> Timestamp {
+    /// A server is asked for its time from now on.
+    pub fn asks() -> Asked {
+        Asked(uptime())
+    }
+
+    /// The server says that it is so late, and this is what the nodes have agreed on. What counts now; where time is given
+    /// by hand, that.
+    pub fn told(&self, Asked(asked): Asked, time: Timestamp, agreed: AgreedClock) -> Timestamp {
         let Kind::Server(told) = &self.kind else { return self.now() };
-        let said = Reading { wall: server, uptime: uptime() };
-        let server = {
-            let mut last = lock(told);
-            let server = server.max(last.server);
-            *last = Told { shown: last.shown, server, at: Instant::now(), said };
-            server
+        let said = ServerTime { time, asked, answered: uptime() };
+        let (now, reading) = {
+            let mut told = lock(told);
+            let now = told.clock.tell(said, agreed);
+            // One that was asked before the last answer came may be older than that.
+            if told.said.uptime <= asked {
+                told.said = Reading { wall: time, uptime: said.answered };
+            }
+            (now, told.said)
         };
         if let Some(clock) = &mut lock(&self.expiry).clock {
-            clock.observe(said);
+            clock.observe(reading);
         }
-        server
+        now
+    }
+
+    /// When a lease ends that was written as ending then: later, for a while after a server's clock was set forward.
+    pub fn lease_end(&self, until: Timestamp) -> Timestamp {
+        match &self.kind {
+            Kind::Server(told) => lock(told).clock.lease_end(until, uptime()),
+            Kind::Wall(_) | Kind::Manual(_) => until,
+        }
+    }
+
+    /// What the nodes are to agree on, in place of what: at most once in a while.
+    pub fn to_agree(&self) -> Option<(AgreedClock, AgreedClock)> {
+        let Kind::Server(told) = &self.kind else { return None };
+        let (mut told, uptime) = (lock(told), uptime());
+        let due = told.proposed.is_none_or(|at| uptime.saturating_sub(at) >= limits::CLOCK_LOOK);
+        let agree = told.clock.to_agree(uptime).filter(|_| due)?;
+        told.proposed = Some(uptime);
+        Some(agree)
+    }
+
+    /// Is what the nodes have agreed on plausible to one who has just come?
+    pub fn is_settled(&self) -> bool {
+        !matches!(&self.kind, Kind::Server(told) if !lock(told).clock.is_settled())
+    }
+
+    /// Has the server said nothing for this long?
+    pub fn is_silent(&self, length: Duration) -> bool {
+        let Kind::Server(told) = &self.kind else { return false };
+        lock(told).clock.silent_for(uptime()).is_none_or(|silent| silent >= length)
     }
 
     /// The wall's time, from `floor` on: the latest time the store already holds.
@@ -131,11 +175,7 @@ impl Clock {
     /// What it shows: it never runs backwards.
     pub fn now(&self) -> Timestamp {
         match &self.kind {
-            Kind::Server(told) => {
-                let mut last = lock(told);
-                last.shown = last.shown.max(last.server + last.at.elapsed());
-                last.shown
-            }
+            Kind::Server(told) => lock(told).clock.now(uptime()),
             Kind::Wall(reading) => {
                 let mut last = lock(reading);
                 let at = Instant::now();
@@ -303,15 +343,33 @@ mod tests {
         assert!(floor <= first && first <= second);
     }
 
+    /// The server says this, at once, and nothing was agreed on.
+    fn told(clock: &Clock, time: Timestamp) -> Timestamp {
+        clock.told(Clock::asks(), time, AgreedClock::default())
+    }
+
     #[test]
     fn a_servers_clock_shows_what_it_was_told_and_never_less() {
         let clock = Clock::server();
+        assert!(clock.is_silent(Duration::ZERO) && clock.is_settled());
         let late = Timestamp(9_000_000_000_000_000);
-        assert_eq!(clock.told(late), late);
-        assert!(clock.now() >= late && clock.now() < late + Duration::from_hours(1));
-        assert_eq!(clock.told(Timestamp(5)), late, "it does not run backwards");
+        let first = told(&clock, late);
+        assert!(first >= late && first < late + Duration::from_hours(1));
+        assert!(told(&clock, Timestamp(5)) >= first, "it does not run backwards");
+        assert!(clock.now() < late + Duration::from_hours(1), "and does not jump either");
+        assert!(clock.to_agree().is_some_and(|(_, agreed)| agreed.ahead > Duration::from_hours(1)));
+        assert_eq!(clock.to_agree(), None, "not again at once");
         let manual = Clock::manual(Timestamp(7));
-        assert_eq!(manual.told(late), Timestamp(7));
+        assert_eq!(told(&manual, late), Timestamp(7));
+    }
+
+    #[test]
+    fn an_answer_that_was_asked_for_before_the_last_one_came_tells_nothing() {
+        let (clock, early) = (Clock::server(), Clock::asks());
+        let start = Timestamp(1_750_000_000_000_000);
+        told(&clock, start);
+        clock.told(early, start + 31 * DAY, AgreedClock::default());
+        assert!(clock.now() < start + DAY && clock.jumped().0 < start + DAY);
     }
 
     #[test]
@@ -344,16 +402,16 @@ mod tests {
     fn a_server_that_jumps_is_waited_for_and_one_that_is_set_back_is_followed() {
         let clock = Clock::server();
         let start = Timestamp(1_750_000_000_000_000);
-        clock.told(start);
+        told(&clock, start);
         clock.last_seen(Some(start), None);
-        clock.told(start + 31 * DAY);
+        told(&clock, start + 31 * DAY);
         let Expiry { time: ExpiryTime(time), waiting } = clock.expiry();
         assert!(time >= start && time < start + DAY && waiting.is_some(), "{time} {waiting:?}");
         assert_eq!(clock.to_write(), None);
         clock.confirm();
         assert!(clock.expiry().time.0 >= start + 31 * DAY);
         assert_eq!(clock.to_write().map(|(was, _)| was), Some(Some(start)));
-        clock.told(start);
+        told(&clock, start);
         assert!(clock.expiry().time.0 < start + DAY && clock.now() >= start + 31 * DAY);
     }
 

@@ -140,9 +140,10 @@ pub async fn orphaned(store: &dyn Store, own: &Keeps, nodes: Nodes) -> Result<Ve
     Ok(counts.into_iter().map(|count| Orphaned { retention: retention(&count), count }).collect())
 }
 
-/// Has a node written lately that it has this source?
+/// Has a node written lately that it has this source? A node that runs writes it every minute, by the same clock: what
+/// stands there as of a time that is far ahead was written by none of them.
 fn is_had(row: &SourceRetention, now: Timestamp) -> bool {
-    now.since(row.seen_at) < limits::SOURCE_UNSEEN_AFTER
+    now.since(row.seen_at).max(row.seen_at.since(now)) < limits::SOURCE_UNSEEN_AFTER
 }
 
 /// Does another node than the one that asks have this source?
@@ -195,7 +196,8 @@ pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgottenS
 /// Ends these, as far as they can be; brings those that are over now.
 async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreError> {
     let now = store.now();
-    let cancelled = |event: &&Event| event.change(event.cancelled_from_outside(now), &Route::default(), now).ok();
+    let step = |event: &Event| event.cancelled_from_outside(|until| store.is_lease_over(until));
+    let cancelled = |event: &&Event| event.change(step(event), &Route::default(), now).ok();
     let changes: Vec<_> = open.iter().filter_map(cancelled).collect();
     if changes.is_empty() {
         return Ok(Vec::new());
@@ -252,5 +254,11 @@ mod tests {
         clock.advance(limits::SOURCE_UNSEEN_AFTER);
         assert_eq!(names(Nodes::Many).await, [theirs, unknown]);
         assert!(!is_elsewhere(&store, "theirs").await.unwrap());
+        let written = async |ahead| {
+            store.retain(keeps("theirs").rows(store.now() + ahead)).await.unwrap();
+            is_elsewhere(&store, "theirs").await.unwrap()
+        };
+        assert!(written(Duration::from_secs(2)).await, "by a node that is a moment ahead");
+        assert!(!written(31 * DAY).await, "as of a time that no node shows");
     }
 }

@@ -48,7 +48,7 @@ impl Cabinet {
 
     pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
         let event = self.named(name).await?;
-        self.step(&event, event.cancelled_from_outside(self.store.now())).await
+        self.step(&event, event.cancelled_from_outside(|until| self.store.is_lease_over(until))).await
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {

@@ -1,7 +1,7 @@
 //! What is read for the dispatcher and for people: what is due, bodies and answers, lists, what may be forgotten.
 
 use super::pool::{Ask, Failed, Link, ask};
-use super::read::CLOCK;
+use super::read::{CLOCK, told};
 use super::rows::{self, Id, Raw, text};
 use crate::decide::change::Tried;
 use crate::decide::claim::{Payload, Same};
@@ -9,7 +9,8 @@ use crate::decide::event::{Event, Receipt, State};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
-use crate::decide::time::Timestamp;
+use crate::decide::store_clock::AgreedClock;
+use crate::decide::time::{Duration, Timestamp};
 use crate::store::cells::{self, columns};
 use crate::store::clock::Clock;
 use crate::store::packed;
@@ -73,10 +74,12 @@ pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Cloc
         Look::Leases => ask!(DUE_LEASES, room),
         Look::Strays(_) => ask!(ROUTES_IN_USE),
     };
+    let asked = Clock::asks();
     let mut answers = link.ask(&[ask!(CLOCK), first]).await?;
-    let now = clock.told(Timestamp(answers[0][0].try_get(0)?));
+    let now = told(clock, asked, &answers[0][0])?;
     let rows = answers.swap_remove(1);
-    let Look::Strays(known) = look else { return Ok(gather([rows], limit, now)) };
+    let ends = |at| if let Look::Leases = look { clock.lease_end(at) } else { at };
+    let Look::Strays(known) = look else { return Ok(gather([rows], limit, now, ends)) };
     let strays = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
     let strays: Vec<(&str, &str, &str)> = strays.collect::<std::result::Result<_, tokio_postgres::Error>>()?;
     let asks: Vec<_> = strays
@@ -88,16 +91,22 @@ pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Cloc
         .map(|(state, source, route)| ask!(DUE_ON_ROUTE, room, state, source, route))
         .collect();
     let answers = if asks.is_empty() { Vec::new() } else { link.ask(&asks).await? };
-    Ok(gather(answers, limit, now))
+    Ok(gather(answers, limit, now, ends))
 }
 
-/// Takes what is due, the oldest first, and the time of the first that is not.
-fn gather(answers: impl IntoIterator<Item = Vec<Row>>, limit: usize, now: Timestamp) -> Due {
+/// Takes what is due, the oldest first, and the time of the first that is not. `ends` is when what was written as that
+/// time comes.
+fn gather(
+    answers: impl IntoIterator<Item = Vec<Row>>,
+    limit: usize,
+    now: Timestamp,
+    ends: impl Fn(Timestamp) -> Timestamp,
+) -> Due {
     let mut found: Vec<_> = answers
         .into_iter()
         .flatten()
         .filter_map(|row| {
-            let at = row.try_get("wake_at").map(Timestamp).unwrap_or_default();
+            let at = ends(row.try_get("wake_at").map(Timestamp).unwrap_or_default());
             rows::event(&row, 0).map(|(row, _)| (at, row.event))
         })
         .collect();
@@ -419,8 +428,9 @@ const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) val
 
 /// What time the store has last seen, and the server's clock with it.
 pub(super) async fn last_seen(link: &mut Link, clock: &Clock) -> Result<Option<Timestamp>> {
+    let asked = Clock::asks();
     let answers = link.ask(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
-    clock.told(Timestamp(answers[1][0].try_get(0)?));
+    told(clock, asked, &answers[1][0])?;
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
 
@@ -428,6 +438,20 @@ pub(super) async fn last_seen(link: &mut Link, clock: &Clock) -> Result<Option<T
 pub(super) async fn set_last_seen(link: &mut Link, was: Option<Timestamp>, time: Timestamp) -> Result<()> {
     let write = ask!(SET_LAST_SEEN, time.0, was.map(|was| was.0));
     link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
+}
+
+const AGREE_ON_CLOCK: &str = "insert into {schema}.store_clock as c (id, ahead, reached, held_last, held_by, held_until) \
+     values (1, $1, $2, $3, $4, $5) on conflict (id) do update set ahead = excluded.ahead, reached = excluded.reached, \
+     held_last = excluded.held_last, held_by = excluded.held_by, held_until = excluded.held_until \
+     where c.ahead = $6 and c.reached = $7";
+
+/// Writes down what the nodes agree on of the store's clock, if it is still as it was.
+pub(super) async fn agree_on_clock(link: &mut Link, was: AgreedClock, is: AgreedClock) -> Result<()> {
+    let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+    let (last, by, until) = (is.held.map(|h| h.last.0), is.held.map(|h| micros(h.by)), is.held.map(|h| h.until.0));
+    let (ahead, was_ahead) = (micros(is.ahead), micros(was.ahead));
+    let write = ask!(AGREE_ON_CLOCK, ahead, is.reached.0, last, by, until, was_ahead, was.reached.0);
+    link.ask(&[write]).await.map(drop)
 }
 
 pub(super) fn limit_cell(limit: usize) -> i64 {

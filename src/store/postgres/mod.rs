@@ -44,7 +44,7 @@ use super::copy::{Beside, Cursor, ExportShelf, Exported, Heeds};
 use super::quarantine::Quarantined;
 use super::schema::postgres::{Located, SchemaConflict, SchemaName};
 use super::schema::{self, postgres as migrations};
-use super::shared::{self, Cell, Reading, Shelf, Swap, Swapped, Version};
+use super::shared::{self, Begins, Cell, Reading, Shelf, Swap, Swapped, Version};
 use super::{
     Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, SourceCount,
     SourceRetention, Started, Starts, StoreError, Stored, Story,
@@ -55,6 +55,7 @@ use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::EventId;
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
+use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::telemetry::{self, Level};
 use address::{Address, Durability};
@@ -124,7 +125,7 @@ impl Postgres {
         let address = Address::parse(url).map_err(CannotOpen::Ever)?;
         let pool = Arc::new(Pool::new(address, session));
         let mut link = pool.open().await?;
-        let now = fit_server(&pool, &mut link, options.schema).await?;
+        fit_server(&pool, &mut link, options.schema).await?;
         let schema = locate(&pool, &link).await?;
         // Before the version is read: from here on nobody takes a version back.
         if session != Session::Reads {
@@ -138,13 +139,13 @@ impl Postgres {
             pool.fence.check(&mut link, &pool.address).await.map_err(|failed| pool.cannot_open(failed))?;
         }
         pool.put(link, Purpose::Write);
-        options.clock.told(now);
         let (clock, hints) = (options.clock, Hints::start(pool.clone()));
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::Builder::default());
         let marker = (session == Session::Writes).then(|| Marker::start(pool.clone()));
         let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
         let cannot = |error| CannotOpen::Yet(format!("{}: {error}", opened.pool.address));
-        shared::begin(&opened).await.map_err(cannot)?;
+        let begins = if session == Session::Writes { Begins::Writing } else { Begins::Looking };
+        shared::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
     }
 
@@ -246,10 +247,9 @@ impl Postgres {
 }
 
 /// Refuses servers that cannot keep what is promised; brings their clock.
-async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Timestamp, CannotOpen> {
+async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), CannotOpen> {
     let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
-               current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version'), \
-               (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+               current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
     let address = &pool.address;
     let row = link.client.query_one(sql, &[]).await.map_err(|error| trouble::cannot_open(address, &error))?;
     let ever = |why: String| Err(CannotOpen::Ever(format!("{address}: {why}")));
@@ -277,7 +277,7 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<Time
              `durable=yes` to the URL"
         ));
     }
-    Ok(Timestamp(row.get(5)))
+    Ok(())
 }
 
 /// Brings the store's schema up to date, or sees that it is.
@@ -493,6 +493,10 @@ impl Shelf for Postgres {
 
     fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
         Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::set_last_seen(link, was, time).await))
+    }
+
+    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> Answer<'_, ()> {
+        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::agree_on_clock(link, was, is).await))
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {

@@ -5,17 +5,19 @@ use super::pool::{Ask, Failed, Link, ask};
 use super::rows::{self, Id, Name, Raw};
 use crate::decide::claim::Same;
 use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
-use crate::decide::time::Timestamp;
+use crate::decide::store_clock::{AgreedClock, HeldLeases};
+use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::cells::columns;
-use crate::store::clock::Clock;
+use crate::store::clock::{Asked, Clock};
 use crate::store::ledger::{Held, Register};
 use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot, TURNS_AT_ONCE, Version};
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
 
-/// The server's clock.
-pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+/// The server's clock, and what the nodes have agreed on of the store's.
+pub(super) const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint, c.ahead, c.reached, \
+     c.held_last, c.held_by, c.held_until from (select 1) as one left join {schema}.store_clock c on c.id = 1";
 /// A block of turns, after all cells were read: who is parked later has a later turn. `turns` counts
 /// [`TURNS_AT_ONCE`] by `TURNS_AT_ONCE`.
 const TURNS: &str = "select nextval('{schema}.turns')";
@@ -98,11 +100,15 @@ pub(super) async fn read(link: &mut Link, cells: &[Cell], turns: usize, clock: &
         asks.push((Tells::Turns, ask!(TURNS)));
     }
     let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
+    let asked = Clock::asks();
     let answers = link.ask(&asks).await?;
     let mut reading = Reading { cells: Vec::with_capacity(cells.len()), turn: Turn(0), now: Timestamp::default() };
     for (tells, rows) in tells.into_iter().zip(answers) {
         for row in rows {
-            hear(tells, &row, clock, &mut reading)?;
+            match tells {
+                Tells::Clock => reading.now = told(clock, asked, &row)?,
+                _ => hear(tells, &row, &mut reading)?,
+            }
         }
     }
     let found: HashSet<Cell> = reading.cells.iter().map(|(cell, _)| *cell).collect();
@@ -119,13 +125,25 @@ pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
     Err(StoreError::Down(format!("{turns} at once are too many; ask for at most {TURNS_AT_ONCE}")))
 }
 
-fn hear(tells: Tells, row: &Row, clock: &Clock, reading: &mut Reading) -> Result<(), Error> {
+/// The store's clock, after an answer to [`CLOCK`] that was asked for then.
+pub(super) fn told(clock: &Clock, asked: Asked, row: &Row) -> Result<Timestamp, Error> {
+    let number = |place| row.try_get::<_, Option<i64>>(place);
+    let length = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());
+    let held = match (number(3)?, number(4)?, number(5)?) {
+        (Some(last), Some(by), Some(until)) => {
+            Some(HeldLeases { last: Timestamp(last), by: length(by), until: Timestamp(until) })
+        }
+        _ => None,
+    };
+    let (ahead, reached) = (number(1)?.map(length).unwrap_or_default(), number(2)?.map(Timestamp).unwrap_or_default());
+    let agreed = AgreedClock { ahead, reached, held };
+    Ok(clock.told(asked, Timestamp(row.try_get(0)?), agreed))
+}
+
+fn hear(tells: Tells, row: &Row, reading: &mut Reading) -> Result<(), Error> {
     let key = || row.try_get::<_, Raw<'_>>(0).map(|raw| Key(raw.array()));
     let (found, behind) = match tells {
-        Tells::Clock => {
-            reading.now = clock.told(Timestamp(row.try_get(0)?));
-            return Ok(());
-        }
+        Tells::Clock => return Ok(()),
         Tells::Turns => {
             reading.turn = Turn(row.try_get::<_, i64>(0)?.unsigned_abs());
             return Ok(());

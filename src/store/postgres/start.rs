@@ -5,13 +5,12 @@ use super::fence::Fence;
 use super::look;
 use super::mark::{commit, not_committed};
 use super::pool::{Failed, Link, ask};
-use super::read::CLOCK;
+use super::read::{CLOCK, told};
 use super::rows::{self, Id, Written};
 use super::swap::Fate;
 use super::trouble::Stage;
 use super::write::ROLLBACK;
 use crate::decide::event::Event;
-use crate::decide::time::Timestamp;
 use crate::store::cells::columns;
 use crate::store::clock::Clock;
 use crate::store::copy::Heeds;
@@ -86,8 +85,9 @@ pub(super) async fn start_due(
 async fn hold(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<(Vec<Event>, Vec<Row>), Failed> {
     let (limit, part) = (look::limit_cell(starts.limit), i32::from(starts.part));
     let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
+    let asked = Clock::asks();
     let answers = link.ask(&[ask!("begin"), ask!(CLOCK), due]).await?;
-    let now = clock.told(Timestamp(answers[1][0].try_get(0)?));
+    let now = told(clock, asked, &answers[1][0])?;
     let held = answers[2].iter().filter_map(|row| rows::event(row, 0));
     Ok(held.filter_map(|(row, _)| starts.row(&row, now).map(|started| (row.event, started))).unzip())
 }

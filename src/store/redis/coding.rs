@@ -5,7 +5,8 @@ use crate::decide::claim::{Payload, Same};
 use crate::decide::event::{Receipt, Retrier};
 use crate::decide::id::{Digest, EventId, IdDigest};
 use crate::decide::recipe::Recipe;
-use crate::decide::time::Timestamp;
+use crate::decide::store_clock::{AgreedClock, HeldLeases};
+use crate::decide::time::{Duration, Timestamp};
 use crate::store::cells::{self, StateCells, Value};
 use crate::store::ledger::{Held, Register, Row};
 use crate::store::packed::{self, Packed};
@@ -271,6 +272,31 @@ pub(super) fn read_retention(source: &[u8], bytes: &[u8]) -> Option<SourceRetent
     let mut cells = In(bytes);
     let numbers = (cells.maybe(In::number)?, cells.number()?, cells.number()?);
     Some(SourceRetention::of_numbers(std::str::from_utf8(source).ok()?, numbers))
+}
+
+/// What the nodes have agreed on of the store's clock.
+pub(super) fn agreed_clock(agreed: AgreedClock) -> Vec<u8> {
+    let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+    let mut out = Out::default();
+    out.number(micros(agreed.ahead));
+    out.number(agreed.reached.0);
+    out.maybe(agreed.held.map(|held| held.last.0), Out::number);
+    out.maybe(agreed.held.map(|held| micros(held.by)), Out::number);
+    out.maybe(agreed.held.map(|held| held.until.0), Out::number);
+    out.0
+}
+
+/// The same, in these bytes.
+pub(super) fn read_agreed_clock(bytes: &[u8]) -> Option<AgreedClock> {
+    let mut cells = In(bytes);
+    let (ahead, reached): (u64, _) = (cells.number()?, Timestamp(cells.number()?));
+    let (last, by, until) = (cells.maybe(In::number)?, cells.maybe(In::number::<u64>)?, cells.maybe(In::number)?);
+    let held = last.zip(by).zip(until).map(|((last, by), until)| HeldLeases {
+        last: Timestamp(last),
+        by: Duration::from_micros(by),
+        until: Timestamp(until),
+    });
+    Some(AgreedClock { ahead: Duration::from_micros(ahead), reached, held })
 }
 
 /// A register.

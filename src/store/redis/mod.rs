@@ -41,7 +41,7 @@ mod write;
 use super::clock::Clock;
 use super::copy::{self, Heeds};
 use super::quarantine::Quarantined;
-use super::shared::{self, Cell, Reading, Shelf, Swap};
+use super::shared::{self, Begins, Cell, Reading, Shelf, Swap};
 use super::{
     Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, SourceCount, SourceRetention, Started,
     Starts, StoreError, Stored, Story, SweepPace,
@@ -51,6 +51,7 @@ use crate::decide::event::{Event, Receipt};
 use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Turn};
 use crate::decide::recipe::Recipe;
+use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use ::redis::{Pipeline, Value};
@@ -181,7 +182,8 @@ impl Redis {
             tasks.push(tokio::spawn(ends::fill(core.clone())));
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
-        shared::begin(&opened).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        let begins = if access == Access::Node { Begins::Writing } else { Begins::Looking };
+        shared::begin(&opened, begins).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
         Ok(opened)
     }
 }
@@ -222,16 +224,20 @@ impl Core {
         for question in questions.cmd_iter() {
             all.add_command(question.clone());
         }
-        all.cmd("MGET").arg(&[self.names.epoch(), self.names.count(), self.names.turn()]);
+        let marks = [self.names.epoch(), self.names.count(), self.names.turn(), self.names.store_clock()];
+        all.cmd("MGET").arg(&marks);
+        let asked = Clock::asks();
         let mut answers = self.link.ask(&all).await.map_err(|error| self.stopped_by(error))?;
         let marks = answers.pop().unwrap_or(Value::Nil);
-        let [epoch, count, turn] = read::list(&marks) else { return Err(odd_answer()) };
+        let [epoch, count, turn, agreed] = read::list(&marks) else { return Err(odd_answer()) };
         let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
         let count = number(count).unwrap_or(0);
         self.compare(read::bytes(epoch).unwrap_or_default(), count, floor)?;
         let time = answers.drain(..1).next();
         let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
-        let marks = Marks { count, turn: Turn(number(turn).unwrap_or(0).max(1)), now: self.clock.told(now) };
+        let agreed = read::bytes(agreed).and_then(coding::read_agreed_clock).unwrap_or_default();
+        let now = self.clock.told(asked, now, agreed);
+        let marks = Marks { count, turn: Turn(number(turn).unwrap_or(0).max(1)), now };
         Ok((answers, marks))
     }
 
@@ -522,6 +528,17 @@ impl Shelf for Redis {
             if self.core.may_write() {
                 let mut words = Words::new(&self.core.names);
                 words.last_seen(was, time);
+                self.core.send(words).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if self.core.may_write() {
+                let mut words = Words::new(&self.core.names);
+                words.agree_on_clock(was, is);
                 self.core.send(words).await?;
             }
             Ok(())

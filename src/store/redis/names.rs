@@ -174,6 +174,11 @@ impl Names {
         self.one("last_seen")
     }
 
+    /// What the nodes have agreed on of the store's clock.
+    pub(super) fn store_clock(&self) -> Vec<u8> {
+        self.one("store_clock")
+    }
+
     /// What is written to see whether everything may be written.
     pub(super) fn probe(&self) -> Vec<u8> {
         self.one("probe")

@@ -281,9 +281,10 @@ impl Core {
         let entries = answers.first().map(scored).unwrap_or_default();
         let mut ids = Vec::new();
         for (id, at) in entries {
-            if Timestamp(at) > marks.now || ids.len() == limit.min(LOOK_MAX) {
-                due.next = Some(due.next.map_or(Timestamp(at), |next| next.min(Timestamp(at))));
-                break;
+            let at = if let Look::Leases = look { self.clock.lease_end(Timestamp(at)) } else { Timestamp(at) };
+            if at > marks.now || ids.len() == limit.min(LOOK_MAX) {
+                due.next = Some(due.next.map_or(at, |next| next.min(at)));
+                continue;
             }
             ids.push(id);
         }

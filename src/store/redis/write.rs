@@ -9,6 +9,7 @@ use crate::decide::event::{Cause, Event, State};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::recipe::Recipe;
+use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::store::Hint;
 use crate::store::Note;
@@ -281,6 +282,16 @@ impl<'n> Words<'n> {
         let name = self.names.last_seen();
         part.seen.push([name.clone(), was.map(|was| number(was.0)).unwrap_or_default()]);
         part.call(command!("SET", name, number(time.0)));
+        self.add(part);
+    }
+
+    /// Adds what the nodes agree on of the store's clock, if it is still as it was. Nothing is there before they do.
+    pub(super) fn agree_on_clock(&mut self, was: AgreedClock, is: AgreedClock) {
+        let mut part = Part::default();
+        let name = self.names.store_clock();
+        let was = if was == AgreedClock::default() { Vec::new() } else { coding::agreed_clock(was) };
+        part.seen.push([name.clone(), was]);
+        part.call(command!("SET", name, coding::agreed_clock(is)));
         self.add(part);
     }
 

@@ -23,7 +23,7 @@ mod tests;
 pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, TURNS_AT_ONCE, Version};
 pub use effect::Swapped;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) use last_seen::begin;
+pub(super) use last_seen::{Begins, begin};
 
 use super::clock::Clock;
 use super::ledger::{self, Held, Ledger as _, Register, Row};
@@ -40,6 +40,7 @@ use crate::decide::fence::{FoundStore, KnownStore};
 use crate::decide::id::{EventId, Key, Turn};
 use crate::decide::recipe::Recipe;
 use crate::decide::statement::Bound;
+use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::telemetry::{self, Level};
 use draft::{Blank, Copies, Draft};
@@ -228,6 +229,10 @@ pub trait Shelf: Send + Sync + 'static {
     fn last_seen(&self) -> Answer<'_, Option<Timestamp>>;
     /// Writes it down, if it is still as it was.
     fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()>;
+    /// Writes down what the nodes agree on of the store's clock, if that is still as it was.
+    fn agree_on_clock(&self, _was: AgreedClock, _is: AgreedClock) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// See [`Store::hints`].
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
@@ -388,6 +393,7 @@ impl<S: Shelf> Store for Shared<S> {
             let claims = self
                 .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), self.at(now)))
                 .await?;
+            self.agree_on_clock().await;
             Ok(claims.into_iter().map(|claim| claim.unwrap_or(Claim::Again)).collect())
         })
     }
@@ -430,7 +436,7 @@ impl<S: Shelf> Store for Shared<S> {
     /// What comes up and cannot be read is ended, so that it does not come up again.
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
         Box::pin(async move {
-            self.look_at_clock().await;
+            self.write_clock().await;
             let mut due = self.0.due(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
@@ -475,7 +481,7 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
         Box::pin(async move {
-            self.look_at_clock().await;
+            self.write_clock().await;
             self.sweep(&keeps, limit).await
         })
     }
@@ -585,6 +591,14 @@ impl<S: Shelf> Store for Shared<S> {
 
     fn now(&self) -> Timestamp {
         self.0.clock().now()
+    }
+
+    fn lease_end(&self, until: Timestamp) -> Timestamp {
+        self.0.clock().lease_end(until)
+    }
+
+    fn look_at_clock(&self) -> Answer<'_, ()> {
+        Box::pin(self.ask_clock())
     }
 
     fn wall_time(&self) -> Timestamp {

@@ -20,6 +20,7 @@ alter table scopes drop column since;
 alter table keys drop column id_digest;
 alter table events drop column published_again cascade; -- with the views that show it; they are made anew
 alter table events drop column retrier cascade; -- with the views that show its fields as columns
+drop table store_clock;
 drop table last_seen;
 drop table writers;
 alter table events drop column action_kind cascade; -- as above

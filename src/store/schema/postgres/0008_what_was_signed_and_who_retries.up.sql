@@ -8,6 +8,15 @@ alter table keys add column id_digest bytea;
 alter table scopes add column since bigint;
 -- What time the store has last seen and believed: one row. A clock that is further ahead does not count for expiry at once.
 create table last_seen (id smallint primary key check (id = 1), at bigint not null);
+-- What the nodes have agreed on of the store's clock, in microseconds. One row.
+create table store_clock (
+    id         smallint primary key check (id = 1),
+    ahead      bigint   not null,              -- by how much it is ahead of this server's
+    reached    bigint   not null,              -- what it has shown at least
+    held_last  bigint,                         -- a lease that ends no later than this
+    held_by    bigint,                         -- ends later by so much,
+    held_until bigint                          -- while the clock shows less than this
+);
 -- The marks that processes leave after their writes: one that is gone, or went back, tells of lost data.
 create table writers (
     name  bytea  primary key,      -- the process, made by chance
