@@ -57,16 +57,17 @@ enum Far {
 impl ClockWatch {
     /// Looks at the clocks, and says what is new. How many events a jump would forget is only counted when there is one.
     pub async fn look(&mut self, store: &dyn Store, would_forget: impl Future<Output = Result<u64, StoreError>>) {
+        // What fails is asked again by the next look, and said by those who need the answer.
+        store.look_at_clock().await.ok();
         let waiting = store.expiry().waiting;
         match (self.waiting, waiting) {
-            (None, Some(jump)) => {
-                say_waiting(&jump, would_forget.await.ok());
-            }
+            (Some(before), Some(jump)) if before.since == jump.since => {}
+            (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
             (Some(_), None) => {
                 let why = "the clock no longer jumps: events expire by the time it shows now";
                 telemetry::say(Level::Info, "expiry", &[("why", why)]);
             }
-            (None, None) | (Some(_), Some(_)) => {}
+            (None, None) => {}
         }
         self.waiting = waiting;
         let ahead = Ahead::of(store);
@@ -108,7 +109,8 @@ fn say_waiting(jump: &Waiting, would: Option<u64>) {
 fn say_far(ahead: Ahead) {
     let why = format!(
         "the store's clock is {} {} this machine's; leases and the order of events go by the store's, the age of \
-         signatures by this machine's; check which of them is wrong",
+         signatures by this machine's; check which of them is wrong. If none is, the store's was once ahead and goes on \
+         from there",
         in_words(ahead.length()),
         if ahead.0 > 0 { "ahead of" } else { "behind" },
     );
