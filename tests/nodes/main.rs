@@ -20,6 +20,7 @@ mod redis;
 mod apps;
 mod backup;
 mod cancelling;
+mod clock_ahead;
 mod clocks;
 mod commits;
 mod copied_clocks;
