@@ -262,7 +262,7 @@ mod tests {
         }
 
         /// Each machine has its own.
-        fn uptime(&self, n: usize, time: i64) -> Duration {
+        fn uptime(n: usize, time: i64) -> Duration {
             Duration::from_micros((time - T).unsigned_abs()) + secs(1_000) * u32::try_from(n + 1).unwrap()
         }
 
@@ -271,8 +271,8 @@ mod tests {
             let (asked, looked) = (self.time - self.delay, self.time - self.delay / 3);
             let said = ServerTime {
                 time: Timestamp(looked + self.wrong),
-                asked: self.uptime(n, asked),
-                answered: self.uptime(n, self.time),
+                asked: Self::uptime(n, asked),
+                answered: Self::uptime(n, self.time),
             };
             let stands = self.stands;
             let (clock, last) = self.nodes[n].as_mut().unwrap();
@@ -282,7 +282,7 @@ mod tests {
         }
 
         fn agree(&mut self, n: usize) {
-            let uptime = self.uptime(n, self.time);
+            let uptime = Self::uptime(n, self.time);
             let (clock, _) = self.nodes[n].as_mut().unwrap();
             if let Some((was, is)) = clock.to_agree(uptime)
                 && was == self.stands
@@ -309,7 +309,7 @@ mod tests {
         }
 
         fn now(&mut self, n: usize) -> Timestamp {
-            let uptime = self.uptime(n, self.time);
+            let uptime = Self::uptime(n, self.time);
             self.nodes[n].as_mut().unwrap().0.now(uptime)
         }
 
@@ -328,7 +328,7 @@ mod tests {
         }
 
         fn check(&mut self, n: usize) {
-            let (now, uptime) = (self.now(n), self.uptime(n, self.time));
+            let (now, uptime) = (self.now(n), Self::uptime(n, self.time));
             let clock = self.nodes[n].unwrap().0;
             for lease in self.leases.iter().filter(|lease| lease.node != n) {
                 let over = clock.lease_end(lease.written, uptime) <= now;
@@ -385,7 +385,7 @@ mod tests {
         assert!(world.apart() < SECOND);
         world.pass(40);
         for n in 0..2 {
-            let (now, uptime) = (world.now(n), world.uptime(n, world.time));
+            let (now, uptime) = (world.now(n), World::uptime(n, world.time));
             for lease in &world.leases {
                 assert!(world.nodes[n].unwrap().0.lease_end(lease.written, uptime) <= now, "{n} {lease:?}");
             }
@@ -426,7 +426,7 @@ mod tests {
         world.pass(5);
         world.write(0, 30);
         world.outage(2 * 3_600, 0);
-        let (lease, uptime) = (world.leases[0].written, world.uptime(0, world.time));
+        let (lease, uptime) = (world.leases[0].written, World::uptime(0, world.time));
         let left = |world: &mut World, uptime| world.nodes[0].unwrap().0.lease_end(lease, uptime).since(world.now(0));
         assert!(left(&mut world, uptime) <= secs(40), "{:?}", left(&mut world, uptime));
     }

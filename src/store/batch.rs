@@ -219,9 +219,9 @@ async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> (Result<T, StoreError>,
         }
         lost = true;
     }
-    let last = call().await;
-    lost |= matches!(last, Err(StoreError::Unsure(_)));
-    (last, lost)
+    let answer = call().await;
+    lost |= matches!(answer, Err(StoreError::Unsure(_)));
+    (answer, lost)
 }
 
 /// Looks up claims whose answers were lost, and hands over those that were written after all: otherwise an event would run

@@ -280,7 +280,7 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
 
 /// Waits until this is so.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + Duration::from_mins(1);
     while !holds().await {
         assert!(Instant::now() < patience, "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

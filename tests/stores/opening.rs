@@ -86,7 +86,7 @@ async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_releas
     let write = |path: &Path, note: &[u8], age: u64| {
         std::fs::write(path, note).unwrap();
         let file = std::fs::File::options().write(true).open(path).unwrap();
-        file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(age)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000 - age)).unwrap();
     };
     Connection::open(&path).unwrap().execute("delete from events where id = ?1", [gone.0]).unwrap();
 

@@ -79,7 +79,7 @@ impl Drop for PgBouncer {
 async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     let server = Server::start().await;
     let database = server.database().await;
-    let pool = PgBouncer::before(&server, "pool_mode = session\ndefault_pool_size = 26").await;
+    let pool = PgBouncer::before(&server, "pool_mode = session\ndefault_pool_size = 28").await;
     let here = Shared(pool.open(&database, "").await.unwrap());
     let there = Shared(pool.open(&database, "").await.unwrap());
     let mut heard = here.hints().unwrap();
@@ -166,12 +166,12 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     check_refused("relocate", Postgres::relocate(&url, &name).await);
     #[cfg(feature = "node")]
     {
-        use hookonce::cli::migrate::{Consent, postgres as migrate};
+        use hookonce::cli::migrate::{Configured, Consent, postgres as migrate};
         use hookonce::store::address::Address;
         let Ok(Address::Postgres(url)) = Address::parse(&url, Path::new("")) else { panic!("{url}") };
-        let out = &mut Vec::new();
-        check_refused("status", migrate::status(&url, out).await);
-        check_refused("up", migrate::up(&url, None, None, out).await);
+        let (config, out) = (Configured::default(), &mut Vec::new());
+        check_refused("status", migrate::status(&url, &config, out).await);
+        check_refused("up", migrate::up(&url, &config, None, None, out).await);
         check_refused("down", migrate::down(&url, 0, Consent::Given, out).await);
     }
 

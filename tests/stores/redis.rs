@@ -256,7 +256,7 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
     let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
     let mut heard = there.hints().unwrap();
     // That one begins to listen is told as `Much`, perhaps before anybody here heard of it.
-    let mut hears = async |wanted: Hint, patience: Duration| {
+    let mut comes = async |wanted: Hint, patience: Duration| {
         let wait = async { while heard.recv().await.unwrap() != wanted {} };
         tokio::time::timeout(patience, wait).await.is_ok()
     };
@@ -264,14 +264,14 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
     let mut event = None;
     for n in 0..100 {
         event = Some(new(&here, making().source("s").route("r").delivery(&n.to_string())).await);
-        if hears(due.clone(), Duration::from_millis(200)).await {
+        if comes(due.clone(), Duration::from_millis(200)).await {
             break;
         }
         assert!(n < 99, "nobody says that something is due");
     }
     let event = event.unwrap();
     act(&here, &event).await;
-    assert!(hears(Hint::Ended(event.id), Duration::from_secs(20)).await);
+    assert!(comes(Hint::Ended(event.id), Duration::from_secs(20)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

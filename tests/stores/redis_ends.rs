@@ -72,7 +72,7 @@ async fn in_a_store_of_an_earlier_version_events_are_found_by_their_last_digits_
     let store = open(&server.url("a")).await.unwrap();
     let ids = filled(&store).await;
     let whole = async || {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         while count(&server, "ends") != EVENTS {
             assert!(Instant::now() < until, "it stays as it is");
             tokio::time::sleep(Duration::from_millis(10)).await;
