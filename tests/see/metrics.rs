@@ -177,9 +177,9 @@ fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
             Heard::new(None, Verdict::Duplicate, Timestamp(0))
         });
     };
-    let sent = number("d1", 1, "a");
-    let headers: Vec<_> = sent.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
-    let body = sent.body.into();
+    let one = number("d1", 1, "a");
+    let headers: Vec<_> = one.headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+    let body = one.body.into();
     let take = |_| {
         let (at, path) = (Timestamp(0), &source.path);
         let delivery = Delivery { path, query: "", headers: &headers, body: &body, at, wall: at };
