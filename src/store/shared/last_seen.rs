@@ -33,6 +33,8 @@ impl<S: Shelf> Shared<S> {
 
     /// A person says that the clock is right; the other nodes hear of it.
     pub(super) async fn confirm(&self) -> Result<(), StoreError> {
+        // What the server shows now is confirmed, not what it showed when somebody last asked.
+        self.0.last_seen().await?;
         self.0.clock().confirm();
         self.write_last_seen().await
     }
