@@ -200,6 +200,8 @@ async fn gather<In, Out>(jobs: &Jobs<In, Out>, size: impl Fn(&In) -> usize) -> O
     let first = jobs.recv().await?;
     let mut bytes = size(&first.input);
     let mut batch = vec![first];
+    // Others who are about to bring something do so first: what ends together is written together.
+    tokio::task::yield_now().await;
     while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
         let Ok(job) = jobs.try_recv() else { break };
         bytes += size(&job.input);
