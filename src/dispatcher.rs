@@ -425,15 +425,12 @@ impl Dispatcher {
     /// The event as it was started; `None` where it was not, or not by this. A start whose answer was lost may still be
     /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
     /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
-    async fn begin(&self, event: &Event, start: Step, mut unsure: bool) -> Option<(Event, Known)> {
-        let mut noted = None;
+    async fn begin(&self, event: &Event, start: Step, unsure: bool) -> Option<(Event, Known)> {
+        let mut unsure = unsure.then(|| UnsureStart::note(self, event.id));
         loop {
-            if unsure && noted.is_none() {
-                noted = Some(UnsureStart::note(self, event.id));
-            }
             match self.step(event, start.clone()).await {
                 Ok(Some(Advance::Written { event, .. })) => return Some((*event, Known::Answered)),
-                Ok(Some(Advance::Lost)) if unsure => {
+                Ok(Some(Advance::Lost)) if unsure.is_some() => {
                     return self.started(event).await.map(|started| (started, Known::LookedUp));
                 }
                 Ok(_) => return None,
@@ -441,12 +438,12 @@ impl Dispatcher {
                     let pause = rest(&error);
                     match error {
                         StoreError::Unsure(_) => {
-                            unsure = true;
+                            unsure.get_or_insert_with(|| UnsureStart::note(self, event.id));
                             if let Some(started) = self.started(event).await {
                                 return Some((started, Known::LookedUp));
                             }
                         }
-                        StoreError::Down(_) if unsure => {}
+                        StoreError::Down(_) if unsure.is_some() => {}
                         StoreError::Down(_) | StoreError::Broken(_) => {
                             // In its spot: a store that takes nothing is not asked again by the next in line.
                             self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await;

@@ -24,7 +24,7 @@ use hookonce::store::{
     Store, StoreError, Stored, Story, SweepError,
 };
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -50,6 +50,10 @@ pub(crate) struct Flaky {
     pub(crate) claims: Arc<Moods>,
     pub(crate) advances: Arc<Moods>,
     pub(crate) reads: Arc<Moods>,
+    /// Another node is always first: nothing is advanced.
+    pub(crate) held_elsewhere: Arc<AtomicBool>,
+    /// How often somebody looked for what is due on a route.
+    pub(crate) looks: Arc<AtomicUsize>,
 }
 
 /// How the next calls of one kind are answered: those in line first, then all others.
@@ -112,7 +116,8 @@ impl Flaky {
     /// One that lives by this clock.
     pub(crate) fn by(clock: Clock) -> Self {
         let memory = Memory::new(clock);
-        Self { memory, claims: Moods::new(), advances: Moods::new(), reads: Moods::new() }
+        let (claims, advances, reads) = (Moods::new(), Moods::new(), Moods::new());
+        Self { memory, claims, advances, reads, held_elsewhere: Arc::default(), looks: Arc::default() }
     }
 }
 
@@ -128,6 +133,9 @@ impl Store for Flaky {
     }
 
     fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+        if self.held_elsewhere.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(changes.iter().map(|_| Advance::Lost).collect())));
+        }
         Box::pin(self.advances.answer(async move { self.memory.advance(changes).await }))
     }
 
@@ -144,6 +152,9 @@ impl Store for Flaky {
     }
 
     fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+        if matches!(look, Look::Route(..)) {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+        }
         self.memory.due(look, limit)
     }
 

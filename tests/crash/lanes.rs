@@ -377,3 +377,22 @@ async fn a_start_whose_answer_was_lost_is_never_in_doubt_however_long_the_store_
     assert!(matches!(event.state, State::Done { .. }), "{event:?}");
     assert_eq!((stub.begun(), event.doubts), (1, 0), "{event:?}");
 }
+
+#[tokio::test]
+async fn a_queue_whose_due_events_another_node_holds_does_not_look_for_them_without_rest() {
+    let (desk, stub) = desk(Does::Takes(ms(1)), 20_000, InDoubt::Hold);
+    desk.store.held_elsewhere.store(true, Ordering::SeqCst);
+    let mut ids = Vec::new();
+    for n in 0..8 {
+        ids.push(desk.new_event(&n.to_string()).await); // more than a look brings
+    }
+    let before = desk.store.looks.load(Ordering::SeqCst);
+    tokio::time::sleep(ms(1000)).await;
+    let looks = desk.store.looks.load(Ordering::SeqCst) - before;
+    assert!((1..100).contains(&looks), "{looks} looks in a second");
+    desk.store.held_elsewhere.store(false, Ordering::SeqCst);
+    for id in ids {
+        assert!(matches!(desk.ended(id).await.state, State::Done { .. }));
+    }
+    assert_eq!(stub.begun(), 8);
+}

@@ -296,6 +296,17 @@ impl Pair {
         }
     }
 
+    /// A node that did `before`, which the standby has, and then `lost`, which it has not.
+    async fn node_with_a_write_that_the_standby_lacks(&self) -> House {
+        let mut house = House::empty(ACTS);
+        start(&mut house, &self.url, &[]).unwrap();
+        act(&house, "before").await;
+        self.caught_up().await;
+        self.cut_off().await;
+        act(&house, "lost").await;
+        house
+    }
+
     async fn fail_over(&mut self) {
         self.primary.crash();
         let db = self.standby.client("postgres").await;
@@ -308,12 +319,7 @@ impl Pair {
 async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_its_successor() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
-    let mut house = House::empty(ACTS);
-    start(&mut house, &url, &[]).unwrap();
-    act(&house, "before").await;
-    pair.caught_up().await;
-    pair.cut_off().await;
-    act(&house, "lost").await;
+    let mut house = pair.node_with_a_write_that_the_standby_lacks().await;
     pair.fail_over().await;
     // The new primary writes on, past where the old one was.
     let db = pair.standby.client(&pair.database).await;
@@ -334,12 +340,7 @@ async fn a_failover_to_a_standby_that_was_behind_is_noticed_by_the_node_and_by_i
 async fn a_failover_that_lost_what_the_node_before_wrote_is_noticed_by_its_idle_successor() {
     let mut pair = Pair::start().await;
     let url = pair.url.clone();
-    let mut house = House::empty(ACTS);
-    start(&mut house, &url, &[]).unwrap();
-    act(&house, "before").await;
-    pair.caught_up().await;
-    pair.cut_off().await;
-    act(&house, "lost").await;
+    let mut house = pair.node_with_a_write_that_the_standby_lacks().await;
     assert!(house.stop().success());
     start(&mut house, &url, &[]).unwrap(); // it has written nothing yet
     pair.fail_over().await;
