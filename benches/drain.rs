@@ -18,10 +18,10 @@ mod postgres;
 #[path = "../tests/house/redis.rs"]
 mod redis;
 
-use hookonce::action::{Acting, Action, Attempt};
+use hookonce::action::{Action, ActionFuture, Attempt};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::event::Outcome;
-use hookonce::decide::source::{Makes, Route, Source};
+use hookonce::decide::source::{Fanout, Route, Source};
 use hookonce::dispatcher::{Dispatcher, Lane};
 use hookonce::store::Store;
 use hookonce::store::batch::Batcher;
@@ -127,7 +127,7 @@ impl Action for Counts {
         ActionKind::Run
     }
 
-    fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
+    fn act<'a>(&'a self, _: Attempt<'a>) -> ActionFuture<'a> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(Outcome::Delivered(None)))
     }
@@ -137,6 +137,6 @@ impl Action for Counts {
 fn source() -> (Arc<Source>, Arc<Route>) {
     let config = "store = \"memory:\"\n[source.source]\nverify = \"none\"\ndelivery = \"header.x-id\"\n";
     let config = hookonce::config::parse(config, "drain", Path::new("."), &|_| None).unwrap();
-    let route = Route { at_once: AT_ONCE, makes: Makes::Actions(1), ..Route::default() };
+    let route = Route { at_once: AT_ONCE, makes: Fanout::Actions(1), ..Route::default() };
     (config.sources[0].clone(), Arc::new(route))
 }

@@ -13,7 +13,7 @@
 mod nginx;
 
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use nginx::Nginx;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -82,7 +82,7 @@ fn median(mut waits: Vec<Duration>) -> Duration {
 
 /// So many calls over one connection, each another delivery.
 async fn call(to: SocketAddr, from: usize, calls: usize) -> Vec<Duration> {
-    let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+    let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
     let mut stream = TcpStream::connect(to).await.expect("it takes connections");
     stream.set_nodelay(true).expect("a fresh socket");
     let mut waits = Vec::with_capacity(calls);

@@ -7,12 +7,12 @@
 #[allow(dead_code, unreachable_pub, reason = "each user has a part of it")]
 mod server;
 
-use hookonce::decide::claim::{Claim, New};
+use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::store::Store;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::shared::Shared;
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::shared::OptimisticStore;
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ const IN_FLIGHT: usize = 8;
 const ROUNDS: usize = 5;
 
 /// Two keys each, as a delivery id and named fields make them, and a registry's body of 10 KB, each a little different.
-fn batch(store: &dyn Store, from: usize, size: usize) -> Vec<New> {
+fn batch(store: &dyn Store, from: usize, size: usize) -> Vec<NewEvent> {
     let body = include_str!("../tests/payloads/ghcr_latest.json");
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
@@ -50,7 +50,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn of(new: &[New]) -> Self {
+    fn of(new: &[NewEvent]) -> Self {
         let ids: Vec<_> = new.iter().map(|new| new.event.id.to_string()).collect();
         let keys = new.iter().flat_map(|new| &new.keys);
         Self {
@@ -93,13 +93,13 @@ const PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, bo
     select id::uuid, headers, digest, body, length from unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], \
     $5::bigint[]) as r (id, headers, digest, body, length)";
 
-fn shares(mut batches: Vec<Vec<New>>) -> Vec<Vec<Vec<New>>> {
+fn shares(mut batches: Vec<Vec<NewEvent>>) -> Vec<Vec<Vec<NewEvent>>> {
     let each = batches.len().div_ceil(IN_FLIGHT);
     std::iter::from_fn(|| (!batches.is_empty()).then(|| batches.split_off(batches.len().saturating_sub(each))))
         .collect()
 }
 
-async fn claimed(store: &Arc<Shared<Postgres>>, batches: Vec<Vec<New>>) -> f64 {
+async fn claimed(store: &Arc<OptimisticStore<PostgresBackend>>, batches: Vec<Vec<NewEvent>>) -> f64 {
     let total: usize = batches.iter().map(Vec::len).sum();
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
@@ -115,7 +115,7 @@ async fn claimed(store: &Arc<Shared<Postgres>>, batches: Vec<Vec<New>>) -> f64 {
     total as f64 / begun.elapsed().as_secs_f64()
 }
 
-async fn inserted(server: &Server, database: &str, batches: Vec<Vec<New>>) -> f64 {
+async fn inserted(server: &Server, database: &str, batches: Vec<Vec<NewEvent>>) -> f64 {
     let total: usize = batches.iter().map(Vec::len).sum();
     let mut ready = Vec::new();
     for share in shares(batches) {
@@ -149,10 +149,10 @@ async fn claims_beside_plain_inserts() {
     for (size, batches) in [(64, 80), (256, 32)] {
         let (mut ours, mut plain, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let database = server.database().await;
-        let options = Options { clock: Clock::server(), schema: Schema::Auto };
-        let store = Arc::new(Shared(Postgres::open(&server.url(&database), options).await.unwrap()));
+        let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+        let store = Arc::new(OptimisticStore(PostgresBackend::open(&server.url(&database), options).await.unwrap()));
         // One round that nobody counts: connections, statements, pages.
-        let all = |round: usize, half: usize| -> Vec<Vec<New>> {
+        let all = |round: usize, half: usize| -> Vec<Vec<NewEvent>> {
             let from = (round * 2 + half) * batches * size;
             (0..batches).map(|n| batch(&*store, from + n * size, size)).collect()
         };

@@ -6,15 +6,15 @@
 #[path = "../tests/house/redis.rs"]
 mod server;
 
-use hookonce::decide::claim::New;
+use hookonce::decide::claim::NewEvent;
 use hookonce::decide::id::Digest;
-use hookonce::decide::source::Kept;
+use hookonce::decide::source::Retention;
 use hookonce::decide::time::Duration;
 use hookonce::store::Store;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::redis::{Access, Options, Redis};
-use hookonce::store::shared::Shared;
+use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
+use hookonce::store::shared::OptimisticStore;
 use server::Server;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,25 +38,30 @@ fn body(seed: usize) -> Vec<u8> {
     body
 }
 
-async fn open(server: &Server) -> Shared<Redis> {
-    let options = Options { clock: Clock::server(), access: Access::Node };
-    Shared(Redis::open(&server.url("bench"), options).await.unwrap())
+async fn open(server: &Server) -> OptimisticStore<RedisBackend> {
+    let options = RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node };
+    OptimisticStore(RedisBackend::open(&server.url("bench"), options).await.unwrap())
 }
 
 /// Two keys each, as a delivery id and a body make them.
-fn batch(store: &Shared<Redis>, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<New> {
+fn batch(store: &OptimisticStore<RedisBackend>, from: usize, body_of: Option<fn(usize) -> Vec<u8>>) -> Vec<NewEvent> {
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         let made = match body_of {
             Some(body) => made.carrying(body(n)).recorded(),
-            None => made.recorded().kept(Kept { body: Duration::ZERO, ..Kept::default() }),
+            None => made.recorded().kept(Retention { body: Duration::ZERO, ..Retention::default() }),
         };
         made.made(store.now())
     };
     (from..from + BATCH).map(one).collect()
 }
 
-async fn claims(store: &Arc<Shared<Redis>>, each: usize, body: Option<fn(usize) -> Vec<u8>>, from: usize) -> f64 {
+async fn claims(
+    store: &Arc<OptimisticStore<RedisBackend>>,
+    each: usize,
+    body: Option<fn(usize) -> Vec<u8>>,
+    from: usize,
+) -> f64 {
     let mut prepared = Vec::new();
     for task in 0..TASKS {
         prepared.push((0..each).map(|n| batch(store, from + (task * each + n) * BATCH, body)).collect::<Vec<_>>());

@@ -18,12 +18,12 @@ mod postgres;
 #[path = "../tests/house/redis.rs"]
 mod redis;
 
-use hookonce::decide::claim::{Claim, New};
+use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::decide::limits;
-use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::{Keeps, Listing, Store, StoreError};
+use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -131,13 +131,13 @@ impl Servers {
 
 impl Place {
     /// The next so many claims, each new, of this source.
-    fn batch(&mut self, source: &str, size: usize) -> Vec<New> {
+    fn batch(&mut self, source: &str, size: usize) -> Vec<NewEvent> {
         self.next += size;
         self.at(source, self.next - size, size)
     }
 
-    fn at(&self, source: &str, from: usize, size: usize) -> Vec<New> {
-        let kept = Kept { body: Duration::ZERO, ..Kept::default() };
+    fn at(&self, source: &str, from: usize, size: usize) -> Vec<NewEvent> {
+        let kept = Retention { body: Duration::ZERO, ..Retention::default() };
         let one = |n: usize| {
             let made = making().source(source).delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}"));
             made.named(&n.to_string()).recorded().kept(kept).made(self.store.now())
@@ -173,7 +173,7 @@ impl Place {
     }
 
     /// Microseconds per claim of a batch of these.
-    async fn timed(&self, batch: Vec<New>, new: bool) -> f64 {
+    async fn timed(&self, batch: Vec<NewEvent>, new: bool) -> f64 {
         let many = batch.len() as f64;
         let begun = Instant::now();
         let claims = self.store.claim(batch).await.unwrap();
@@ -228,8 +228,8 @@ async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kep
 /// What claims wait for, alone and while what was kept is forgotten.
 async fn sweep(rounds: usize, many: &mut Place) {
     let alone = many.waits(rounds * 5).await;
-    let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("kept".into(), kept)].into() });
+    let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(RetentionPolicies { sources: [("kept".into(), kept)].into() });
     let (over, forgotten) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let sweeper = tokio::spawn({
         let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());
@@ -257,16 +257,16 @@ async fn sweep(rounds: usize, many: &mut Place) {
 
 /// What people wait for: pages of 100 that an index leads to, that are looked for, and the count of all.
 async fn look(rounds: usize, many: &Place) {
-    let listing = || Listing { limit: 100, ..Listing::default() };
+    let listing = || EventQuery { limit: 100, ..EventQuery::default() };
     let word = |word: &str| Some(word.to_owned());
     let pages = [
         ("newest", listing()),
-        ("source", Listing { source: word("kept"), ..listing() }),
-        ("dead", Listing { state: word("dead"), ..listing() }),
-        ("waiting", Listing { state: word("waiting"), ..listing() }),
-        ("a route that nothing has", Listing { route: word("none"), ..listing() }),
-        ("a text that nothing has", Listing { text: word("nothing like it"), ..listing() }),
-        ("a field that nothing has", Listing { fields: vec![("tag".into(), "none".into())], ..listing() }),
+        ("source", EventQuery { source: word("kept"), ..listing() }),
+        ("dead", EventQuery { state: word("dead"), ..listing() }),
+        ("waiting", EventQuery { state: word("waiting"), ..listing() }),
+        ("a route that nothing has", EventQuery { route: word("none"), ..listing() }),
+        ("a text that nothing has", EventQuery { text: word("nothing like it"), ..listing() }),
+        ("a field that nothing has", EventQuery { fields: vec![("tag".into(), "none".into())], ..listing() }),
     ];
     let mut said = Vec::new();
     for (name, page) in pages {

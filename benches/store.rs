@@ -2,11 +2,11 @@
 #![cfg(feature = "sqlite")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
-use hookonce::decide::claim::New;
+use hookonce::decide::claim::NewEvent;
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Needs, Store};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{DuplicateLookup, Store};
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use std::time::Instant;
 const BODY: usize = 10_361;
 
 /// Two keys each, as a delivery id and a body make them.
-fn batch(store: &Sqlite, from: usize, size: usize, body: &[u8]) -> Vec<New> {
+fn batch(store: &SqliteStore, from: usize, size: usize, body: &[u8]) -> Vec<NewEvent> {
     let one = |n: usize| {
         let made = making().delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}")).named(&n.to_string());
         let made = if body.is_empty() { made.recorded().kept(without_body()) } else { made.recorded() };
@@ -24,11 +24,11 @@ fn batch(store: &Sqlite, from: usize, size: usize, body: &[u8]) -> Vec<New> {
     (from..from + size).map(one).collect()
 }
 
-fn without_body() -> hookonce::decide::source::Kept {
-    hookonce::decide::source::Kept { body: Duration::ZERO, ..Default::default() }
+fn without_body() -> hookonce::decide::source::Retention {
+    hookonce::decide::source::Retention { body: Duration::ZERO, ..Default::default() }
 }
 
-async fn rate(store: &Sqlite, total: usize, size: usize, body: &[u8], from: usize) -> f64 {
+async fn rate(store: &SqliteStore, total: usize, size: usize, body: &[u8], from: usize) -> f64 {
     let batches: Vec<_> = (0..total / size).map(|n| batch(store, from + n * size, size, body)).collect();
     let begun = Instant::now();
     for batch in batches {
@@ -47,7 +47,7 @@ async fn claims_per_second() {
             for (name, body) in [("no body", &[][..]), ("10 KB body", &body)] {
                 let total = if body.is_empty() { total } else { total / 3 };
                 let path = dir.path().join(format!("{round}-{size}-{name}.db"));
-                let store = Sqlite::open(&path, Access::Node).unwrap();
+                let store = SqliteStore::open(&path, SqliteAccess::Node).unwrap();
                 let new = rate(&store, total, size, body, 0).await;
                 let again = rate(&store, total, size, body, 0).await;
                 println!("round {round}, {size:>3} per batch, {name:>10}: {new:>7.0} new/s, {again:>7.0} duplicates/s");
@@ -62,8 +62,8 @@ async fn claims_per_second() {
 async fn claims_from_many_at_once() {
     let dir = tempfile::tempdir_in(".").unwrap();
     for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
-        let store = Arc::new(Sqlite::open(&dir.path().join(format!("{name}.db")), Access::Node).unwrap());
-        let mut each: Vec<Vec<Vec<New>>> = Vec::new();
+        let store = Arc::new(SqliteStore::open(&dir.path().join(format!("{name}.db")), SqliteAccess::Node).unwrap());
+        let mut each: Vec<Vec<Vec<NewEvent>>> = Vec::new();
         for task in 0..32 {
             each.push((0..500).map(|n| batch(&store, task * 500 + n, 1, body)).collect());
         }
@@ -89,7 +89,7 @@ async fn claims_from_many_at_once() {
 async fn how_long_a_batch_waits() {
     let dir = tempfile::tempdir_in(".").unwrap();
     for (name, body) in [("no body", &[][..]), ("10 KB body", &[b'x'; BODY])] {
-        let store = Sqlite::open(&dir.path().join(format!("{name}.db")), Access::Node).unwrap();
+        let store = SqliteStore::open(&dir.path().join(format!("{name}.db")), SqliteAccess::Node).unwrap();
         let batches: Vec<_> = (0..1_000).map(|n| batch(&store, n * 32, 32, body)).collect();
         let mut waits = Vec::new();
         for batch in batches {
@@ -108,7 +108,7 @@ async fn many_events() {
     let many: usize = std::env::var("MANY").map_or(200_000, |many| many.parse().unwrap());
     let dir = tempfile::tempdir_in(".").unwrap();
     let path = dir.path().join("a.db");
-    let store = Sqlite::open(&path, Access::Node).unwrap();
+    let store = SqliteStore::open(&path, SqliteAccess::Node).unwrap();
     let slice = many / 10;
     for n in 0..10 {
         let rate = rate(&store, slice, 512, &[], n * slice).await;
@@ -129,11 +129,11 @@ async fn many_events() {
 async fn recalls_per_second() {
     let recalls: usize = std::env::var("RECALLS").map_or(200_000, |many| many.parse().unwrap());
     let dir = tempfile::tempdir_in(".").unwrap();
-    let store = Sqlite::open(&dir.path().join("a.db"), Access::Node).unwrap();
+    let store = SqliteStore::open(&dir.path().join("a.db"), SqliteAccess::Node).unwrap();
     let new = batch(&store, 0, 1_000, &[]);
     store.claim(new).await.unwrap();
     let again = batch(&store, 0, 1_000, &[]);
-    for needs in [Needs::Standing, Needs::Receipt] {
+    for needs in [DuplicateLookup::Standing, DuplicateLookup::Receipt] {
         let begun = Instant::now();
         for n in 0..recalls {
             assert!(store.recall(&again[n % 1_000], needs).await.unwrap().is_some());

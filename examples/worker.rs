@@ -5,7 +5,7 @@
 //! ```
 //! The second run finds every job done.
 
-use hookonce::layer::{OnceError, Ran};
+use hookonce::layer::{OnceError, RunOutcome};
 use hookonce::{Once, days};
 use std::fmt;
 use std::time::Duration;
@@ -33,8 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let once = Once::new(hookonce::store::open(&store).await?).scope("invoices").keep(days(30));
     for job in JOBS {
         match once.run(job, send(job)).await {
-            Ok(Ran::Now(said)) => println!("now: {said}"),
-            Ok(Ran::Before(said)) => println!("before: {said}"),
+            Ok(RunOutcome::Now(said)) => println!("now: {said}"),
+            Ok(RunOutcome::Before(said)) => println!("before: {said}"),
             Err(OnceError::Work(error)) => println!("failed: {error}"),
             Err(other) => println!("later: {other}"),
         }

@@ -19,23 +19,23 @@ mod start;
 
 pub use lane::Lane;
 
-use crate::action::{Boottime, Chunk, Lease, Output, boottime};
-use crate::decide::change::Change;
+use crate::action::{AttemptOutput, BootInstant, Lease, OutputChunk, boottime};
+use crate::decide::change::Transition;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Passed, State, Step};
+use crate::decide::event::{Event, EventState, EventStep, QueueState};
 use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
 use crate::decide::retry::Jitter;
-use crate::decide::source::{InDoubt, Route};
-use crate::decide::statement::Bound;
+use crate::decide::source::{InDoubtPolicy, Route};
+use crate::decide::statement::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Effected, Keeps, Place, Store, StoreError, Stored};
-use crate::telemetry::meter::{Asked, Meter};
-use crate::telemetry::{self, Level};
-use ends::Ends;
-use lane::{Queue, Spot};
-use start::{HELD_ELSEWHERE, Plenty, STARTS_WITHOUT_LOOK, UnsureStart};
+use crate::store::{AdvanceResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue};
+use crate::telemetry::meter::{Metrics, StoreOp};
+use crate::telemetry::{self, LogLevel};
+use ends::CompletionWaiters;
+use lane::{AttemptPermit, ReceiverQueue};
+use start::{BacklogHint, HELD_ELSEWHERE, STARTS_WITHOUT_LOOK, UnconfirmedStart};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,33 +45,33 @@ use tokio_util::task::TaskTracker;
 
 /// Acts on events. Cheap to clone.
 #[derive(Clone)]
-pub struct Dispatcher(Arc<Inner>);
+pub struct Dispatcher(Arc<DispatcherState>);
 
 /// The leases of this node's attempts, by event and the revision it was started at: the next attempt at an event may
 /// begin before the last one has gone home.
-type AtWork = BTreeMap<(EventId, Revision), Arc<Lease>>;
+type RunningLeases = BTreeMap<(EventId, Revision), Arc<Lease>>;
 
-struct Inner {
+struct DispatcherState {
     store: Arc<dyn Store>,
     batch: Batcher,
     node: Node,
     /// By source, then by route: looked up for every delivery, without making a pair of names.
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
-    keeps: Arc<Keeps>,
+    keeps: Arc<RetentionPolicies>,
     news: broadcast::Sender<Event>,
-    ends: Ends,
-    output: broadcast::Sender<Chunk>,
-    running: Mutex<AtWork>,
+    ends: CompletionWaiters,
+    output: broadcast::Sender<OutputChunk>,
+    running: Mutex<RunningLeases>,
     /// Events that this node may have started: the store's answer was lost, and is asked for again.
     unsure_starts: Mutex<BTreeSet<EventId>>,
     /// What the attempts of this node have written so far.
-    writing: Mutex<BTreeMap<EventId, Arc<Output>>>,
+    writing: Mutex<BTreeMap<EventId, Arc<AttemptOutput>>>,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Inner {
-    fn running(&self) -> MutexGuard<'_, AtWork> {
+impl DispatcherState {
+    fn running(&self) -> MutexGuard<'_, RunningLeases> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,27 +79,27 @@ impl Inner {
         self.unsure_starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writing(&self) -> MutexGuard<'_, BTreeMap<EventId, Arc<Output>>> {
+    fn writing(&self) -> MutexGuard<'_, BTreeMap<EventId, Arc<AttemptOutput>>> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What is to be acted on, held by this node.
-pub struct Held {
+pub struct LeasedEvent {
     /// Running, by this node.
     event: Event,
     /// Its body, where this node still has it.
-    payload: Option<Stored<Payload>>,
+    payload: Option<StoredValue<Payload>>,
     /// When the write that made it ours was first sent: the lease counts from there.
-    sent: Boottime,
+    sent: BootInstant,
     /// How this node knows that it holds it.
-    known: Known,
-    spot: Spot,
+    known: StartConfirmation,
+    spot: AttemptPermit,
 }
 
 /// How a node knows that it has started an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
+enum StartConfirmation {
     /// The store answered so.
     Answered,
     /// The store did not answer, and the event was looked up. Another task of this node may have started it.
@@ -113,19 +113,19 @@ impl Dispatcher {
     /// A dispatcher for these lanes, named anew.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>) -> Self {
         let node = Node(uuid::Uuid::now_v7().simple().to_string()[20..].into());
-        let keeps = Arc::new(Keeps::of_sources(lanes.iter().map(|lane| &*lane.source)));
+        let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
         let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
         for lane in lanes {
             by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
         }
-        Self(Arc::new(Inner {
+        Self(Arc::new(DispatcherState {
             store,
             batch,
             node,
             lanes: by_name,
             keeps,
             news: broadcast::Sender::new(NEWS_MAX),
-            ends: Ends::default(),
+            ends: CompletionWaiters::default(),
             output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
             running: Mutex::default(),
             unsure_starts: Mutex::default(),
@@ -155,7 +155,7 @@ impl Dispatcher {
     }
 
     /// What is counted.
-    pub fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &Metrics {
         self.0.batch.meter()
     }
 
@@ -165,7 +165,7 @@ impl Dispatcher {
     }
 
     /// How long the events of its sources are kept, as configured.
-    pub fn keeps(&self) -> Arc<Keeps> {
+    pub fn keeps(&self) -> Arc<RetentionPolicies> {
         self.0.keeps.clone()
     }
 
@@ -184,12 +184,12 @@ impl Dispatcher {
     }
 
     /// What commands write, as they write it.
-    pub fn output(&self) -> broadcast::Receiver<Chunk> {
+    pub fn output(&self) -> broadcast::Receiver<OutputChunk> {
         self.0.output.subscribe()
     }
 
     /// The same, with what this event's attempt has written before, if it runs here.
-    pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<Chunk>) {
+    pub fn output_of(&self, event: EventId) -> (Option<Vec<u8>>, broadcast::Receiver<OutputChunk>) {
         match self.0.writing().get(&event) {
             Some(output) => {
                 let (so_far, from_now) = output.join();
@@ -201,38 +201,38 @@ impl Dispatcher {
 
     /// A free spot on this lane for an event that is yet to be claimed, if there is one, its receiver answers, and the
     /// node goes on.
-    pub fn free_spot(&self, lane: &Lane, part: u16) -> Option<Spot> {
+    pub fn free_spot(&self, lane: &Lane, part: u16) -> Option<AttemptPermit> {
         if self.0.stopping.is_cancelled() { None } else { lane.free_spot(part) }
     }
 
     /// Takes over a new event that was just committed: acts on it if it was claimed running by this node, in this
     /// spot, and is still as it was claimed.
-    pub fn adopt(&self, event: Event, to_run: Option<(Spot, Option<Payload>)>, sent: Boottime) {
+    pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
         self.tell(&event, &[]);
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.runs_by(&self.0.node) => {
-                let payload = payload.map(Stored::Whole);
-                self.act(Held { event, payload, sent, known: Known::Answered, spot });
+                let payload = payload.map(StoredValue::Whole);
+                self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
             }
             _ => self.wake(&event),
         }
     }
 
-    fn act(&self, held: Held) {
+    fn act(&self, held: LeasedEvent) {
         self.0.tasks.spawn(self.clone().attempt(held));
     }
 
     /// Writes one step of an event, as its route is configured now.
-    pub async fn step(&self, event: &Event, step: Step) -> Result<Option<Advance>, StoreError> {
+    pub async fn step(&self, event: &Event, step: EventStep) -> Result<Option<AdvanceResult>, StoreError> {
         let now = self.0.store.now();
         // Nobody can say whether an event may act twice while its route is gone: a doubt is left to a person.
-        let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
+        let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
         let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
         let why = match step {
-            Step::SetAside { .. } => format!("route gone: {}", event.route),
+            EventStep::SetAside { .. } => format!("route gone: {}", event.route),
             _ => String::new(),
         };
-        let known = event.passed == Passed::Aside && matches!(step, Step::SetAside { .. });
+        let known = event.passed == QueueState::Aside && matches!(step, EventStep::SetAside { .. });
         match event.change(step, route, now) {
             Ok(change) if known => self.0.batch.advance(change).await.map(Some),
             Ok(change) if change.attempt.is_some() => self.write(change).await.map(Some),
@@ -242,13 +242,13 @@ impl Dispatcher {
     }
 
     /// Writes a change, and tells what came of it.
-    pub async fn write(&self, change: Change) -> Result<Advance, StoreError> {
+    pub async fn write(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
         let why = change.attempt.as_ref().map_or_else(String::new, |tried| tried.why.clone());
         self.write_because(change, why).await
     }
 
     /// The same, for this reason.
-    pub async fn write_because(&self, change: Change, why: String) -> Result<Advance, StoreError> {
+    pub async fn write_because(&self, change: Transition, why: String) -> Result<AdvanceResult, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let advance = self.0.batch.advance(change).await?;
@@ -258,25 +258,30 @@ impl Dispatcher {
 
     /// Writes a change together with a statement, and tells what came of it. Not through the batcher: a slow statement
     /// keeps nobody else's change waiting.
-    async fn write_with(&self, change: Change, statement: Bound, place: &Place) -> Result<Effected, StoreError> {
+    async fn write_with(
+        &self,
+        change: Transition,
+        statement: BoundStatement,
+        place: &SqlPermit,
+    ) -> Result<SqlOutcome, StoreError> {
         let began = boottime();
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
         let effected = self.0.store.effect(change, statement, place).await?;
-        if let Effected::Came(advance) = &effected {
+        if let SqlOutcome::Came(advance) = &effected {
             self.told(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
         }
         Ok(effected)
     }
 
-    fn told(&self, advance: &Advance, outcome: Option<&str>, took: Option<Duration>, why: &str) {
-        if let Advance::Written { event, now } = advance {
+    fn told(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
+        if let AdvanceResult::Written { event, now } = advance {
             if let Some(outcome) = outcome {
                 self.meter().attempt(event, outcome);
             }
             let millis = |time: Duration| format!("{}ms", time.as_millis());
             let took = took.map(millis).unwrap_or_default();
             let wait = match event.state {
-                State::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
+                EventState::Waiting { due: Some(due) } if due > *now => millis(due.since(*now)),
                 _ => String::new(),
             };
             let details = [("took", &*took), ("wait", &*wait), ("why", why)];
@@ -300,7 +305,8 @@ impl Dispatcher {
     pub fn wake(&self, event: &Event) {
         if event.group.is_some() && !event.wants_slot() {
             self.lanes().for_each(|lane| lane.wake_all());
-        } else if let (State::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route)) {
+        } else if let (EventState::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route))
+        {
             lane.queue_of(event.part).wake.notify_one();
         }
     }
@@ -341,9 +347,9 @@ impl Dispatcher {
             };
             took = began.elapsed();
             sure = match (plenty, sure) {
-                (Plenty::No, _) => 0,
-                (Plenty::Yes, 0) => STARTS_WITHOUT_LOOK,
-                (Plenty::Yes, sure) => sure - 1,
+                (BacklogHint::No, _) => 0,
+                (BacklogHint::Yes, 0) => STARTS_WITHOUT_LOOK,
+                (BacklogHint::Yes, sure) => sure - 1,
             };
             more = next.is_zero();
             let rest = async {
@@ -359,14 +365,19 @@ impl Dispatcher {
     }
 
     /// Starts what is due in a queue, as far as permits and its receiver's state go; says how long to rest.
-    async fn start_due(&self, lane: &Lane, queue: &Queue, first: OwnedSemaphorePermit) -> (Duration, Plenty) {
+    async fn start_due(
+        &self,
+        lane: &Lane,
+        queue: &ReceiverQueue,
+        first: OwnedSemaphorePermit,
+    ) -> (Duration, BacklogHint) {
         let limit = 1 + queue.permits.available_permits();
         let asked = tokio::time::Instant::now();
         let due = self.0.store.due(lane.look(queue), limit).await;
-        self.meter().asked(Asked::Due, asked.elapsed(), due.is_ok());
+        self.meter().asked(StoreOp::Due, asked.elapsed(), due.is_ok());
         let due = match due {
             Ok(due) => due,
-            Err(error) => return (rest(&error), Plenty::No),
+            Err(error) => return (rest(&error), BacklogHint::No),
         };
         let full = due.events.len() == limit;
         let mut pause = if full { Duration::ZERO } else { self.until(due.next) };
@@ -374,16 +385,16 @@ impl Dispatcher {
         let (mut permit, mut spots) = (Some(first), Vec::new());
         for event in due.events {
             let start = match (event.passed, &step) {
-                (Passed::Aside, _) => Err(Step::Rejoin),
+                (QueueState::Aside, _) => Err(EventStep::Rejoin),
                 // Its action was taken out of the config, or it was only recorded and is replayed.
-                (_, None) => Err(Step::Record),
+                (_, None) => Err(EventStep::Record),
                 (_, Some(start)) => Ok(start),
             };
             let start = match start {
                 Ok(start) => start,
                 Err(step) => match self.step(&event, step).await {
                     Ok(_) => continue,
-                    Err(error) => return (rest(&error), Plenty::No),
+                    Err(error) => return (rest(&error), BacklogHint::No),
                 },
             };
             let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
@@ -403,44 +414,44 @@ impl Dispatcher {
                 }
             }
         }
-        let Some(step) = step else { return (pause, Plenty::No) };
+        let Some(step) = step else { return (pause, BacklogHint::No) };
         let wanted = spots.len();
         match self.start_together(lane, queue, step, spots).await {
-            Ok(started) if full && started == limit => (pause, Plenty::Yes),
+            Ok(started) if full && started == limit => (pause, BacklogHint::Yes),
             // Others hold all that was seen, and let go of it soon.
-            Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), Plenty::No),
-            Ok(_) => (pause, Plenty::No),
-            Err(error) => (rest(&error), Plenty::No),
+            Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
+            Ok(_) => (pause, BacklogHint::No),
+            Err(error) => (rest(&error), BacklogHint::No),
         }
     }
 
-    async fn start(self, event: Event, step: Step, spot: Spot) {
+    async fn start(self, event: Event, step: EventStep, spot: AttemptPermit) {
         let sent = boottime();
         let started = self.begin(&event, step, false).await;
         if let Some((event, known)) = started.filter(|(event, _)| event.runs_by(&self.0.node)) {
-            self.attempt(Held { event, payload: None, sent, known, spot }).await;
+            self.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
         }
     }
 
     /// The event as it was started; `None` where it was not, or not by this. A start whose answer was lost may still be
     /// under way in the store when the event is looked at. It is sent again until one of the two is known to be written:
     /// otherwise the event would run on a node that does not know of it. `unsure`: that is so already.
-    async fn begin(&self, event: &Event, start: Step, unsure: bool) -> Option<(Event, Known)> {
-        let mut unsure = unsure.then(|| UnsureStart::note(self, event.id));
+    async fn begin(&self, event: &Event, start: EventStep, unsure: bool) -> Option<(Event, StartConfirmation)> {
+        let mut unsure = unsure.then(|| UnconfirmedStart::note(self, event.id));
         loop {
             match self.step(event, start.clone()).await {
-                Ok(Some(Advance::Written { event, .. })) => return Some((*event, Known::Answered)),
-                Ok(Some(Advance::Lost)) if unsure.is_some() => {
-                    return self.started(event).await.map(|started| (started, Known::LookedUp));
+                Ok(Some(AdvanceResult::Written { event, .. })) => return Some((*event, StartConfirmation::Answered)),
+                Ok(Some(AdvanceResult::Lost)) if unsure.is_some() => {
+                    return self.started(event).await.map(|started| (started, StartConfirmation::LookedUp));
                 }
                 Ok(_) => return None,
                 Err(error) => {
                     let pause = rest(&error);
                     match error {
                         StoreError::Unsure(_) => {
-                            unsure.get_or_insert_with(|| UnsureStart::note(self, event.id));
+                            unsure.get_or_insert_with(|| UnconfirmedStart::note(self, event.id));
                             if let Some(started) = self.started(event).await {
-                                return Some((started, Known::LookedUp));
+                                return Some((started, StartConfirmation::LookedUp));
                             }
                         }
                         StoreError::Down(_) if unsure.is_some() => {}
@@ -489,7 +500,7 @@ impl Dispatcher {
 
     /// Ends an event because a person says so. If this node is at it, its attempt is ended first and writes the end
     /// itself; if another is, it is called off: a slot is not handed on, nor the event replayed, while its command runs.
-    pub async fn cancel(&self, event: &Event) -> Result<Option<Advance>, StoreError> {
+    pub async fn cancel(&self, event: &Event) -> Result<Option<AdvanceResult>, StoreError> {
         if !self.is_at(event.id) {
             let step = event.cancelled_from_outside(|until| self.0.store.is_lease_over(until));
             return self.step(event, step).await;
@@ -497,7 +508,7 @@ impl Dispatcher {
         self.0.running().range(all_of(event.id)).for_each(|(_, lease)| lease.call_off());
         let stands = self.ended(event.id, END_TIME).await?;
         let now = self.0.store.now();
-        Ok(stands.map(|event| Advance::Written { event: Box::new(event), now }))
+        Ok(stands.map(|event| AdvanceResult::Written { event: Box::new(event), now }))
     }
 
     /// Is an attempt of this node at this event?
@@ -513,7 +524,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 
 /// Says why the store did not answer, and how long to leave it alone.
 fn rest(error: &StoreError) -> Duration {
-    telemetry::trouble(Level::Error, &error.to_string(), &[]);
+    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
     limits::LOOK_EVERY
 }
 

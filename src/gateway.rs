@@ -1,25 +1,27 @@
 //! Receiving: judge, claim, answer.
 
 use crate::action::boottime;
-use crate::decide::answer::{self, Reply};
-use crate::decide::claim::{self, Claim, New, Repeat, Same};
+use crate::decide::answer::{self, HttpResponse};
+use crate::decide::claim::{self, Claim, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::{Event, Receipt, Retrier, Step};
+use crate::decide::event::{Event, EventStep, Receipt, Retrier};
 use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, judge_seen};
 use crate::decide::limits;
 use crate::decide::problem;
-use crate::decide::refusal::Refusal;
-use crate::decide::source::{InDoubt, Makes, Respond, Route, Source, Speaks};
+use crate::decide::refusal::DeliveryRejection;
+use crate::decide::source::{ApiStyle, Fanout, InDoubtPolicy, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace::{self, Context};
+use crate::decide::trace::{self, TraceContext};
 use crate::dispatcher::{Dispatcher, Lane};
 use crate::store::batch::Batcher;
-use crate::store::{Advance, Needs, Note, Recalled, Sighting, Store, StoreError};
-use crate::telemetry::heard::{self, Heard};
-use crate::telemetry::meter::Meter;
-use crate::telemetry::trace::Span;
-use crate::telemetry::{self, Level};
+use crate::store::{
+    AdvanceResult, DuplicateLookup, DuplicateNote, DuplicateSighting, KnownDuplicate, Store, StoreError,
+};
+use crate::telemetry::heard::{self, DeliveryRecord};
+use crate::telemetry::meter::Metrics;
+use crate::telemetry::trace::TraceSpan;
+use crate::telemetry::{self, LogLevel};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,12 +31,12 @@ pub struct Gateway {
     store: Arc<dyn Store>,
     batch: Batcher,
     dispatcher: Dispatcher,
-    former: Former,
+    former: FormerKeyLookup,
 }
 
 /// Whose deliveries are also looked for under keys that an earlier version or config made.
 #[derive(Clone, Debug, Default)]
-pub enum Former {
+pub enum FormerKeyLookup {
     /// Everybody's: that is always right, and costs a look-up.
     #[default]
     All,
@@ -45,75 +47,75 @@ pub enum Former {
     Of(Arc<HashMap<Arc<str>, Timestamp>>),
 }
 
-impl Former {
+impl FormerKeyLookup {
     /// Leaves of the former keys of this delivery those that may be held, and claims those that others may look for.
-    fn of(&self, source: &str, new: &mut New, now: Timestamp) {
+    fn of(&self, source: &str, new: &mut NewEvent, now: Timestamp) {
         let until = match self {
             Self::All => None,
             Self::Shared(sources) => sources.get(source),
             Self::Of(sources) => {
                 let until = sources.get(source);
                 if until.is_none() {
-                    new.former.retain(|identity| matches!(identity.same, Same::Fields(_)));
+                    new.former.retain(|identity| matches!(identity.same, MatchedBy::Fields(_)));
                 }
                 until
             }
         };
         let Some(until) = until else { return };
         if now < *until {
-            let ids: Vec<_> = new.former.extract_if(.., |identity| identity.same == Same::Delivery).collect();
+            let ids: Vec<_> = new.former.extract_if(.., |identity| identity.same == MatchedBy::Delivery).collect();
             new.keys.splice(0..0, ids);
         }
     }
 }
 
 /// A delivery that was looked at.
-pub enum Judged {
+pub enum JudgedDelivery {
     /// It makes no event: this is its answer.
-    Answered(Reply),
+    Answered(HttpResponse),
     /// It makes these, if they are new.
     Events {
         /// Each with the bytes of the body.
-        events: Vec<New>,
+        events: Vec<NewEvent>,
         /// When it arrived.
         at: Timestamp,
         /// How long its body is.
         bytes: usize,
         /// Its part of a trace.
-        span: Span,
+        span: TraceSpan,
     },
 }
 
 /// What came of an event of a delivery: its name where it has one, and the answer.
-struct Came {
+struct ReceiveOutcome {
     event: Option<EventId>,
-    reply: Reply,
-    verdict: heard::Verdict,
-    same: Option<Same>,
+    reply: HttpResponse,
+    verdict: heard::DeliveryVerdict,
+    same: Option<MatchedBy>,
     delivery: Option<Arc<str>>,
     /// All of its delivery's, where there are several.
     events: Vec<EventId>,
 }
 
-impl Came {
-    fn new(event: Option<EventId>, reply: Reply, verdict: heard::Verdict) -> Self {
+impl ReceiveOutcome {
+    fn new(event: Option<EventId>, reply: HttpResponse, verdict: heard::DeliveryVerdict) -> Self {
         Self { event, reply, verdict, same: None, delivery: None, events: Vec::new() }
     }
 
     /// The key of this event came with another body.
     fn reused(event: &Event) -> Self {
-        Self::new(Some(event.id), problem::reused(event), heard::Verdict::Refused)
+        Self::new(Some(event.id), problem::reused(event), heard::DeliveryVerdict::Refused)
     }
 
-    fn by(self, same: &Same) -> Self {
+    fn by(self, same: &MatchedBy) -> Self {
         Self { same: Some(same.clone()), ..self }
     }
 
     /// The word for why nothing came of it.
     fn reason(&self) -> Option<String> {
         match self.verdict {
-            heard::Verdict::Refused => Some("key_reused".into()),
-            heard::Verdict::Unavailable => Some("unavailable".into()),
+            heard::DeliveryVerdict::Refused => Some("key_reused".into()),
+            heard::DeliveryVerdict::Unavailable => Some("unavailable".into()),
             _ => None,
         }
     }
@@ -122,12 +124,12 @@ impl Came {
 impl Gateway {
     /// A gateway to this store.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher) -> Self {
-        Self { store, batch, dispatcher, former: Former::default() }
+        Self { store, batch, dispatcher, former: FormerKeyLookup::default() }
     }
 
     /// The same, which looks for former keys only where there may be any.
     #[must_use]
-    pub fn looking_for(self, former: Former) -> Self {
+    pub fn looking_for(self, former: FormerKeyLookup) -> Self {
         Self { former, ..self }
     }
 
@@ -142,11 +144,11 @@ impl Gateway {
     }
 
     /// Judges one delivery. What is judged holds nothing of it but what its events carry.
-    pub fn judge(&self, source: &Source, delivery: &Delivery<'_>) -> Judged {
-        let mut span = Span::begin("receive", delivery.text(trace::PARENT).and_then(Context::parse));
+    pub fn judge(&self, source: &Source, delivery: &Delivery<'_>) -> JudgedDelivery {
+        let mut span = TraceSpan::begin("receive", delivery.text(trace::PARENT).and_then(TraceContext::parse));
         span.tell("source", &source.name);
         let meter = self.batch.meter();
-        Judged::Answered(
+        JudgedDelivery::Answered(
             match judge_seen(source, delivery, &mut new_id, |secret| meter.believed(&source.name, secret)) {
                 Verdict::Refused(refusal) => {
                     span.failed(refusal.reason());
@@ -156,19 +158,20 @@ impl Gateway {
                     span.tell("verdict", "ignored");
                     let id = delivery_id(source, delivery);
                     telemetry::say(
-                        Level::Info,
+                        LogLevel::Info,
                         "ignored",
                         &[("source", &source.name), ("delivery", &id), ("why", &why)],
                     );
                     let reply = answer::ignored(&why);
-                    let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Ignored, delivery.at);
+                    let heard =
+                        DeliveryRecord::new(Some(source.name.clone()), heard::DeliveryVerdict::Ignored, delivery.at);
                     let (reason, why, delivery_id) = (Some("filtered".into()), Some(why), some(id));
                     let (status, bytes) = (reply.status, delivery.body.len());
-                    meter.turned_away(Heard { reason, why, delivery: delivery_id, status, bytes, ..heard });
+                    meter.turned_away(DeliveryRecord { reason, why, delivery: delivery_id, status, bytes, ..heard });
                     reply
                 }
                 Verdict::Events(events) => {
-                    return Judged::Events { events, at: delivery.at, bytes: delivery.body.len(), span };
+                    return JudgedDelivery::Events { events, at: delivery.at, bytes: delivery.body.len(), span };
                 }
             },
         )
@@ -176,56 +179,57 @@ impl Gateway {
 
     /// Takes what was judged; says its answer, and the events it made or repeats. Whoever waits for the end of an event
     /// does so without its body.
-    pub async fn take(&self, source: &Source, judged: Judged) -> (Reply, Vec<EventId>) {
+    pub async fn take(&self, source: &Source, judged: JudgedDelivery) -> (HttpResponse, Vec<EventId>) {
         let (events, at, bytes, mut span) = match judged {
-            Judged::Answered(reply) => return (reply, Vec::new()),
-            Judged::Events { events, at, bytes, span } => (events, at, bytes, span),
+            JudgedDelivery::Answered(reply) => return (reply, Vec::new()),
+            JudgedDelivery::Events { events, at, bytes, span } => (events, at, bytes, span),
         };
         let came = self.claim_all(source, events, &mut span).await;
         span.tell("verdict", came.verdict.word());
-        self.meter().delivery(&source.name, came.verdict, at, || Heard {
+        self.meter().delivery(&source.name, came.verdict, at, || DeliveryRecord {
             status: came.reply.status,
             event: came.event,
             reason: came.reason(),
             same: came.same.as_ref().map(|same| same.word().to_owned()),
             delivery: came.delivery.as_deref().map(str::to_owned),
             bytes,
-            ..Heard::new(Some(source.name.clone()), came.verdict, at)
+            ..DeliveryRecord::new(Some(source.name.clone()), came.verdict, at)
         });
         (came.reply, came.events)
     }
 
-    fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &Refusal) -> Reply {
+    fn refuse(&self, source: &Source, delivery: &Delivery<'_>, refusal: &DeliveryRejection) -> HttpResponse {
         let reply = match source.speaks {
-            Speaks::Webhook => answer::refused(refusal),
-            Speaks::Api => problem::refused(refusal),
+            ApiStyle::Webhook => answer::refused(refusal),
+            ApiStyle::Api => problem::refused(refusal),
         };
         let (status, id) = (reply.status.to_string(), delivery_id(source, delivery));
         let mut details = vec![("source", &*source.name), ("delivery", &*id), ("status", &*status)];
         details.retain(|(_, value)| !value.is_empty());
         details.push(("reason", refusal.reason()));
         details.extend(refusal.detail());
-        let mut why = if *refusal == Refusal::BadSignature { source.verify.doubts(delivery) } else { String::new() };
+        let mut why =
+            if *refusal == DeliveryRejection::BadSignature { source.verify.doubts(delivery) } else { String::new() };
         if !why.is_empty() {
             details.push(("why", &why));
         }
-        telemetry::say(Level::Warn, "refused", &details);
+        telemetry::say(LogLevel::Warn, "refused", &details);
         if let Some((what, detail)) = refusal.detail() {
             why = if what == "field" { format!("the field `{detail}`") } else { detail.to_owned() };
         }
-        let heard = Heard::new(Some(source.name.clone()), heard::Verdict::Refused, delivery.at);
+        let heard = DeliveryRecord::new(Some(source.name.clone()), heard::DeliveryVerdict::Refused, delivery.at);
         let (status, bytes, reason) = (reply.status, delivery.body.len(), Some(refusal.reason().into()));
-        let heard = Heard { status, reason, why: some(why), delivery: some(id), bytes, ..heard };
+        let heard = DeliveryRecord { status, reason, why: some(why), delivery: some(id), bytes, ..heard };
         self.batch.meter().turned_away(heard);
         reply
     }
 
     /// What is counted.
-    pub fn meter(&self) -> &Meter {
+    pub fn meter(&self) -> &Metrics {
         self.batch.meter()
     }
 
-    async fn claim_all(&self, source: &Source, mut events: Vec<New>, span: &mut Span) -> Came {
+    async fn claim_all(&self, source: &Source, mut events: Vec<NewEvent>, span: &mut TraceSpan) -> ReceiveOutcome {
         if let Some(context) = span.context() {
             for new in &mut events {
                 context.put(&mut new.payload.headers);
@@ -243,17 +247,18 @@ impl Gateway {
         }
         let ids: Vec<_> = all.iter().filter_map(|came| came.event).collect();
         // What went wrong first, else what is new, else the first: as the answer has it.
-        let told = all.iter().position(|came| came.verdict == heard::Verdict::Unavailable);
-        let told = told.or_else(|| all.iter().position(|came| came.verdict == heard::Verdict::Accepted)).unwrap_or(0);
+        let told = all.iter().position(|came| came.verdict == heard::DeliveryVerdict::Unavailable);
+        let told =
+            told.or_else(|| all.iter().position(|came| came.verdict == heard::DeliveryVerdict::Accepted)).unwrap_or(0);
         let replies = all.iter_mut().map(|came| std::mem::replace(&mut came.reply, answer::fine())).collect();
         let reply = answer::together(replies, &ids);
-        Came { reply, delivery, events: ids, ..all.swap_remove(told) }
+        ReceiveOutcome { reply, delivery, events: ids, ..all.swap_remove(told) }
     }
 
-    async fn claim_one(&self, source: &Source, mut new: New) -> Came {
+    async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceiveOutcome {
         self.former.of(&source.name, &mut new, self.store.now());
         let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
-            return Came::new(None, unavailable(source), heard::Verdict::Unavailable);
+            return ReceiveOutcome::new(None, unavailable(source), heard::DeliveryVerdict::Unavailable);
         };
         let (mut recalled, mut receipt) = self.recall(source, &new).await;
         let mut first_look = true;
@@ -269,8 +274,8 @@ impl Gateway {
                 }
                 Ok(Claim::Stale { of }) => {
                     let details = [("source", &*source.name), ("event", &of.short()), ("delivery", id_of(&new))];
-                    telemetry::say(Level::Info, "stale", &details);
-                    return Came::new(Some(of), answer::stale(of), heard::Verdict::Stale);
+                    telemetry::say(LogLevel::Info, "stale", &details);
+                    return ReceiveOutcome::new(Some(of), answer::stale(of), heard::DeliveryVerdict::Stale);
                 }
                 Ok(Claim::Duplicate { event, same, stands, now }) => {
                     if first_look {
@@ -278,19 +283,19 @@ impl Gateway {
                     }
                     first_look = false;
                     if claim::reused(source, &event, &new) {
-                        return Came::reused(&event).by(&same);
+                        return ReceiveOutcome::reused(&event).by(&same);
                     }
                     // What the event is to do is its own route's to say, not that of the delivery that repeats it.
                     let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
                     let does = claim::repeat(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
-                        Repeat::Hears => {
+                        RepeatEffect::Hears => {
                             self.meter().duplicate(&source.name, &same);
                             drop(new);
                             let repeat = (&same, stands, now);
                             return self.answer_repeat(source, &event, repeat, receipt.take()).await;
                         }
-                        Repeat::Rearms | Repeat::Resumes | Repeat::PublishesAgain => {
+                        RepeatEffect::Rearms | RepeatEffect::Resumes | RepeatEffect::PublishesAgain => {
                             match self.go_on(own, does, &event, &new, now).await {
                                 Ok(Some(event)) => {
                                     drop(new);
@@ -304,25 +309,25 @@ impl Gateway {
                 }
                 Ok(Claim::Imported { same }) => {
                     let details = [("source", &*source.name), ("delivery", id_of(&new)), ("same", same.word())];
-                    telemetry::say(Level::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
+                    telemetry::say(LogLevel::Info, "duplicate", &[&details[..], &[("of", "imported")]].concat());
                     self.meter().duplicate(&source.name, &same);
-                    return Came::new(None, answer::imported(), heard::Verdict::Duplicate).by(&same);
+                    return ReceiveOutcome::new(None, answer::imported(), heard::DeliveryVerdict::Duplicate).by(&same);
                 }
                 Ok(Claim::Again) => {}
                 Err(error) => return failed(source, &error),
             }
         }
-        Came::new(None, unavailable(source), heard::Verdict::Unavailable)
+        ReceiveOutcome::new(None, unavailable(source), heard::DeliveryVerdict::Unavailable)
     }
 
     /// What a claim would say, where it need not be made: a repeat, and the kept answer if that is wanted.
-    async fn recall(&self, source: &Source, new: &New) -> (Option<Claim>, Option<Receipt>) {
+    async fn recall(&self, source: &Source, new: &NewEvent) -> (Option<Claim>, Option<Receipt>) {
         let needs = match source.respond {
-            Respond::Accepted => Needs::Standing,
-            Respond::WhenDone { .. } => Needs::Receipt,
+            ResponseMode::Accepted => DuplicateLookup::Standing,
+            ResponseMode::WhenDone { .. } => DuplicateLookup::Receipt,
         };
         match self.store.recall(new, needs).await {
-            Ok(Some(Recalled { event, same, stands, receipt, now })) => {
+            Ok(Some(KnownDuplicate { event, same, stands, receipt, now })) => {
                 (Some(Claim::Duplicate { event, same, stands, now }), receipt)
             }
             Ok(None) | Err(_) => (None, None), // the claim will tell
@@ -330,9 +335,9 @@ impl Gateway {
     }
 
     /// Claims an event: running by this node if it has a free spot and may act again after a crash.
-    async fn claim(&self, lane: &Lane, new: &New) -> Result<Claim, StoreError> {
+    async fn claim(&self, lane: &Lane, new: &NewEvent) -> Result<Claim, StoreError> {
         let mut new = new.clone();
-        let at_once = lane.route.makes != Makes::Record && lane.route.in_doubt != InDoubt::Hold;
+        let at_once = lane.route.makes != Fanout::Record && lane.route.in_doubt != InDoubtPolicy::Hold;
         let spot = if at_once { self.dispatcher.free_spot(lane, new.event.part) } else { None };
         // What has no action is recorded, and takes no spot.
         let spot = spot.zip(lane.action_kind()).map(|(spot, action)| {
@@ -343,7 +348,7 @@ impl Gateway {
         let small = new.payload.body.len() <= limits::HAND_OVER_BYTES_MAX;
         let to_run = spot.map(|spot| (spot, small.then(|| new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
-        let _span = Span::begin("claim", Context::of(&new.payload.headers));
+        let _span = TraceSpan::begin("claim", TraceContext::of(&new.payload.headers));
         self.batch.claim(new, Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }
 
@@ -352,36 +357,36 @@ impl Gateway {
     async fn go_on(
         &self,
         lane: &Lane,
-        does: Repeat,
+        does: RepeatEffect,
         event: &Event,
-        new: &New,
+        new: &NewEvent,
         now: Timestamp,
     ) -> Result<Option<Event>, StoreError> {
         let (change, why) = match does {
-            Repeat::PublishesAgain => (event.publish_again(new, &lane.route, now), ""),
-            Repeat::Resumes => (event.resume(new, &lane.route, now), "in doubt, and its sender tries again"),
-            Repeat::Rearms | Repeat::Hears => (event.rearm(new, &lane.route, now), ""),
+            RepeatEffect::PublishesAgain => (event.publish_again(new, &lane.route, now), ""),
+            RepeatEffect::Resumes => (event.resume(new, &lane.route, now), "in doubt, and its sender tries again"),
+            RepeatEffect::Rearms | RepeatEffect::Hears => (event.rearm(new, &lane.route, now), ""),
         };
         let Ok(change) = change else { return Ok(None) };
         match self.dispatcher.write_because(change, why.to_owned()).await? {
-            Advance::Written { event, .. } if event.state.ended().is_none() => {
-                if does == Repeat::PublishesAgain {
+            AdvanceResult::Written { event, .. } if event.state.ended().is_none() => {
+                if does == RepeatEffect::PublishesAgain {
                     let (id, message) = (event.id.short(), event.idempotency_key());
                     let details = [("event", &*id), ("delivery", id_of(new)), ("message", &message)];
-                    telemetry::say(Level::Info, "publishing again", &details);
+                    telemetry::say(LogLevel::Info, "publishing again", &details);
                     self.meter().published_again(&event.source);
                 }
                 Ok(Some(*event))
             }
-            Advance::Written { .. } | Advance::Lost => Ok(None),
+            AdvanceResult::Written { .. } | AdvanceResult::Lost => Ok(None),
         }
     }
 
     /// Notes a duplicate beside its event, and says so.
-    async fn see(&self, source: &Source, event: &Event, same: &Same, new: &New, now: Timestamp) {
+    async fn see(&self, source: &Source, event: &Event, same: &MatchedBy, new: &NewEvent, now: Timestamp) {
         // An id that is not signed is bound to its body: under the same id there is no other.
         let signed = source.delivery.as_ref().is_some_and(|id| id.signed);
-        let conflicts = signed && *same == Same::Delivery && event.body_digest != new.event.body_digest;
+        let conflicts = signed && *same == MatchedBy::Delivery && event.body_digest != new.event.body_digest;
         if conflicts {
             self.meter().conflict(&event.source);
         }
@@ -398,25 +403,31 @@ impl Gateway {
         if conflicts {
             details.push(("body", "another"));
         }
-        telemetry::say(Level::Info, "duplicate", &details);
-        let note = Note { event: event.id, sighting: Sighting { at: now, delivery_id, same: same.clone() } };
+        telemetry::say(LogLevel::Info, "duplicate", &details);
+        let note =
+            DuplicateNote { event: event.id, sighting: DuplicateSighting { at: now, delivery_id, same: same.clone() } };
         // Not durable, and not worth an error to the sender.
         self.store.note(vec![note]).await.ok();
     }
 
-    async fn answer_new(&self, source: &Source, event: &Event) -> Came {
+    async fn answer_new(&self, source: &Source, event: &Event) -> ReceiveOutcome {
         let reply = match source.respond {
-            Respond::Accepted => answer::accepted(event.id),
-            Respond::WhenDone { within } => match self.answer_in_time(source, event, within).await {
+            ResponseMode::Accepted => answer::accepted(event.id),
+            ResponseMode::WhenDone { within } => match self.answer_in_time(source, event, within).await {
                 Ok(reply) => reply,
                 Err(error) => return failed(source, &error),
             },
         };
-        Came::new(Some(event.id), reply, heard::Verdict::Accepted)
+        ReceiveOutcome::new(Some(event.id), reply, heard::DeliveryVerdict::Accepted)
     }
 
     /// The end, or 202 when the sender has waited long enough.
-    async fn answer_in_time(&self, source: &Source, event: &Event, within: Duration) -> Result<Reply, StoreError> {
+    async fn answer_in_time(
+        &self,
+        source: &Source,
+        event: &Event,
+        within: Duration,
+    ) -> Result<HttpResponse, StoreError> {
         let (mut stands, mut receipt) = self.wait(event, within).await?;
         for _ in 0..limits::ACCEPT_TRIES {
             if stands.state.ended().is_some() {
@@ -436,11 +447,11 @@ impl Gateway {
         if event.retrier == Retrier::Node {
             return Ok(true);
         }
-        let Ok(change) = event.change(Step::Accept, &Route::default(), self.store.now()) else { return Ok(false) };
-        let written = matches!(self.batch.advance(change).await?, Advance::Written { .. });
+        let Ok(change) = event.change(EventStep::Accept, &Route::default(), self.store.now()) else { return Ok(false) };
+        let written = matches!(self.batch.advance(change).await?, AdvanceResult::Written { .. });
         if written {
             let why = "the sender was told 202 and is no longer waited for: a node tries it again";
-            telemetry::say(Level::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
+            telemetry::say(LogLevel::Info, "accepted", &[("event", &event.id.short()), ("why", why)]);
         }
         Ok(written)
     }
@@ -449,22 +460,22 @@ impl Gateway {
         &self,
         source: &Source,
         event: &Event,
-        (same, stands, now): (&Same, claim::Stands, Timestamp),
+        (same, stands, now): (&MatchedBy, claim::MatchRelation, Timestamp),
         kept: Option<Receipt>,
-    ) -> Came {
+    ) -> ReceiveOutcome {
         let reply = match source.respond {
-            Respond::Accepted => answer::duplicate(event, same),
-            Respond::WhenDone { within } => {
+            ResponseMode::Accepted => answer::duplicate(event, same),
+            ResponseMode::WhenDone { within } => {
                 let came = match event.state.ended() {
-                    Some(_) => answer::Came::After,
-                    None => answer::Came::Meanwhile,
+                    Some(_) => answer::RepeatTiming::After,
+                    None => answer::RepeatTiming::Meanwhile,
                 };
                 let waited = match kept {
                     Some(receipt) => Ok((event.clone(), Some(receipt))),
                     None => self.wait(event, within).await,
                 };
                 match waited {
-                    Ok((event, _)) if stands == claim::Stands::Instead && event.is_dead() => {
+                    Ok((event, _)) if stands == claim::MatchRelation::Instead && event.is_dead() => {
                         answer::superseded(&event, same)
                     }
                     Ok((event, receipt)) => answer::again(source, &event, receipt.as_ref(), same, came, now),
@@ -472,7 +483,7 @@ impl Gateway {
                 }
             }
         };
-        Came::new(Some(event.id), reply, heard::Verdict::Duplicate).by(same)
+        ReceiveOutcome::new(Some(event.id), reply, heard::DeliveryVerdict::Duplicate).by(same)
     }
 
     /// Waits for an event to end; brings it as it stands, and its receipt if it did.
@@ -489,15 +500,15 @@ impl Gateway {
     }
 }
 
-fn failed(source: &Source, error: &StoreError) -> Came {
-    telemetry::trouble(Level::Error, &error.to_string(), &[]);
-    Came::new(None, unavailable(source), heard::Verdict::Unavailable)
+fn failed(source: &Source, error: &StoreError) -> ReceiveOutcome {
+    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+    ReceiveOutcome::new(None, unavailable(source), heard::DeliveryVerdict::Unavailable)
 }
 
-fn unavailable(source: &Source) -> Reply {
+fn unavailable(source: &Source) -> HttpResponse {
     match source.speaks {
-        Speaks::Webhook => answer::unavailable(),
-        Speaks::Api => problem::unavailable(),
+        ApiStyle::Webhook => answer::unavailable(),
+        ApiStyle::Api => problem::unavailable(),
     }
 }
 
@@ -509,7 +520,7 @@ fn new_id() -> EventId {
     EventId(uuid::Uuid::now_v7().into_bytes())
 }
 
-fn id_of(new: &New) -> &str {
+fn id_of(new: &NewEvent) -> &str {
     new.event.delivery_id.as_deref().unwrap_or("")
 }
 
@@ -517,7 +528,7 @@ fn id_of(new: &New) -> &str {
 fn delivery_id(source: &Source, delivery: &Delivery<'_>) -> String {
     let at = source.delivery.as_ref().map(|delivery| &delivery.at);
     match at {
-        Some(crate::decide::field::Place::Header(name)) => delivery.text(name).unwrap_or("").into(),
+        Some(crate::decide::field::FieldLocation::Header(name)) => delivery.text(name).unwrap_or("").into(),
         _ => String::new(),
     }
 }

@@ -15,15 +15,15 @@ const MARGIN_MAX: Duration = Duration::from_secs(5);
 
 /// A point in time: since the machine started, suspend included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Boottime(pub Duration);
+pub struct BootInstant(pub Duration);
 
 /// Now.
-pub fn boottime() -> Boottime {
+pub fn boottime() -> BootInstant {
     let now = clock_gettime(ClockId::Boottime);
-    Boottime(Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0)))
+    BootInstant(Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0)))
 }
 
-impl Boottime {
+impl BootInstant {
     /// How long it is until this point; zero when it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_sub(boottime().0)
@@ -35,7 +35,7 @@ impl Boottime {
     }
 }
 
-impl std::ops::Add<Duration> for Boottime {
+impl std::ops::Add<Duration> for BootInstant {
     type Output = Self;
     fn add(self, length: Duration) -> Self {
         Self(self.0.saturating_add(length))
@@ -50,21 +50,21 @@ pub fn margin(lease: Duration) -> Duration {
 /// A deadline that can be moved on, until it is cancelled or passes.
 #[derive(Debug)]
 pub struct Lease {
-    term: watch::Sender<Term>,
+    term: watch::Sender<LeaseTerm>,
 }
 
 /// How a lease stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Term {
+pub struct LeaseTerm {
     /// When the action must have ended: the lease's end, less the margin.
-    pub deadline: Boottime,
+    pub deadline: BootInstant,
     /// Whether it is to end now.
-    pub call: Call,
+    pub call: LeaseSignal,
 }
 
 /// Whether an action may go on until its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum LeaseSignal {
     /// It may.
     GoOn,
     /// The lease was lost, or the node stops.
@@ -75,14 +75,14 @@ pub enum Call {
 
 /// Why a lease is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
+pub enum LeaseEnd {
     /// It was cancelled.
     Cancelled,
     /// Nobody renewed it in time.
     RanOut,
 }
 
-impl Over {
+impl LeaseEnd {
     /// In words.
     pub fn why(self) -> &'static str {
         match self {
@@ -92,26 +92,26 @@ impl Over {
     }
 }
 
-impl Term {
+impl LeaseTerm {
     /// Whether it is over, by the clock.
-    pub fn over(self) -> Option<Over> {
+    pub fn over(self) -> Option<LeaseEnd> {
         match self.call {
-            Call::Stop | Call::CallOff => Some(Over::Cancelled),
-            Call::GoOn => self.deadline.passed().then_some(Over::RanOut),
+            LeaseSignal::Stop | LeaseSignal::CallOff => Some(LeaseEnd::Cancelled),
+            LeaseSignal::GoOn => self.deadline.passed().then_some(LeaseEnd::RanOut),
         }
     }
 }
 
 impl Lease {
     /// A lease that an action may use until this deadline.
-    pub fn until(deadline: Boottime) -> Self {
-        Self { term: watch::Sender::new(Term { deadline, call: Call::GoOn }) }
+    pub fn until(deadline: BootInstant) -> Self {
+        Self { term: watch::Sender::new(LeaseTerm { deadline, call: LeaseSignal::GoOn }) }
     }
 
     /// It was renewed. What is cancelled stays cancelled.
-    pub fn extend(&self, deadline: Boottime) {
+    pub fn extend(&self, deadline: BootInstant) {
         self.term.send_if_modified(|term| {
-            let moves = term.call == Call::GoOn && term.deadline != deadline;
+            let moves = term.call == LeaseSignal::GoOn && term.deadline != deadline;
             if moves {
                 term.deadline = deadline;
             }
@@ -121,33 +121,33 @@ impl Lease {
 
     /// The action is to end now.
     pub fn cancel(&self) {
-        self.term.send_modify(|term| term.call = Call::Stop);
+        self.term.send_modify(|term| term.call = LeaseSignal::Stop);
     }
 
     /// The action is to end now, and the event with it.
     pub fn call_off(&self) {
-        self.term.send_modify(|term| term.call = Call::CallOff);
+        self.term.send_modify(|term| term.call = LeaseSignal::CallOff);
     }
 
     /// How it stands.
-    pub fn term(&self) -> Term {
+    pub fn term(&self) -> LeaseTerm {
         *self.term.borrow()
     }
 
     /// Until when.
-    pub fn deadline(&self) -> Boottime {
+    pub fn deadline(&self) -> BootInstant {
         self.term().deadline
     }
 
     /// Waits until it stands otherwise than `seen`.
-    pub async fn changed(&self, seen: Term) -> Term {
+    pub async fn changed(&self, seen: LeaseTerm) -> LeaseTerm {
         let mut terms = self.term.subscribe();
         let term = terms.wait_for(|term| *term != seen).await;
         *term.expect("the sender lives as long as the lease that is borrowed here")
     }
 
     /// Waits until it is over.
-    pub async fn ended(&self) -> Over {
+    pub async fn ended(&self) -> LeaseEnd {
         loop {
             let term = self.term();
             if let Some(over) = term.over() {
@@ -171,7 +171,7 @@ mod tests {
     #[tokio::test]
     async fn a_lease_nobody_renews_runs_out_and_a_renewed_one_does_not() {
         let lease = Lease::until(boottime() + SOON);
-        assert_eq!(lease.ended().await, Over::RanOut);
+        assert_eq!(lease.ended().await, LeaseEnd::RanOut);
         assert!(lease.deadline().passed());
 
         let lease = Lease::until(boottime() + SOON);
@@ -187,9 +187,9 @@ mod tests {
             lease.cancel();
             lease.changed(seen).await
         });
-        assert_eq!((over, changed.call), (Over::Cancelled, Call::Stop));
+        assert_eq!((over, changed.call), (LeaseEnd::Cancelled, LeaseSignal::Stop));
         lease.extend(boottime() + FAR * 2);
-        assert_eq!(lease.term().over(), Some(Over::Cancelled));
+        assert_eq!(lease.term().over(), Some(LeaseEnd::Cancelled));
         assert_eq!(lease.deadline(), seen.deadline);
     }
 

@@ -15,10 +15,10 @@ mod place;
 
 pub use place::look;
 
-use crate::action::nats::{Connection, Servers, heard};
-use crate::config::{Ack, Config, StreamPlan};
+use crate::action::nats::{NatsConnection, NatsConnections, heard};
+use crate::config::{AckTiming, Config, StreamPlan};
 use crate::decide::delivery::Delivery;
-use crate::decide::event::State;
+use crate::decide::event::EventState;
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::source::Source;
@@ -27,12 +27,12 @@ use crate::dispatcher::Dispatcher;
 use crate::gateway::Gateway;
 use crate::http::body::BodiesInFlight;
 use crate::store::Store;
-use crate::store::quarantine::{Quarantined, head};
-use crate::telemetry::{self, Level};
+use crate::store::quarantine::{QuarantinedMessage, head};
+use crate::telemetry::{self, LogLevel};
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::StreamExt as _;
-use letter::Letter;
+use letter::StreamMessage;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,9 +59,9 @@ const END_LOOK: Duration = Duration::from_millis(500);
 
 /// What is needed to take messages.
 #[derive(Clone)]
-pub struct Hall {
+pub struct ConsumerContext {
     /// Connections, shared with the actions.
-    pub servers: Servers,
+    pub servers: NatsConnections,
     /// What becomes of a delivery.
     pub gateway: Gateway,
     /// Who knows how events end.
@@ -76,11 +76,11 @@ pub struct Hall {
 
 /// Begins to take from every stream of the config. Each task ends when the node drains and what it has in hand is
 /// answered. An error is a sentence.
-pub fn start(config: &Config, hall: &Hall) -> Result<Vec<JoinHandle<()>>, String> {
+pub fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
     let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
     let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
         let server = hall.servers.to(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
-        let taker = Taker {
+        let taker = StreamConsumer {
             source: source.clone(),
             plan: plan.clone(),
             server,
@@ -95,11 +95,11 @@ pub fn start(config: &Config, hall: &Hall) -> Result<Vec<JoinHandle<()>>, String
 }
 
 /// Takes the messages of one stream.
-struct Taker {
+struct StreamConsumer {
     source: Arc<Source>,
     plan: StreamPlan,
-    server: Arc<Connection>,
-    hall: Hall,
+    server: Arc<NatsConnection>,
+    hall: ConsumerContext,
     /// One for each message that is taken at once.
     hands: Arc<Semaphore>,
     quarantined: AtomicU64,
@@ -109,7 +109,7 @@ struct Taker {
 
 /// What the stream is told about a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum AckDecision {
     /// It is ours now.
     Taken,
     /// It will never be taken, and lies where a person can see it.
@@ -118,7 +118,7 @@ enum Fate {
     Later,
 }
 
-impl Taker {
+impl StreamConsumer {
     async fn run(self: Arc<Self>) {
         let tasks = TaskTracker::new();
         let (mut wait, mut said) = (AGAIN, String::new());
@@ -128,7 +128,7 @@ impl Taker {
             if why == said {
                 wait = (wait * 2).min(AGAIN_MAX);
             } else {
-                self.say(Level::Warn, "stream", &[("why", &why)]);
+                self.say(LogLevel::Warn, "stream", &[("why", &why)]);
                 (wait, said) = (AGAIN, why);
             }
             self.hall.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
@@ -142,7 +142,7 @@ impl Taker {
         }
     }
 
-    fn say(&self, level: Level, word: &str, details: &[(&str, &str)]) {
+    fn say(&self, level: LogLevel, word: &str, details: &[(&str, &str)]) {
         let stream: [(&str, &str); 2] = [("source", &self.source.name), ("stream", &self.plan.name)];
         telemetry::say(level, word, &[&stream, details].concat());
     }
@@ -157,9 +157,9 @@ impl Taker {
         };
         let found = found?;
         for why in place::doubts(&client, &self.plan, &found) {
-            self.say(Level::Warn, "stream", &[("why", &why)]);
+            self.say(LogLevel::Warn, "stream", &[("why", &why)]);
         }
-        self.say(Level::Info, "taking", &[("consumer", &self.plan.consumer)]);
+        self.say(LogLevel::Info, "taking", &[("consumer", &self.plan.consumer)]);
         // Whatever one pull brings has room among the bodies of this node.
         let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
         while let Some(Ok(first)) = draining.run_until_cancelled(self.hands.clone().acquire_owned()).await {
@@ -217,8 +217,8 @@ impl Taker {
     async fn forgets_pulls(&self, consumer: &PullConsumer) {
         match timeout(LAST_ANSWERS, consumer.get_info()).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => self.say(Level::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
-            Err(_) => self.say(Level::Warn, "stream", &[("why", "it does not answer")]),
+            Ok(Err(error)) => self.say(LogLevel::Warn, "stream", &[("why", &format!("it cannot be asked: {error}"))]),
+            Err(_) => self.say(LogLevel::Warn, "stream", &[("why", "it does not answer")]),
         }
     }
 
@@ -232,13 +232,13 @@ impl Taker {
             }
         };
         let told = match fate {
-            Fate::Taken => AckKind::Ack,
-            Fate::Never => AckKind::Term,
-            Fate::Later if self.hall.draining.is_cancelled() => {
+            AckDecision::Taken => AckKind::Ack,
+            AckDecision::Never => AckKind::Term,
+            AckDecision::Later if self.hall.draining.is_cancelled() => {
                 self.closed.cancelled().await;
                 AckKind::Nak(None)
             }
-            Fate::Later => AckKind::Nak(Some(later(message.info().map_or(1, |info| info.delivered)))),
+            AckDecision::Later => AckKind::Nak(Some(later(message.info().map_or(1, |info| info.delivered)))),
         };
         self.tell(&message, told).await;
         drop(hand);
@@ -247,16 +247,16 @@ impl Taker {
     /// What is lost on the way comes again with the message.
     async fn tell(&self, message: &Message, what: AckKind) {
         if let Err(error) = message.ack_with(what).await {
-            self.say(Level::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
+            self.say(LogLevel::Warn, "stream", &[("why", &format!("it could not be answered: {error}"))]);
         }
     }
 
-    async fn fate(&self, message: &Message) -> Fate {
-        let letter = match Letter::open(message, self.plan.envelope, self.source.body_max) {
+    async fn fate(&self, message: &Message) -> AckDecision {
+        let letter = match StreamMessage::open(message, self.plan.envelope, self.source.body_max) {
             Ok(letter) => letter,
             Err(why) => return self.lay_aside(message, &why).await,
         };
-        let Ok(body) = self.hall.flight.hold(&letter.body) else { return Fate::Later };
+        let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
         let (path, at) = (message.subject.as_str(), self.hall.gateway.now());
         let delivery = Delivery {
             path,
@@ -270,28 +270,30 @@ impl Taker {
         drop(body);
         let (reply, events) = self.hall.gateway.take(&self.source, judged).await;
         match (reply.status, reply.word) {
-            (500.., _) => Fate::Later,
+            (500.., _) => AckDecision::Later,
             (_, "refused") => self.lay_aside(message, &reason(&reply.body)).await,
-            _ if self.plan.ack == Ack::Claimed => Fate::Taken,
+            _ if self.plan.ack == AckTiming::Claimed => AckDecision::Taken,
             _ => self.end_of(&events).await,
         }
     }
 
     /// Waits until these are over. One that is dead is done with too: it lies in the store, and a person is its way on.
-    async fn end_of(&self, events: &[EventId]) -> Fate {
-        let mut fate = Fate::Taken;
+    async fn end_of(&self, events: &[EventId]) -> AckDecision {
+        let mut fate = AckDecision::Taken;
         for id in events {
             loop {
                 match self.hall.dispatcher.ended(*id, END_LOOK).await.map(|event| event.map(|event| event.state)) {
-                    Ok(Some(State::Dead { .. })) => {
-                        fate = Fate::Never;
+                    Ok(Some(EventState::Dead { .. })) => {
+                        fate = AckDecision::Never;
                         break;
                     }
-                    Ok(Some(State::Done { .. }) | None) => break,
+                    Ok(Some(EventState::Done { .. }) | None) => break,
                     // What waits may do so for long, and another node may be the one that goes on.
-                    Ok(Some(State::Waiting { .. })) if self.hall.draining.is_cancelled() => return Fate::Later,
-                    Ok(Some(State::Waiting { .. } | State::Running { .. })) => {}
-                    Err(_) => return Fate::Later,
+                    Ok(Some(EventState::Waiting { .. })) if self.hall.draining.is_cancelled() => {
+                        return AckDecision::Later;
+                    }
+                    Ok(Some(EventState::Waiting { .. } | EventState::Running { .. })) => {}
+                    Err(_) => return AckDecision::Later,
                 }
             }
         }
@@ -299,9 +301,9 @@ impl Taker {
     }
 
     /// Lays a message that can never become an event into quarantine; until it lies there it is delivered again.
-    async fn lay_aside(&self, message: &Message, why: &str) -> Fate {
+    async fn lay_aside(&self, message: &Message, why: &str) -> AckDecision {
         let name = letter::name(message);
-        let one = Quarantined {
+        let one = QuarantinedMessage {
             source: self.source.name.clone(),
             message: name.clone(),
             subject: message.subject.to_string(),
@@ -311,12 +313,12 @@ impl Taker {
             head: head(&message.payload),
         };
         if let Err(error) = self.hall.store.quarantine(one).await {
-            telemetry::trouble(Level::Error, &error.to_string(), &[("source", &self.source.name)]);
-            return Fate::Later;
+            telemetry::trouble(LogLevel::Error, &error.to_string(), &[("source", &self.source.name)]);
+            return AckDecision::Later;
         }
         let count = (self.quarantined.fetch_add(1, Ordering::Relaxed) + 1).to_string();
-        self.say(Level::Warn, "quarantined", &[("message", &name), ("why", why), ("count", &count)]);
-        Fate::Never
+        self.say(LogLevel::Warn, "quarantined", &[("message", &name), ("why", why), ("count", &count)]);
+        AckDecision::Never
     }
 }
 

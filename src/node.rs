@@ -4,29 +4,29 @@ mod fence;
 pub mod state;
 
 #[cfg(feature = "nats")]
-use crate::action::nats::Servers;
-use crate::action::resolve::Resolver;
-use crate::action::{Environment, GuardProgram, Variables, action};
+use crate::action::nats::NatsConnections;
+use crate::action::resolve::DnsResolver;
+use crate::action::{ActionEnvironment, GuardProgram, NodeEnvVars, action};
 use crate::config::Config;
 use crate::decide::answer;
 use crate::decide::limits;
-use crate::decide::recipe::{self, Recipe};
+use crate::decide::recipe::{self, IdentityRecipe};
 use crate::decide::source::{Identity, Source, Sources};
 use crate::decide::time::{Duration, Timestamp};
 use crate::dispatcher::{Dispatcher, Lane};
-use crate::gateway::{Former, Gateway};
-use crate::http::accept::{self, Limits};
-use crate::http::admin::{self, Desk};
+use crate::gateway::{FormerKeyLookup, Gateway};
+use crate::http::accept::{self, ConnectionLimits};
+use crate::http::admin::{self, AdminState};
 use crate::http::body::BodiesInFlight;
-use crate::http::health::Health;
-use crate::http::ingest::{self, Ingest};
+use crate::http::health::Readiness;
+use crate::http::ingest::{self, IngestState};
 use crate::http::reply;
 use crate::store::batch::Batcher;
-use crate::store::open::Use;
-use crate::store::{self, CannotOpen, Declared, Keeps, Listing, Store, StoreError, standing};
-use crate::telemetry::meter::Meter;
-use crate::telemetry::{self, Level};
-use fence::{Fence, FenceError, FenceKeeper};
+use crate::store::open::OpenPurpose;
+use crate::store::{self, DeclaredFields, EventQuery, RetentionPolicies, Store, StoreError, StoreOpenError, standing};
+use crate::telemetry::meter::Metrics;
+use crate::telemetry::{self, LogLevel};
+use fence::{DataLossCheckError, DataLossDetector, StateFileWriter};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// A node that runs.
-pub struct Node {
+pub struct RunningNode {
     /// Where webhooks arrive, unless it only acts.
     pub ingest: Option<SocketAddr>,
     /// The port for people.
@@ -52,12 +52,12 @@ pub struct Node {
     ports: Vec<JoinHandle<()>>,
     closing: CancellationToken,
     admin_port: JoinHandle<()>,
-    fence: Option<FenceKeeper>,
+    fence: Option<StateFileWriter>,
 }
 
 /// What a node does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Does {
+pub enum NodeRole {
     /// It receives and acts.
     Both,
     /// It only receives: what it claims waits for a node that acts.
@@ -68,73 +68,73 @@ pub enum Does {
 
 /// Why a node could not start, in a sentence.
 #[derive(Debug)]
-pub struct CannotStart(String);
+pub struct NodeStartError(String);
 
-impl fmt::Display for CannotStart {
+impl fmt::Display for NodeStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for CannotStart {}
+impl std::error::Error for NodeStartError {}
 
-impl Node {
+impl RunningNode {
     /// Starts a node. Both ports are taken and the store is open when this returns.
-    pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, CannotStart> {
-        Self::start_as(config, Does::Both, guard, None).await
+    pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, NodeStartError> {
+        Self::start_as(config, NodeRole::Both, guard, None).await
     }
 
     /// Starts a node that does all of it, or only half. `accepts` names a loss of data, as `EPOCH:COUNTER`, that it goes
     /// on in spite of.
     pub async fn start_as(
         config: &Config,
-        does: Does,
+        does: NodeRole,
         guard: GuardProgram,
         accepts: Option<&str>,
-    ) -> Result<Self, CannotStart> {
-        if does != Does::Both && !config.store.is_shared() {
-            return Err(CannotStart(format!(
+    ) -> Result<Self, NodeStartError> {
+        if does != NodeRole::Both && !config.store.is_shared() {
+            return Err(NodeStartError(format!(
                 "a node that does only half needs another for the rest, and {} cannot be shared\n\
                  hint: leave out --only, or keep events in PostgreSQL or Redis",
                 config.store
             )));
         }
         let listener = match does {
-            Does::Both | Does::Ingest => Some(bind(config.listen, "listen").await?),
-            Does::Work => None,
+            NodeRole::Both | NodeRole::Ingest => Some(bind(config.listen, "listen").await?),
+            NodeRole::Work => None,
         };
         let admin_listener = bind(config.admin.listen, "admin.listen").await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
-        let environment = Environment {
-            variables: Variables::own(&config.secret_env_names),
+        let environment = ActionEnvironment {
+            variables: NodeEnvVars::own(&config.secret_env_names),
             guard,
-            resolver: Resolver::default(),
+            resolver: DnsResolver::default(),
             #[cfg(feature = "nats")]
-            servers: Servers::default(),
+            servers: NatsConnections::default(),
         };
         let lanes = lanes(config, does, &environment)?;
         let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
-        let meter = Arc::new(Meter::new(&config.sources));
+        let meter = Arc::new(Metrics::new(&config.sources));
         let batch = Batcher::metered(store.clone(), meter);
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
         let draining = CancellationToken::new();
-        let health = Health::new(draining.clone(), store.clone(), &batch);
+        let health = Readiness::new(draining.clone(), store.clone(), &batch);
         let flight = Arc::new(BodiesInFlight::default());
-        let port = Ingest {
+        let port = IngestState {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone()).looking_for(former(&*store, config).await),
             flight: flight.clone(),
             health: health.clone(),
         };
-        let desk = Desk::new(config, (ingest, admin), dispatcher.clone(), health, flight);
+        let desk = AdminState::new(config, (ingest, admin), dispatcher.clone(), health, flight);
         let closing = desk.closing.clone();
         tokio::spawn(admin::overview::keep_series(desk.clone()));
         if config.store.is_shared() {
             tokio::spawn(keep_retention(store.clone(), keeps(config), draining.clone()));
         }
         let mut ports = Vec::new();
-        if does != Does::Work {
+        if does != NodeRole::Work {
             ports.extend(streams(config, &environment, &port, &dispatcher)?);
         }
         let router = admin::router(desk);
@@ -144,15 +144,18 @@ impl Node {
         };
         let (connections, admin_connections) = connections();
         dispatcher.watch();
-        if does != Does::Ingest {
+        if does != NodeRole::Ingest {
             dispatcher.run();
         }
-        let limits =
-            Limits { connections: admin_connections, drain_time: limits::ADMIN_CLOSE_TIME, ..Limits::default() };
+        let limits = ConnectionLimits {
+            connections: admin_connections,
+            drain_time: limits::ADMIN_CLOSE_TIME,
+            ..ConnectionLimits::default()
+        };
         let admin_port = tokio::spawn(accept::serve(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
-            let limits = Limits { connections, ..Limits::default() };
+            let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
             ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
         }
         let fence = fence.starts(store.clone());
@@ -201,7 +204,7 @@ fn connections() -> (usize, usize) {
     if connections < limits::CONNECTIONS_MAX {
         let files = files.unwrap_or_default();
         let why = format!("this process may open only {files} files, so it takes at most {connections} connections");
-        telemetry::say(Level::Warn, "files", &[("why", &why)]);
+        telemetry::say(LogLevel::Warn, "files", &[("why", &why)]);
     }
     (connections, admin)
 }
@@ -212,7 +215,7 @@ const PORT_WAIT: Duration = Duration::from_secs(1);
 /// How often it looks.
 const PORT_LOOK: Duration = Duration::from_millis(10);
 
-async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CannotStart> {
+async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartError> {
     let patience = tokio::time::Instant::now() + PORT_WAIT;
     let bound = loop {
         match TcpListener::bind(address).await {
@@ -229,26 +232,26 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CannotStart
             std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
             _ => "choose another address",
         };
-        CannotStart(format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}"))
+        NodeStartError(format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}"))
     })
 }
 
-fn address(listener: &TcpListener) -> Result<SocketAddr, CannotStart> {
-    listener.local_addr().map_err(|error| CannotStart(format!("a port has no address: {error}")))
+fn address(listener: &TcpListener) -> Result<SocketAddr, NodeStartError> {
+    listener.local_addr().map_err(|error| NodeStartError(format!("a port has no address: {error}")))
 }
 
-fn lanes(config: &Config, does: Does, environment: &Environment) -> Result<Vec<Lane>, CannotStart> {
+fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Result<Vec<Lane>, NodeStartError> {
     let mut lanes = Vec::new();
     for source in &config.sources {
         for route in &source.routes {
-            if does == Does::Ingest {
+            if does == NodeRole::Ingest {
                 lanes.push(Lane::closed(source.clone(), route.clone()));
                 continue;
             }
             let plan = config.actions.get(&(source.name.clone(), route.name.clone()));
             let action = plan.map(|plan| action(plan.clone(), environment)).transpose();
             let action = action.map_err(|cannot| {
-                CannotStart(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
+                NodeStartError(format!("the route {} of {} cannot act: {cannot}", route.name, source.name))
             })?;
             lanes.push(Lane::new(source.clone(), route.clone(), action));
         }
@@ -260,11 +263,11 @@ fn lanes(config: &Config, does: Does, environment: &Environment) -> Result<Vec<L
 #[cfg(feature = "nats")]
 fn streams(
     config: &Config,
-    environment: &Environment,
-    port: &Ingest,
+    environment: &ActionEnvironment,
+    port: &IngestState,
     dispatcher: &Dispatcher,
-) -> Result<Vec<JoinHandle<()>>, CannotStart> {
-    let hall = crate::nats::Hall {
+) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
+    let hall = crate::nats::ConsumerContext {
         servers: environment.servers.clone(),
         gateway: port.gateway.clone(),
         dispatcher: dispatcher.clone(),
@@ -272,14 +275,19 @@ fn streams(
         flight: port.flight.clone(),
         draining: port.health.draining.clone(),
     };
-    crate::nats::start(config, &hall).map_err(CannotStart)
+    crate::nats::start(config, &hall).map_err(NodeStartError)
 }
 
 #[cfg(not(feature = "nats"))]
-fn streams(config: &Config, _: &Environment, _: &Ingest, _: &Dispatcher) -> Result<Vec<JoinHandle<()>>, CannotStart> {
+fn streams(
+    config: &Config,
+    _: &ActionEnvironment,
+    _: &IngestState,
+    _: &Dispatcher,
+) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
     match config.streams.keys().next() {
         Some(source) => {
-            Err(CannotStart(format!("this hookonce was built without NATS, which the source {source} needs")))
+            Err(NodeStartError(format!("this hookonce was built without NATS, which the source {source} needs")))
         }
         None => Ok(Vec::new()),
     }
@@ -291,13 +299,14 @@ async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
     let recipes = config.recipes();
     let before = store.recipes().await?;
     for change in recipe::changes(&before, &recipes) {
-        telemetry::say(Level::Warn, "once", &[("why", &change)]);
+        telemetry::say(LogLevel::Warn, "once", &[("why", &change)]);
     }
     let waiting = store.page(standing::those_that_wait()).await?.events;
     for stranded in standing::stranded(&waiting, &config.sources) {
-        telemetry::say(Level::Warn, "route", &[("why", &stranded)]);
+        telemetry::say(LogLevel::Warn, "route", &[("why", &stranded)]);
     }
-    let lines = |recipes: &[Recipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
+    let lines =
+        |recipes: &[IdentityRecipe]| recipes.iter().map(|recipe| (recipe.scope.clone(), recipe.once.clone())).collect();
     let (was, is): (Vec<_>, Vec<_>) = (lines(&before), lines(&recipes));
     if was == is {
         return Ok(());
@@ -308,13 +317,13 @@ async fn notice(store: &dyn Store, config: &Config) -> Result<(), StoreError> {
 
 /// Is there an event that was claimed before this time?
 async fn is_there_any(store: &dyn Store, until: Option<Timestamp>) -> Result<bool, StoreError> {
-    let page = store.page(Listing { until, limit: 1, ..Listing::default() }).await?;
+    let page = store.page(EventQuery { until, limit: 1, ..EventQuery::default() }).await?;
     Ok(!page.events.is_empty() || page.next.is_some())
 }
 
 /// Which sources' deliveries are looked for under keys that an earlier version or config made: those whose identities
 /// changed while there were events, as long as one of these is kept.
-async fn former(store: &dyn Store, config: &Config) -> Former {
+async fn former(store: &dyn Store, config: &Config) -> FormerKeyLookup {
     let looked = async {
         let mut sources = HashMap::new();
         let recipes = store.recipes().await?;
@@ -331,45 +340,45 @@ async fn former(store: &dyn Store, config: &Config) -> Former {
         Ok::<_, StoreError>(sources)
     };
     match looked.await {
-        Ok(sources) if config.store.is_shared() => Former::Shared(Arc::new(sources)),
-        Ok(sources) => Former::Of(Arc::new(sources)),
-        Err(_) => Former::All,
+        Ok(sources) if config.store.is_shared() => FormerKeyLookup::Shared(Arc::new(sources)),
+        Ok(sources) => FormerKeyLookup::Of(Arc::new(sources)),
+        Err(_) => FormerKeyLookup::All,
     }
 }
 
 /// How long the events of its sources are kept.
-fn keeps(config: &Config) -> Keeps {
-    Keeps::of_sources(config.sources.iter().map(|source| &**source))
+fn keeps(config: &Config) -> RetentionPolicies {
+    RetentionPolicies::of_sources(config.sources.iter().map(|source| &**source))
 }
 
 /// Writes into a shared store, as long as the node runs, which sources it has and how long their events are kept: other
 /// nodes may lack them.
-async fn keep_retention(store: Arc<dyn Store>, keeps: Keeps, draining: CancellationToken) {
+async fn keep_retention(store: Arc<dyn Store>, keeps: RetentionPolicies, draining: CancellationToken) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
         if let Err(error) = store.retain(keeps.rows(store.now())).await {
-            telemetry::trouble(Level::Warn, &error.to_string(), &[]);
+            telemetry::trouble(LogLevel::Warn, &error.to_string(), &[]);
         }
     }
 }
 
 /// Opens the store and tells it what this node is about. It may go away in between: that is waited for too.
-async fn open_once(config: &Config, fence: &mut Fence) -> Result<Arc<dyn Store>, CannotOpen> {
+async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<dyn Store>, StoreOpenError> {
     let cannot = |error: StoreError| match error {
         StoreError::Down(_) | StoreError::Unsure(_) if config.store.is_shared() => {
-            CannotOpen::Yet(format!("{}: {error}", config.store))
+            StoreOpenError::Yet(format!("{}: {error}", config.store))
         }
-        _ => CannotOpen::Ever(format!("{}: {error}", config.store)),
+        _ => StoreOpenError::Ever(format!("{}: {error}", config.store)),
     };
     let closed = |error| match error {
-        FenceError::Store(error) => cannot(error),
-        FenceError::Closed(closed) => closed,
+        DataLossCheckError::Store(error) => cannot(error),
+        DataLossCheckError::Closed(closed) => closed,
     };
     fence.before(config).await.map_err(closed)?;
-    let store = store::open::open_for(&config.store, Use::Node(config.migrate)).await?;
+    let store = store::open::open_for(&config.store, OpenPurpose::Node(config.migrate)).await?;
     fence.after(&*store).await.map_err(closed)?;
     for name in store.declare(declared(&config.sources)).await.map_err(cannot)? {
         let why = format!("the field {name} is no column of its own: `events` has one of that name");
-        telemetry::say(Level::Warn, "columns", &[("why", &why)]);
+        telemetry::say(LogLevel::Warn, "columns", &[("why", &why)]);
     }
     notice(&*store, config).await.map_err(cannot)?;
     store.retain(keeps(config).rows(store.now())).await.map_err(cannot)?;
@@ -381,21 +390,21 @@ async fn open(
     config: &Config,
     accepts: Option<&str>,
     ports: impl Iterator<Item = &TcpListener>,
-) -> Result<(Arc<dyn Store>, Fence), CannotStart> {
-    let mut fence = Fence::new(config, accepts).map_err(|cannot| CannotStart(cannot.to_string()))?;
+) -> Result<(Arc<dyn Store>, DataLossDetector), NodeStartError> {
+    let mut fence = DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError(cannot.to_string()))?;
     let mut wait = STORE_WAIT;
     let ports: Vec<_> = ports.collect();
     let mut closed = None;
     let store = loop {
         match open_once(config, &mut fence).await {
             Ok(store) => break store,
-            Err(CannotOpen::Ever(why)) => return Err(CannotStart(why)),
-            Err(CannotOpen::Yet(why)) => {
+            Err(StoreOpenError::Ever(why)) => return Err(NodeStartError(why)),
+            Err(StoreOpenError::Yet(why)) => {
                 if closed.is_none() {
-                    closed = Some(Closed::at(&ports)?);
+                    closed = Some(UnavailablePorts::at(&ports)?);
                 }
                 let again = format!("{}ms", wait.as_millis());
-                telemetry::trouble(Level::Warn, &why, &[("again_in", &again)]);
+                telemetry::trouble(LogLevel::Warn, &why, &[("again_in", &again)]);
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(STORE_WAIT_MAX);
             }
@@ -408,13 +417,13 @@ async fn open(
 }
 
 /// Ports of a node that cannot take anything yet: everybody is asked to come again.
-struct Closed {
+struct UnavailablePorts {
     until: CancellationToken,
     ports: Vec<JoinHandle<()>>,
 }
 
-impl Closed {
-    fn at(ports: &[&TcpListener]) -> Result<Self, CannotStart> {
+impl UnavailablePorts {
+    fn at(ports: &[&TcpListener]) -> Result<Self, NodeStartError> {
         let until = CancellationToken::new();
         let answer = |request: http::Request<hyper::body::Incoming>| async move {
             let alive = request.uri().path() == "/healthz";
@@ -423,10 +432,10 @@ impl Closed {
         let serve = |port: &&TcpListener| {
             let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);
             let port = again.and_then(TcpListener::from_std);
-            let port = port.map_err(|error| CannotStart(format!("a port cannot be shared: {error}")))?;
-            Ok(tokio::spawn(accept::serve(port, answer, Limits::default(), until.clone())))
+            let port = port.map_err(|error| NodeStartError(format!("a port cannot be shared: {error}")))?;
+            Ok(tokio::spawn(accept::serve(port, answer, ConnectionLimits::default(), until.clone())))
         };
-        let ports = ports.iter().map(serve).collect::<Result<_, CannotStart>>()?;
+        let ports = ports.iter().map(serve).collect::<Result<_, NodeStartError>>()?;
         Ok(Self { until, ports })
     }
 
@@ -445,12 +454,12 @@ const STORE_WAIT: Duration = Duration::from_millis(100);
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The declared fields of each source, and whether an identity uses them.
-pub fn declared(sources: &[Arc<Source>]) -> Vec<Declared> {
+pub fn declared(sources: &[Arc<Source>]) -> Vec<DeclaredFields> {
     let fields = |source: &Source| {
         let identity = identity_fields(source);
         source.fields.iter().map(|field| (field.name.to_string(), identity.contains(&*field.name))).collect()
     };
-    sources.iter().map(|source| Declared { source: source.name.clone(), fields: fields(source) }).collect()
+    sources.iter().map(|source| DeclaredFields { source: source.name.clone(), fields: fields(source) }).collect()
 }
 
 fn identity_fields(source: &Source) -> BTreeSet<&str> {

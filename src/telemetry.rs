@@ -16,8 +16,8 @@ pub mod sweeps;
 pub mod trace;
 mod trouble;
 
-use crate::decide::event::{Event, How, State};
-use crate::decide::field::Value;
+use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::field::FieldValue;
 use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
 use crate::decide::time::Duration;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub use trouble::{seldom, trouble};
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
+pub enum LogLevel {
     /// As it should be.
     Info,
     /// Somebody may want to look.
@@ -39,7 +39,7 @@ pub enum Level {
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -58,27 +58,27 @@ const VALUE_CHARS_MAX: usize = 400;
 
 /// Where lines go.
 #[derive(Clone, Debug)]
-pub struct Log {
-    to: Option<SyncSender<Message>>,
-    format: Format,
+pub struct Logger {
+    to: Option<SyncSender<LogMessage>>,
+    format: LogFormat,
     dropped: Arc<AtomicU64>,
     /// Lines of commands' output that wait.
     output_waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-enum Message {
+enum LogMessage {
     Line(String),
     /// A line of a command's output.
     Output(String),
     Flush(SyncSender<()>),
 }
 
-static LOG: OnceLock<Log> = OnceLock::new();
+static LOG: OnceLock<Logger> = OnceLock::new();
 
-impl Log {
+impl Logger {
     /// Starts writing lines to `out`, for the whole process. Without this nothing is said.
-    pub fn start(format: Format, out: Box<dyn Write + Send>) {
+    pub fn start(format: LogFormat, out: Box<dyn Write + Send>) {
         let (to, from) = sync_channel(LINES_WAITING_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let output_waiting = Arc::new(AtomicUsize::new(0));
@@ -93,7 +93,7 @@ impl Log {
     pub fn flush() {
         let (done, wait) = sync_channel(1);
         if let Some(to) = LOG.get().and_then(|log| log.to.as_ref())
-            && to.send(Message::Flush(done)).is_ok()
+            && to.send(LogMessage::Flush(done)).is_ok()
         {
             wait.recv().ok();
         }
@@ -101,7 +101,7 @@ impl Log {
 }
 
 fn write_lines(
-    from: &Receiver<Message>,
+    from: &Receiver<LogMessage>,
     out: Box<dyn Write + Send>,
     dropped: &AtomicU64,
     output_waiting: &AtomicUsize,
@@ -112,12 +112,12 @@ fn write_lines(
         while let Some(message) = next {
             // Nobody is left to be told that the log cannot be written.
             match message {
-                Message::Line(line) => out.write_all(line.as_bytes()).unwrap_or_default(),
-                Message::Output(line) => {
+                LogMessage::Line(line) => out.write_all(line.as_bytes()).unwrap_or_default(),
+                LogMessage::Output(line) => {
                     out.write_all(line.as_bytes()).unwrap_or_default();
                     output_waiting.fetch_sub(1, Ordering::Relaxed);
                 }
-                Message::Flush(done) => {
+                LogMessage::Flush(done) => {
                     out.flush().unwrap_or_default();
                     done.send(()).unwrap_or_default();
                 }
@@ -139,20 +139,20 @@ pub fn is_on() -> bool {
 }
 
 /// Says one word with its details.
-pub fn say(level: Level, word: &str, details: &[(&str, &str)]) {
-    let Some(Log { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
+pub fn say(level: LogLevel, word: &str, details: &[(&str, &str)]) {
+    let Some(Logger { to: Some(to), format, dropped, .. }) = LOG.get() else { return };
     let line = line(*format, level, word, details, VALUE_CHARS_MAX);
-    if let Err(TrySendError::Full(_)) = to.try_send(Message::Line(line)) {
+    if let Err(TrySendError::Full(_)) = to.try_send(LogMessage::Line(line)) {
         dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Logs a line of a command's output, with values up to the limit of such a line. False: there is no room for it now.
 pub fn say_output(details: &[(&str, &str)]) -> bool {
-    let Some(Log { to: Some(to), format, output_waiting, .. }) = LOG.get() else { return true };
+    let Some(Logger { to: Some(to), format, output_waiting, .. }) = LOG.get() else { return true };
     if output_waiting.fetch_add(1, Ordering::Relaxed) < OUTPUT_LINES_WAITING_MAX {
-        let line = line(*format, Level::Info, "output", details, LOGGED_LINE_BYTES_MAX);
-        if to.try_send(Message::Output(line)).is_ok() {
+        let line = line(*format, LogLevel::Info, "output", details, LOGGED_LINE_BYTES_MAX);
+        if to.try_send(LogMessage::Output(line)).is_ok() {
             return true;
         }
     }
@@ -160,18 +160,18 @@ pub fn say_output(details: &[(&str, &str)]) -> bool {
     false
 }
 
-fn line(format: Format, level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
+fn line(format: LogFormat, level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
     match format {
-        Format::Text => text(level, word, details, chars_max),
-        Format::Json => json(level, word, details, chars_max),
+        LogFormat::Text => text(level, word, details, chars_max),
+        LogFormat::Json => json(level, word, details, chars_max),
     }
 }
 
-fn text(level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
+fn text(level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
     let level = match level {
-        Level::Info => "INFO",
-        Level::Warn => "WARN",
-        Level::Error => "ERROR",
+        LogLevel::Info => "INFO",
+        LogLevel::Warn => "WARN",
+        LogLevel::Error => "ERROR",
     };
     let mut line = format!("{} {level} {word:<9}", wall().strftime("%H:%M:%S%.3f"));
     for (name, value) in details {
@@ -199,11 +199,11 @@ fn cut_detail(name: &str, value: &str, chars_max: usize) -> String {
     }
 }
 
-fn json(level: Level, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
+fn json(level: LogLevel, word: &str, details: &[(&str, &str)], chars_max: usize) -> String {
     let level = match level {
-        Level::Info => "info",
-        Level::Warn => "warn",
-        Level::Error => "error",
+        LogLevel::Info => "info",
+        LogLevel::Warn => "warn",
+        LogLevel::Error => "error",
     };
     let mut line = serde_json::Map::new();
     line.insert("at".into(), wall().to_string().into());
@@ -241,9 +241,9 @@ pub fn state(event: &Event, details: &[(&str, &str)]) {
     let id = event.id.short();
     let mut all: Vec<(&str, &str)> = vec![("event", &id), ("source", &event.source)];
     let begins = match event.state {
-        State::Waiting { .. } => event.attempt == 0,
-        State::Running { .. } => event.attempt == 1,
-        State::Done { .. } | State::Dead { .. } => false,
+        EventState::Waiting { .. } => event.attempt == 0,
+        EventState::Running { .. } => event.attempt == 1,
+        EventState::Done { .. } | EventState::Dead { .. } => false,
     };
     if begins {
         all.extend(event.fields.iter().map(|(name, value)| (name, said(value))));
@@ -253,35 +253,35 @@ pub fn state(event: &Event, details: &[(&str, &str)]) {
     }
     let by;
     let level = match &event.state {
-        State::Dead { cause, .. } => {
+        EventState::Dead { cause, .. } => {
             all.push(("cause", cause.word()));
-            Level::Error
+            LogLevel::Error
         }
-        State::Done { how: How::Superseded { by: other }, .. } => {
+        EventState::Done { how: DoneReason::Superseded { by: other }, .. } => {
             by = other.short();
             all.extend([("how", "superseded"), ("by", &*by)]);
-            Level::Info
+            LogLevel::Info
         }
-        State::Done { how: how @ How::Recorded, .. } => {
+        EventState::Done { how: how @ DoneReason::Recorded, .. } => {
             all.push(("how", how.word()));
-            Level::Info
+            LogLevel::Info
         }
-        State::Waiting { due: None } => {
+        EventState::Waiting { due: None } => {
             all.push(("wait", "slot"));
-            Level::Info
+            LogLevel::Info
         }
-        State::Waiting { .. } if details.iter().any(|(name, _)| *name == "why") => Level::Warn,
-        _ => Level::Info,
+        EventState::Waiting { .. } if details.iter().any(|(name, _)| *name == "why") => LogLevel::Warn,
+        _ => LogLevel::Info,
     };
     all.extend_from_slice(details);
     say(level, event.state.word(), &all);
 }
 
-fn said(value: &Value) -> &str {
+fn said(value: &FieldValue) -> &str {
     match value {
-        Value::Text(text) | Value::Number(text) => text,
-        Value::Bool(true) => "true",
-        Value::Bool(false) => "false",
+        FieldValue::Text(text) | FieldValue::Number(text) => text,
+        FieldValue::Bool(true) => "true",
+        FieldValue::Bool(false) => "false",
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn check(details: &[(&str, &str)], expected: &str) {
-        let line = text(Level::Info, "done", details, VALUE_CHARS_MAX);
+        let line = text(LogLevel::Info, "done", details, VALUE_CHARS_MAX);
         assert_eq!(line.split_once(' ').map(|(_, rest)| rest), Some(expected));
     }
 
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_json_line_can_be_read_back() {
         let why = "\n\"\u{1b}[31m\u{9b}\u{202e}é";
-        let line = json(Level::Error, "dead", &[("why", why)], VALUE_CHARS_MAX);
+        let line = json(LogLevel::Error, "dead", &[("why", why)], VALUE_CHARS_MAX);
         assert!(!line.trim_end().contains(['\u{1b}', '\u{9b}', '\u{202e}', '\n']), "{line}");
         let value: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!((&value["level"], &value["word"], &value["why"]), (&"error".into(), &"dead".into(), &why.into()));

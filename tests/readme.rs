@@ -97,7 +97,8 @@ fn every_word_of_the_log_is_in_the_document() {
             words.extend(after(reasons, "=> ").into_iter().map(|word| (word, "reason=")));
         }
         if named("decide/event.rs") {
-            let causes = text.split("impl Cause").nth(1).and_then(|rest| rest.split("pub fn parse").next()).unwrap();
+            let causes =
+                text.split("impl DeathCause").nth(1).and_then(|rest| rest.split("pub fn parse").next()).unwrap();
             words.extend(after(causes, "=> ").into_iter().map(|word| (word, "cause=")));
         }
     }

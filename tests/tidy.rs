@@ -110,8 +110,62 @@ fn only_explain_takes_a_delivery_on_trust() {
 fn no_node_runs_on_a_config_without_its_secrets() {
     for (file, part, text) in sources() {
         let may = part == "config" || (part == "cli" && file != "cli/serve.rs");
-        assert!(may || !code(&text).contains("Secrets::Optional"), "{file} loads a config without its secrets");
+        assert!(
+            may || !code(&text).contains("SecretRequirement::Optional"),
+            "{file} loads a config without its secrets"
+        );
     }
+}
+
+/// The types that a file defines at the level of a module, its tests among them.
+fn types(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let mut words = line.split_whitespace().peekable();
+        words.next_if(|word| word.starts_with("pub"));
+        // `pub(in a::b)` is two words.
+        words.next_if(|word| word.ends_with(')') && word.contains("::"));
+        let kind = words.next().unwrap_or_default();
+        // An indented `type` belongs to a trait or an impl.
+        if matches!(kind, "struct" | "enum" | "trait") || (kind == "type" && indent == 0) {
+            let name = words.next().unwrap_or_default();
+            found.push(name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+        }
+    }
+    found
+}
+
+#[test]
+fn no_two_types_share_a_name() {
+    let mut by_name: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+    for (file, _, text) in sources() {
+        for name in types(&text) {
+            by_name.entry(name).or_default().push(file.clone());
+        }
+    }
+    assert!(by_name.len() > 500, "the test looks at nothing");
+    // A span is one of two types, with and without the feature `otel`.
+    by_name.remove("TraceSpan");
+    let shared: Vec<_> = by_name.into_iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(shared.is_empty(), "{shared:#?}");
+}
+
+#[test]
+fn errors_are_called_errors_or_rejections() {
+    let mut seen = 0;
+    for (file, _, text) in sources() {
+        for (at, _) in text.match_indices("Error for ") {
+            let before = text[..at].rsplit('\n').next().unwrap_or_default();
+            if !before.trim_start().starts_with("impl") {
+                continue;
+            }
+            seen += 1;
+            let name: String = text[at + 10..].chars().take_while(|c| c.is_alphanumeric()).collect();
+            assert!(name.ends_with("Error") || name.ends_with("Rejection"), "{file}: {name}");
+        }
+    }
+    assert!(seen > 5, "the test looks at nothing");
 }
 
 /// What stands before the name of a table in a statement.

@@ -4,7 +4,7 @@
 //! the request just before it is sent.
 
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use std::path::Path;
 
 /// The secret of the only source.
@@ -140,7 +140,7 @@ impl Request {
 
     fn sign(&mut self, number: u64) -> [u8; 64] {
         self.number(number);
-        let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
         let headers = scheme.sign("", Timestamp(0), &self.bytes[self.head..]);
         let signature = headers.iter().find_map(|(_, value)| value.strip_prefix("sha256=")).expect("a signature");
         signature.as_bytes().try_into().expect("64 digits")

@@ -1,24 +1,27 @@
 //! SQLite without its batches: every claim is a commit of its own. What grouping is worth shows against it.
 
-use hookonce::decide::change::Change;
-use hookonce::decide::claim::{Claim, New, Payload};
+use hookonce::decide::change::Transition;
+use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Receipt};
 use hookonce::decide::id::EventId;
 use hookonce::decide::id::Key;
-use hookonce::decide::recipe::Recipe;
+use hookonce::decide::recipe::IdentityRecipe;
 use hookonce::decide::time::Timestamp;
-use hookonce::store::quarantine::Quarantined;
-use hookonce::store::sqlite::Sqlite;
-use hookonce::store::{Advance, Answer, Due, Forgotten, Keeps, Listing, Look, Note, Store, Stored, Story};
-use hookonce::store::{Imported, Removal, SourceCount, SourceRetention, SweepError};
+use hookonce::store::quarantine::QuarantinedMessage;
+use hookonce::store::sqlite::SqliteStore;
+use hookonce::store::{
+    AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, RetentionPolicies,
+    Store, StoreFuture, StoredValue,
+};
+use hookonce::store::{ImportCounts, RemovalResult, SourceCount, SourceRetention, SweepError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Asks for one claim at a time.
-pub struct PerRow(pub Sqlite);
+pub struct PerRow(pub SqliteStore);
 
 impl Store for PerRow {
-    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let mut claims = Vec::with_capacity(new.len());
             for one in new {
@@ -28,83 +31,83 @@ impl Store for PerRow {
         })
     }
 
-    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         self.0.advance(changes)
     }
 
-    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         self.0.get(id)
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         self.0.payload(id)
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         self.0.receipt(id)
     }
 
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         self.0.due(look, limit)
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         self.0.list(listing)
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.0.story(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.0.named(name, limit)
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         self.0.note(notes)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         self.0.forget(keeps, limit)
     }
 
-    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
         self.0.remove(id)
     }
 
-    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
         self.0.import(keys)
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.0.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.0.retain(rows)
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.0.other_sources(known)
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         self.0.recipes()
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.0.remember(recipes)
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.0.quarantine(message)
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         self.0.quarantined(limit)
     }
 
-    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         self.0.foresee(new)
     }
 

@@ -2,21 +2,21 @@
 
 use crate::deck::SECRET;
 use hookonce::action::GuardProgram;
-use hookonce::config::problem::Ink;
+use hookonce::config::problem::ColorChoice;
 use hookonce::config::{self, Config, StoreAddress};
 use hookonce::decide::source::Sources;
 use hookonce::dispatcher::{Dispatcher, Lane};
 use hookonce::gateway::Gateway;
-use hookonce::http::accept::{self, Limits};
+use hookonce::http::accept::{self, ConnectionLimits};
 use hookonce::http::bare::bare;
 use hookonce::http::body::BodiesInFlight;
-use hookonce::http::health::Health;
-use hookonce::http::ingest::Ingest;
-use hookonce::node::Node;
+use hookonce::http::health::Readiness;
+use hookonce::http::ingest::IngestState;
+use hookonce::node::RunningNode;
 use hookonce::store::batch::Batcher;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Listing, Store};
-use hookonce::telemetry::{Format, Log};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{EventQuery, Store};
+use hookonce::telemetry::{LogFormat, Logger};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -190,7 +190,7 @@ fn line(from: &mut impl BufRead) -> String {
 pub fn serve(kind: &str) {
     let kind = Kind::named(kind);
     if kind != Kind::Silent {
-        Log::start(Format::Text, Box::new(File::create("log").expect("a file for the log")));
+        Logger::start(LogFormat::Text, Box::new(File::create("log").expect("a file for the log")));
     }
     // As `hookonce serve` does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -200,7 +200,7 @@ pub fn serve(kind: &str) {
         let asked = tokio::task::spawn_blocking(move || {
             let handle = tokio::runtime::Handle::current();
             for _ in std::io::stdin().lock().lines() {
-                let all = Listing { limit: usize::MAX >> 1, ..Listing::default() };
+                let all = EventQuery { limit: usize::MAX >> 1, ..EventQuery::default() };
                 let events = store.as_ref().map_or(0, |store| handle.block_on(store.list(all)).map_or(0, |e| e.len()));
                 println!("{events}");
             }
@@ -212,7 +212,7 @@ pub fn serve(kind: &str) {
 
 async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn Store>>) {
     let env = |name: &str| std::env::var(name).ok();
-    let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(Ink::Plain));
+    let config = config::load(Path::new("hookonce.toml"), &env).map_err(|problems| problems.render(ColorChoice::Plain));
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     match kind {
         Kind::Bare => {
@@ -231,7 +231,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn St
         | Kind::Ignored
         | Kind::AgainMemory
         | Kind::Again => {
-            let node = Node::start(&config, GuardProgram::default()).await.expect("the node starts");
+            let node = RunningNode::start(&config, GuardProgram::default()).await.expect("the node starts");
             let (address, admin, store) = (node.ingest.expect("a whole node receives"), node.admin, node.store.clone());
             std::mem::forget(node); // it ends with the process
             (address, Some(admin), Some(store))
@@ -248,23 +248,23 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a port has an address");
-    tokio::spawn(accept::serve(listener, handler, Limits::default(), CancellationToken::new()));
+    tokio::spawn(accept::serve(listener, handler, ConnectionLimits::default(), CancellationToken::new()));
     address
 }
 
 /// A node put together by hand, whose store is asked for one claim at a time.
 async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Store>>) {
     let StoreAddress::Sqlite(path) = &config.store else { panic!("a commit per claim is SQLite's") };
-    let sqlite = Sqlite::open(path, Access::Node).expect("the store opens");
+    let sqlite = SqliteStore::open(path, SqliteAccess::Node).expect("the store opens");
     let store: Arc<dyn Store> = Arc::new(crate::per_row::PerRow(sqlite));
     let batch = Batcher::start(store.clone());
     let routes = config.sources.iter().flat_map(|source| source.routes.iter().map(move |route| (source, route)));
     let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
     let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes);
     dispatcher.run();
-    let ingest = Ingest {
+    let ingest = IngestState {
         sources: Arc::new(Sources::new(config.sources.iter().cloned())),
-        health: Health::new(CancellationToken::new(), store.clone(), &batch),
+        health: Readiness::new(CancellationToken::new(), store.clone(), &batch),
         gateway: Gateway::new(store.clone(), batch, dispatcher),
         flight: Arc::new(BodiesInFlight::default()),
     };

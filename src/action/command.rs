@@ -1,10 +1,10 @@
 //! `run`: blocks of steps, each step through its guard. What is decided here is what an end means; how a command is
 //! started and ended is `guarded.rs`, what it is started with is `step.rs`.
 
-use super::guarded::{self, End, OutputSinks};
+use super::guarded::{self, OutputSinks, StepEnd};
 use super::output_log::OutputLog;
-use super::plan::{Block, CommandLine, OutputTo};
-use super::{Acting, Action, Attempt, Environment, spoken, step, trace};
+use super::plan::{CommandBlock, CommandLine, OutputDestination};
+use super::{Action, ActionEnvironment, ActionFuture, Attempt, spoken, step, trace};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::Outcome;
 use tokio::time::Instant;
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 const SHOWN_CHARS: usize = 200;
 
 /// The action `run`.
-pub(super) struct Run {
-    blocks: Vec<Block>,
-    environment: Environment,
+pub(super) struct RunAction {
+    blocks: Vec<CommandBlock>,
+    environment: ActionEnvironment,
 }
 
-impl Run {
-    pub(super) fn new(blocks: Vec<Block>, environment: Environment) -> Self {
+impl RunAction {
+    pub(super) fn new(blocks: Vec<CommandBlock>, environment: ActionEnvironment) -> Self {
         Self { blocks, environment }
     }
 
@@ -44,23 +44,23 @@ impl Run {
     }
 
     /// A step runs only if the one before succeeded.
-    async fn block(&self, number: usize, block: &Block, attempt: Attempt<'_>) -> Outcome {
+    async fn block(&self, number: usize, block: &CommandBlock, attempt: Attempt<'_>) -> Outcome {
         let limit = Instant::now() + block.timeout;
         let trace = trace::headers(&attempt);
         let log = match block.output {
-            OutputTo::Store => None,
-            OutputTo::StoreAndLog => Some(OutputLog::new(attempt.event)),
+            OutputDestination::Store => None,
+            OutputDestination::StoreAndLog => Some(OutputLog::new(attempt.event)),
         };
         let mut sinks = OutputSinks { kept: attempt.output, log };
         for (i, line) in block.steps.iter().enumerate() {
-            let place = Place { block: number, step: i + 1, line };
+            let place = StepLocation { block: number, step: i + 1, line };
             let step = match step::prepare(block, line, attempt.event, &self.environment.variables, &trace) {
                 Ok(step) => step,
                 Err(unfit) => return rejected(place.says(&format!("cannot be started, {unfit}"))),
             };
             let (body, lease) = (&attempt.payload.body, attempt.lease);
             let end = guarded::run(&self.environment.guard, step, body, limit, lease, &mut sinks).await;
-            if end != End::Exit(0) {
+            if end != StepEnd::Exit(0) {
                 return place.outcome(end, block);
             }
         }
@@ -68,8 +68,8 @@ impl Run {
     }
 }
 
-impl Action for Run {
-    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+impl Action for RunAction {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
         Box::pin(self.run(attempt))
     }
 
@@ -79,25 +79,25 @@ impl Action for Run {
 }
 
 /// Where in the plan a step stands.
-struct Place<'a> {
+struct StepLocation<'a> {
     block: usize,
     step: usize,
     line: &'a CommandLine,
 }
 
-impl Place<'_> {
+impl StepLocation<'_> {
     /// What an end other than success means.
-    fn outcome(&self, end: End, block: &Block) -> Outcome {
+    fn outcome(&self, end: StepEnd, block: &CommandBlock) -> Outcome {
         match end {
-            End::Exit(code) => by_code(code, self.says(&format!("exited with {code}"))),
-            End::Signal(signal) => failed(self.says(&format!("was ended by signal {signal}"))),
-            End::NotStarted { why, code } => by_code(code, self.says(&format!("could not be started, {why}"))),
-            End::TimedOut => {
+            StepEnd::Exit(code) => by_code(code, self.says(&format!("exited with {code}"))),
+            StepEnd::Signal(signal) => failed(self.says(&format!("was ended by signal {signal}"))),
+            StepEnd::NotStarted { why, code } => by_code(code, self.says(&format!("could not be started, {why}"))),
+            StepEnd::TimedOut => {
                 let why = self.says(&format!("timed out after {}", spoken(block.timeout)));
                 Outcome::TimedOut { why, answered: None }
             }
-            End::Over(over) => unknown(self.says(&format!("was ended because {}", over.why()))),
-            End::Lost => unknown(self.says("ended in an unknown way: its guard is gone")),
+            StepEnd::Over(over) => unknown(self.says(&format!("was ended because {}", over.why()))),
+            StepEnd::Lost => unknown(self.says("ended in an unknown way: its guard is gone")),
         }
     }
 

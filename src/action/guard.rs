@@ -14,8 +14,8 @@
 //!
 //! No tokio: three threads that each wait for one thing, and one that listens to them.
 
-use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
-use crate::lease::{Boottime, LOOK, boottime};
+use super::lifeline::{GuardInstruction, GuardReport, GuardStartRequest, STOP_GRACE, TerminationCause};
+use crate::lease::{BootInstant, LOOK, boottime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -40,8 +40,8 @@ pub fn run() -> ExitCode {
 }
 
 /// Something the guard waits for.
-enum Heard {
-    Word(Word),
+enum GuardEvent {
+    Word(GuardInstruction),
     NodeGone,
     LeaderGone,
 }
@@ -54,12 +54,12 @@ fn guard() -> io::Result<()> {
     let mut lifeline = BufReader::new(node.try_clone()?);
     let mut line = String::new();
     lifeline.read_line(&mut line)?;
-    let order: Order = serde_json::from_str(&line)?;
+    let order: GuardStartRequest = serde_json::from_str(&line)?;
     let mut body = vec![0; order.body];
     lifeline.read_exact(&mut body)?;
 
     if order.deadline.passed() {
-        return say(&node, &Report::Stopped(Stopped::Deadline));
+        return say(&node, &GuardReport::Stopped(TerminationCause::Deadline));
     }
     // A guard may be slow to begin, and its node's successor quick: what is started now would run beside its retry.
     if is_gone(&node) {
@@ -71,18 +71,19 @@ fn guard() -> io::Result<()> {
     };
     let group = Pid::from_child(&leader);
     // From here on a node that does not listen is no error: it is gone, and `listen` will say so.
-    let _ = say(&node, &Report::Started(group.as_raw_pid()));
+    let _ = say(&node, &GuardReport::Started(group.as_raw_pid()));
     feed(&mut leader, body);
     let (tell, heard) = channel();
     listen(lifeline, tell.clone());
     wait(group, tell);
 
-    let mut watch = Watch { group, deadline: order.deadline, kill_at: order.deadline, stopped: None, killed: false };
+    let mut watch =
+        CommandWatchdog { group, deadline: order.deadline, kill_at: order.deadline, stopped: None, killed: false };
     watch.until_leader_is_gone(&heard);
     // The leader is not reaped yet, so its number cannot have become somebody else's.
     watch.signal(Signal::KILL);
     let status = leader.wait()?;
-    let _ = say(&node, &watch.stopped.map_or_else(|| ended(status), Report::Stopped));
+    let _ = say(&node, &watch.stopped.map_or_else(|| ended(status), GuardReport::Stopped));
     Ok(())
 }
 
@@ -94,8 +95,8 @@ fn is_gone(node: &UnixStream) -> bool {
 }
 
 /// Starts the command as the leader of its own group, with the guard's output and a pipe for the body.
-fn start(order: &Order) -> Result<Child, Report> {
-    let cannot = |why: String, code| Report::CannotStart { why, code };
+fn start(order: &GuardStartRequest) -> Result<Child, GuardReport> {
+    let cannot = |why: String, code| GuardReport::CannotStart { why, code };
     let Some((program, arguments)) = order.argv.split_first() else {
         return Err(cannot("there is no program to start".into(), 127));
     };
@@ -131,68 +132,68 @@ fn feed(leader: &mut Child, body: Vec<u8>) {
 
 /// Tells what the node says. A line that is no word of ours, and the end of all lines, mean that nobody is left who
 /// could stop the command.
-fn listen(lifeline: BufReader<UnixStream>, tell: Sender<Heard>) {
+fn listen(lifeline: BufReader<UnixStream>, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         for line in lifeline.lines() {
-            let Some(word) = line.ok().as_deref().and_then(Word::parse) else { break };
-            if tell.send(Heard::Word(word)).is_err() {
+            let Some(word) = line.ok().as_deref().and_then(GuardInstruction::parse) else { break };
+            if tell.send(GuardEvent::Word(word)).is_err() {
                 return;
             }
         }
-        let _ = tell.send(Heard::NodeGone);
+        let _ = tell.send(GuardEvent::NodeGone);
     });
 }
 
 /// Tells when the leader is gone, and leaves it to be reaped.
-fn wait(leader: Pid, tell: Sender<Heard>) {
+fn wait(leader: Pid, tell: Sender<GuardEvent>) {
     thread::spawn(move || {
         let gone = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = retry_on_intr(|| waitid(WaitId::Pid(leader), gone));
-        let _ = tell.send(Heard::LeaderGone);
+        let _ = tell.send(GuardEvent::LeaderGone);
     });
 }
 
-struct Watch {
+struct CommandWatchdog {
     group: Pid,
     /// The lease's.
-    deadline: Boottime,
+    deadline: BootInstant,
     /// The deadline, or earlier: the end of the grace after `stop`.
-    kill_at: Boottime,
-    stopped: Option<Stopped>,
+    kill_at: BootInstant,
+    stopped: Option<TerminationCause>,
     killed: bool,
 }
 
-impl Watch {
-    fn until_leader_is_gone(&mut self, heard: &Receiver<Heard>) {
+impl CommandWatchdog {
+    fn until_leader_is_gone(&mut self, heard: &Receiver<GuardEvent>) {
         loop {
             let look = if self.killed { LOOK } else { self.kill_at.left().min(LOOK) };
             match heard.recv_timeout(look) {
-                Ok(Heard::Word(word)) => self.hear(word),
-                Ok(Heard::NodeGone) => self.kill(Stopped::Deaf),
-                Ok(Heard::LeaderGone) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(GuardEvent::Word(word)) => self.hear(word),
+                Ok(GuardEvent::NodeGone) => self.kill(TerminationCause::Deaf),
+                Ok(GuardEvent::LeaderGone) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if !self.killed && self.kill_at.passed() {
-                self.kill(Stopped::Deadline);
+                self.kill(TerminationCause::Deadline);
             }
         }
     }
 
-    fn hear(&mut self, word: Word) {
+    fn hear(&mut self, word: GuardInstruction) {
         match word {
-            Word::Stop if self.stopped.is_none() => {
-                self.stopped = Some(Stopped::Asked);
+            GuardInstruction::Stop if self.stopped.is_none() => {
+                self.stopped = Some(TerminationCause::Asked);
                 self.kill_at = self.deadline.min(boottime() + STOP_GRACE);
                 self.signal(Signal::TERM);
             }
-            Word::Deadline(deadline) if self.stopped.is_none() => {
+            GuardInstruction::Deadline(deadline) if self.stopped.is_none() => {
                 (self.deadline, self.kill_at) = (deadline, deadline);
             }
-            Word::Stop | Word::Deadline(_) => {}
+            GuardInstruction::Stop | GuardInstruction::Deadline(_) => {}
         }
     }
 
-    fn kill(&mut self, why: Stopped) {
+    fn kill(&mut self, why: TerminationCause) {
         self.stopped.get_or_insert(why);
         self.killed = true;
         self.signal(Signal::KILL);
@@ -204,14 +205,14 @@ impl Watch {
     }
 }
 
-fn ended(status: ExitStatus) -> Report {
+fn ended(status: ExitStatus) -> GuardReport {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Report::Exit(code),
-        (None, signal) => Report::Signal(signal.unwrap_or_default()),
+        (Some(code), _) => GuardReport::Exit(code),
+        (None, signal) => GuardReport::Signal(signal.unwrap_or_default()),
     }
 }
 
-fn say(mut node: &UnixStream, report: &Report) -> io::Result<()> {
+fn say(mut node: &UnixStream, report: &GuardReport) -> io::Result<()> {
     let mut line = serde_json::to_string(report)?;
     line.push('\n');
     node.write_all(line.as_bytes())

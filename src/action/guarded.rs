@@ -1,11 +1,11 @@
 //! The node's end of the lifeline: one step of a command, started through its guard and watched until it ended.
 
-use super::lifeline::{Order, Report, STOP_GRACE, Stopped, Word};
-use super::output::Output;
+use super::lifeline::{GuardInstruction, GuardReport, GuardStartRequest, STOP_GRACE, TerminationCause};
+use super::output::AttemptOutput;
 use super::output_log::OutputLog;
-use super::step::Step;
+use super::step::PreparedStep;
 use crate::decide::time::Duration;
-use crate::lease::{Call, Lease, Over, Term};
+use crate::lease::{Lease, LeaseEnd, LeaseSignal, LeaseTerm};
 use futures_util::future::{Either, select};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
@@ -39,7 +39,7 @@ impl Default for GuardProgram {
 
 /// How a step ended.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum StepEnd {
     Exit(i32),
     Signal(i32),
     /// The command was not started. The code is a shell's: 126, 127, or 1 if it may work later.
@@ -48,42 +48,42 @@ pub(super) enum End {
         code: i32,
     },
     TimedOut,
-    Over(Over),
+    Over(LeaseEnd),
     /// The guard is gone and did not say how the command ended.
     Lost,
 }
 
 /// Where a command's output goes.
 pub(super) struct OutputSinks<'a> {
-    pub(super) kept: &'a Output,
+    pub(super) kept: &'a AttemptOutput,
     pub(super) log: Option<OutputLog>,
 }
 
 /// Runs a step: with this body as its input, until `limit` or until the lease is over.
 pub(super) async fn run(
     program: &GuardProgram,
-    step: Step,
+    step: PreparedStep,
     body: &[u8],
     limit: Instant,
     lease: &Lease,
     sinks: &mut OutputSinks<'_>,
-) -> End {
-    let mut guard = match Guard::start(program) {
+) -> StepEnd {
+    let mut guard = match GuardClient::start(program) {
         Ok(guard) => guard,
-        Err(error) => return End::NotStarted { why: format!("there is no guard: {error}"), code: 1 },
+        Err(error) => return StepEnd::NotStarted { why: format!("there is no guard: {error}"), code: 1 },
     };
     let told = lease.term();
-    let Step { argv, dir, env } = step;
-    let order = Order { argv, dir, env, body: body.len(), deadline: told.deadline };
+    let PreparedStep { argv, dir, env } = step;
+    let order = GuardStartRequest { argv, dir, env, body: body.len(), deadline: told.deadline };
     // The guard starts nothing before it has the whole body, so whatever ends this early has not acted.
     let sent = tokio::select! {
         biased;
-        over = lease.ended() => return End::Over(over),
-        () = sleep_until(limit) => return End::TimedOut,
+        over = lease.ended() => return StepEnd::Over(over),
+        () = sleep_until(limit) => return StepEnd::TimedOut,
         sent = guard.send(&order, body) => sent,
     };
     if let Err(error) = sent {
-        return End::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
+        return StepEnd::NotStarted { why: format!("its guard is gone: {error}"), code: 1 };
     }
 
     let copying = Box::pin(copy(guard.written.take(), sinks));
@@ -113,7 +113,7 @@ async fn copy(from: Option<Receiver>, sinks: &mut OutputSinks<'_>) {
     }
 }
 
-struct Guard {
+struct GuardClient {
     child: Child,
     /// What the command writes, to standard output and standard error: one pipe, so that the order is that of a
     /// terminal.
@@ -126,18 +126,18 @@ struct Guard {
 
 /// A command that was asked to stop.
 #[derive(Clone, Copy)]
-struct Stopping {
+struct StopRequest {
     since: Instant,
-    why: Why,
+    why: StopReason,
 }
 
 #[derive(Clone, Copy)]
-enum Why {
+enum StopReason {
     OutOfTime,
     Cancelled,
 }
 
-impl Guard {
+impl GuardClient {
     /// In a process group of its own, so that what a terminal sends to the node's does not reach it. It is not killed
     /// when it is dropped: the lifeline closes, and the guard kills its command before it goes.
     fn start(program: &GuardProgram) -> io::Result<Self> {
@@ -158,7 +158,7 @@ impl Guard {
         Ok(Self { child, written, reports: BufReader::new(reports).lines(), words, group: None })
     }
 
-    async fn send(&mut self, order: &Order, body: &[u8]) -> io::Result<()> {
+    async fn send(&mut self, order: &GuardStartRequest, body: &[u8]) -> io::Result<()> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
         self.words.write_all(&line).await?;
@@ -166,11 +166,11 @@ impl Guard {
     }
 
     /// A guard that does not hear is noticed by what it does not report.
-    async fn say(&mut self, word: Word) {
+    async fn say(&mut self, word: GuardInstruction) {
         let _ = self.words.write_all(word.to_string().as_bytes()).await;
     }
 
-    async fn watch(&mut self, limit: Instant, lease: &Lease, mut told: Term) -> End {
+    async fn watch(&mut self, limit: Instant, lease: &Lease, mut told: LeaseTerm) -> StepEnd {
         let mut stopping = None;
         loop {
             tokio::select! {
@@ -183,39 +183,39 @@ impl Guard {
                 term = lease.changed(told) => {
                     told = term;
                     match term.call {
-                        Call::GoOn => self.say(Word::Deadline(term.deadline)).await,
-                        Call::Stop | Call::CallOff => {
-                            stopping.get_or_insert(Stopping { since: Instant::now(), why: Why::Cancelled });
-                            self.say(Word::Stop).await;
+                        LeaseSignal::GoOn => self.say(GuardInstruction::Deadline(term.deadline)).await,
+                        LeaseSignal::Stop | LeaseSignal::CallOff => {
+                            stopping.get_or_insert(StopRequest { since: Instant::now(), why: StopReason::Cancelled });
+                            self.say(GuardInstruction::Stop).await;
                         }
                     }
                 }
                 () = sleep_until(limit), if stopping.is_none() => {
-                    stopping = Some(Stopping { since: Instant::now(), why: Why::OutOfTime });
-                    self.say(Word::Stop).await;
+                    stopping = Some(StopRequest { since: Instant::now(), why: StopReason::OutOfTime });
+                    self.say(GuardInstruction::Stop).await;
                 }
                 () = overdue(lease, stopping) => {
                     self.give_up();
-                    return stopping.map_or(End::Over(Over::RanOut), Stopping::end);
+                    return stopping.map_or(StepEnd::Over(LeaseEnd::RanOut), StopRequest::end);
                 }
             }
         }
     }
 
-    fn hear(&mut self, report: Option<Report>, stopping: Option<Stopping>) -> Option<End> {
+    fn hear(&mut self, report: Option<GuardReport>, stopping: Option<StopRequest>) -> Option<StepEnd> {
         Some(match report {
-            Some(Report::Started(leader)) => {
+            Some(GuardReport::Started(leader)) => {
                 self.group = Pid::from_raw(leader);
                 return None;
             }
-            Some(Report::Exit(code)) => End::Exit(code),
-            Some(Report::Signal(signal)) => End::Signal(signal),
-            Some(Report::CannotStart { why, code }) => End::NotStarted { why, code },
-            Some(Report::Stopped(Stopped::Asked)) => stopping.map_or(End::Lost, Stopping::end),
-            Some(Report::Stopped(Stopped::Deadline)) => End::Over(Over::RanOut),
-            Some(Report::Stopped(Stopped::Deaf)) | None => {
+            Some(GuardReport::Exit(code)) => StepEnd::Exit(code),
+            Some(GuardReport::Signal(signal)) => StepEnd::Signal(signal),
+            Some(GuardReport::CannotStart { why, code }) => StepEnd::NotStarted { why, code },
+            Some(GuardReport::Stopped(TerminationCause::Asked)) => stopping.map_or(StepEnd::Lost, StopRequest::end),
+            Some(GuardReport::Stopped(TerminationCause::Deadline)) => StepEnd::Over(LeaseEnd::RanOut),
+            Some(GuardReport::Stopped(TerminationCause::Deaf)) | None => {
                 self.give_up();
-                End::Lost
+                StepEnd::Lost
             }
         })
     }
@@ -229,18 +229,18 @@ impl Guard {
     }
 }
 
-impl Stopping {
-    fn end(self) -> End {
+impl StopRequest {
+    fn end(self) -> StepEnd {
         match self.why {
-            Why::OutOfTime => End::TimedOut,
-            Why::Cancelled => End::Over(Over::Cancelled),
+            StopReason::OutOfTime => StepEnd::TimedOut,
+            StopReason::Cancelled => StepEnd::Over(LeaseEnd::Cancelled),
         }
     }
 }
 
 /// Waits until a guard that does its work would have reported.
-async fn overdue(lease: &Lease, stopping: Option<Stopping>) {
-    if let Some(Stopping { since, .. }) = stopping {
+async fn overdue(lease: &Lease, stopping: Option<StopRequest>) {
+    if let Some(StopRequest { since, .. }) = stopping {
         sleep_until(since + STOP_GRACE).await;
     } else {
         lease.ended().await;

@@ -19,19 +19,19 @@
 mod answer;
 mod request;
 
-use super::plan::Receiver;
-use super::resolve::{self, Forbidden, Resolver};
+use super::plan::ReceiverPlan;
+use super::resolve::{self, DnsResolver, ForbiddenAddressError};
 use super::target;
-use super::{Acting, Action, Attempt, CannotAct, Ready, spoken};
+use super::{Action, ActionError, ActionFuture, Attempt, CircuitAdmission, spoken};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::breaker::{Breaker, Heard, Turned};
+use crate::decide::breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
 use crate::decide::limits::BREAKER_FAILURES;
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
-use crate::telemetry::{self, Level};
-use answer::{Answered, answered};
+use crate::telemetry::{self, LogLevel};
+use answer::{ReceiverResponse, answered};
 use reqwest::{Client, Url};
 use std::error::Error;
 use std::net::IpAddr;
@@ -42,32 +42,32 @@ use tokio::time::{Instant, timeout_at};
 const PROBE_LATE: Duration = Duration::from_secs(5);
 
 /// The action `forward`.
-pub(super) struct Forward {
-    receivers: Vec<To>,
+pub(super) struct ForwardAction {
+    receivers: Vec<ReceiverClient>,
 }
 
-struct To {
-    receiver: Receiver,
+struct ReceiverClient {
+    receiver: ReceiverPlan,
     client: Client,
-    signs: Option<Scheme>,
+    signs: Option<VerificationScheme>,
     /// `None`: a field names the host, so that one event's failure says nothing about the next one's receiver.
-    breaker: Option<Mutex<Breaker>>,
+    breaker: Option<Mutex<CircuitBreaker>>,
 }
 
 /// What became of a request.
-struct Sent {
+struct ForwardResult {
     outcome: Outcome,
-    heard: Heard,
+    heard: ReceiverHealth,
 }
 
-impl Forward {
-    pub(super) fn new(receivers: Vec<Receiver>, resolver: &Resolver) -> Result<Self, CannotAct> {
-        let to = |receiver: Receiver| {
-            let cannot = |why: String| CannotAct(format!("cannot forward by HTTP: {why}"));
+impl ForwardAction {
+    pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionError> {
+        let to = |receiver: ReceiverPlan| {
+            let cannot = |why: String| ActionError(format!("cannot forward by HTTP: {why}"));
             let client = request::client(&receiver, resolver).map_err(|error| cannot(cause(&error)))?;
             let signs = receiver.sign.as_ref().map(request::signing).transpose().map_err(cannot)?;
             let breaker = (!target::names_host(&receiver.url)).then(Mutex::default);
-            Ok(To { receiver, client, signs, breaker })
+            Ok(ReceiverClient { receiver, client, signs, breaker })
         };
         Ok(Self { receivers: receivers.into_iter().map(to).collect::<Result<_, _>>()? })
     }
@@ -76,14 +76,14 @@ impl Forward {
         let Some(to) = self.receivers.get(usize::from(attempt.event.part)) else {
             return rejected(format!("its route has no receiver {} any more", attempt.event.part + 1));
         };
-        let Sent { outcome, heard } = to.send(attempt).await.unwrap_or_else(Sent::not_at_all);
+        let ForwardResult { outcome, heard } = to.send(attempt).await.unwrap_or_else(ForwardResult::not_at_all);
         to.hear(heard);
         outcome
     }
 }
 
-impl Action for Forward {
-    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+impl Action for ForwardAction {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
         Box::pin(self.forward(attempt))
     }
 
@@ -91,15 +91,15 @@ impl Action for Forward {
         ActionKind::Forward
     }
 
-    fn ready(&self, part: u16) -> Ready {
-        let Some(to) = self.receivers.get(usize::from(part)) else { return Ready::Now };
+    fn ready(&self, part: u16) -> CircuitAdmission {
+        let Some(to) = self.receivers.get(usize::from(part)) else { return CircuitAdmission::Now };
         let lasts = to.receiver.timeout + PROBE_LATE;
-        to.breaker.as_ref().map_or(Ready::Now, |breaker| lock(breaker).ready(boottime().0, lasts))
+        to.breaker.as_ref().map_or(CircuitAdmission::Now, |breaker| lock(breaker).ready(boottime().0, lasts))
     }
 
     fn not_tried(&self, part: u16) {
         if let Some(to) = self.receivers.get(usize::from(part)) {
-            to.hear(Heard::Nothing);
+            to.hear(ReceiverHealth::Nothing);
         }
     }
 
@@ -113,9 +113,9 @@ impl Action for Forward {
     }
 }
 
-impl To {
+impl ReceiverClient {
     /// `Err`: why nothing was sent, in a sentence.
-    async fn send(&self, attempt: Attempt<'_>) -> Result<Sent, String> {
+    async fn send(&self, attempt: Attempt<'_>) -> Result<ForwardResult, String> {
         let Self { receiver, client, signs, .. } = self;
         let Attempt { payload, lease, .. } = attempt;
         let url = self.url(attempt)?;
@@ -126,23 +126,23 @@ impl To {
             biased;
             over = lease.ended() => {
                 let outcome = Outcome::Unknown { why: format!("{} before the receiver answered", over.why()) };
-                return Ok(Sent { outcome, heard: Heard::Nothing });
+                return Ok(ForwardResult { outcome, heard: ReceiverHealth::Nothing });
             }
             answer = timeout_at(until, request.send()) => answer,
         };
         match answer {
             Ok(Ok(response)) => {
-                let Answered { outcome, heard, cut } = answered(response, receiver, until, lease).await;
+                let ReceiverResponse { outcome, heard, cut } = answered(response, receiver, until, lease).await;
                 if let Some(why) = cut {
                     let why = format!("the answer is not kept whole: {}", why.why());
-                    telemetry::say(Level::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
+                    telemetry::say(LogLevel::Warn, "receipt", &[("event", &attempt.event.id.short()), ("why", &why)]);
                 }
-                Ok(Sent { outcome, heard })
+                Ok(ForwardResult { outcome, heard })
             }
             Ok(Err(error)) => not_answered(&error),
             Err(_) => {
                 let why = format!("no answer within {}", spoken(receiver.timeout));
-                Ok(Sent { outcome: Outcome::TimedOut { why, answered: None }, heard: Heard::Ill })
+                Ok(ForwardResult { outcome: Outcome::TimedOut { why, answered: None }, heard: ReceiverHealth::Ill })
             }
         }
     }
@@ -163,32 +163,34 @@ impl To {
     }
 
     /// Remembers how the receiver is, and says so when that changes.
-    fn hear(&self, heard: Heard) {
+    fn hear(&self, heard: ReceiverHealth) {
         let Some(breaker) = &self.breaker else { return };
         let turned = lock(breaker).heard(heard, boottime().0);
         let shown = ("url", &*self.receiver.shown);
         match turned {
-            Some(Turned::Opened(wait)) => {
+            Some(CircuitTransition::Opened(wait)) => {
                 let why = format!(
                     "{BREAKER_FAILURES} failures in a row: it is left alone, tried again after {}, and its events wait",
                     spoken(wait)
                 );
-                telemetry::say(Level::Warn, "receiver", &[shown, ("why", &why)]);
+                telemetry::say(LogLevel::Warn, "receiver", &[shown, ("why", &why)]);
             }
-            Some(Turned::Closed) => telemetry::say(Level::Info, "receiver", &[shown, ("why", "it answers again")]),
+            Some(CircuitTransition::Closed) => {
+                telemetry::say(LogLevel::Info, "receiver", &[shown, ("why", "it answers again")]);
+            }
             None => {}
         }
     }
 }
 
-impl Sent {
+impl ForwardResult {
     /// Not a byte has left, and none ever will.
     fn not_at_all(why: String) -> Self {
-        Self { outcome: rejected(why), heard: Heard::Nothing }
+        Self { outcome: rejected(why), heard: ReceiverHealth::Nothing }
     }
 }
 
-fn lock(breaker: &Mutex<Breaker>) -> std::sync::MutexGuard<'_, Breaker> {
+fn lock(breaker: &Mutex<CircuitBreaker>) -> std::sync::MutexGuard<'_, CircuitBreaker> {
     breaker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -197,8 +199,8 @@ fn rejected(why: String) -> Outcome {
 }
 
 /// The URL is left out: it may carry a secret.
-fn not_answered(error: &reqwest::Error) -> Result<Sent, String> {
-    if let Some(forbidden) = causes(error).find_map(|cause| cause.downcast_ref::<Forbidden>()) {
+fn not_answered(error: &reqwest::Error) -> Result<ForwardResult, String> {
+    if let Some(forbidden) = causes(error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>()) {
         return Err(forbidden.to_string());
     }
     let cause = cause(error);
@@ -209,7 +211,7 @@ fn not_answered(error: &reqwest::Error) -> Result<Sent, String> {
     } else {
         Outcome::Unknown { why: format!("sent, but not answered: {cause}") }
     };
-    Ok(Sent { outcome, heard: Heard::Ill })
+    Ok(ForwardResult { outcome, heard: ReceiverHealth::Ill })
 }
 
 /// An error and those behind it.

@@ -12,7 +12,7 @@
 //! That the socket closes is a word, too: each knows by it that the other is gone.
 
 use crate::decide::time::Duration;
-use crate::lease::Boottime;
+use crate::lease::BootInstant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,33 +22,33 @@ pub(super) const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// What to start. The first line to the guard; the body follows it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct GuardStartRequest {
     pub(super) argv: Vec<String>,
     pub(super) dir: String,
     pub(super) env: BTreeMap<String, String>,
     /// How many bytes.
     pub(super) body: usize,
     #[serde(with = "nanoseconds")]
-    pub(super) deadline: Boottime,
+    pub(super) deadline: BootInstant,
 }
 
 /// What the guard hears after that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Word {
-    Deadline(Boottime),
+pub(super) enum GuardInstruction {
+    Deadline(BootInstant),
     Stop,
 }
 
 /// What the guard says.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Report {
+pub(super) enum GuardReport {
     /// The command's process, which leads its group.
     Started(i32),
     Exit(i32),
     /// Ended by a signal that was not ours.
     Signal(i32),
-    Stopped(Stopped),
+    Stopped(TerminationCause),
     /// The code a shell would have ended with: 126, 127, or 1 if it may work later.
     CannotStart {
         why: String,
@@ -59,25 +59,25 @@ pub(super) enum Report {
 /// Why the guard ended a command.
 #[derive(Clone, Copy, Serialize, Deserialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stopped {
+pub(super) enum TerminationCause {
     Asked,
     Deadline,
     /// It could no longer hear its node.
     Deaf,
 }
 
-impl Word {
+impl GuardInstruction {
     /// The word of this line.
     pub(super) fn parse(line: &str) -> Option<Self> {
         match line.trim_end().split_once(' ') {
             None if line.trim_end() == "stop" => Some(Self::Stop),
-            Some(("deadline", at)) => at.parse().ok().map(|at| Self::Deadline(Boottime(Duration::from_nanos(at)))),
+            Some(("deadline", at)) => at.parse().ok().map(|at| Self::Deadline(BootInstant(Duration::from_nanos(at)))),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for GuardInstruction {
     /// Its line, with the line's end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -88,19 +88,19 @@ impl fmt::Display for Word {
 }
 
 mod nanoseconds {
-    use super::{Boottime, Duration};
+    use super::{BootInstant, Duration};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn of(at: Boottime) -> u64 {
+    pub(super) fn of(at: BootInstant) -> u64 {
         u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn serialize<S: Serializer>(at: &Boottime, out: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(at: &BootInstant, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_u64(of(*at))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Boottime, D::Error> {
-        u64::deserialize(from).map(|at| Boottime(Duration::from_nanos(at)))
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BootInstant, D::Error> {
+        u64::deserialize(from).map(|at| BootInstant(Duration::from_nanos(at)))
     }
 }
 
@@ -110,25 +110,27 @@ mod tests {
 
     #[test]
     fn every_word_is_understood_as_it_was_meant() {
-        for word in [Word::Stop, Word::Deadline(Boottime(Duration::from_nanos(81_000_000_001)))] {
-            assert_eq!(Word::parse(&word.to_string()), Some(word));
+        for word in
+            [GuardInstruction::Stop, GuardInstruction::Deadline(BootInstant(Duration::from_nanos(81_000_000_001)))]
+        {
+            assert_eq!(GuardInstruction::parse(&word.to_string()), Some(word));
         }
         for noise in ["", "stop now", "deadline", "deadline x", "deadline -1", "STOP"] {
-            assert_eq!(Word::parse(noise), None, "{noise}");
+            assert_eq!(GuardInstruction::parse(noise), None, "{noise}");
         }
     }
 
     #[test]
     fn reports_are_lines_of_json() {
-        let cannot = Report::CannotStart { why: "no".into(), code: 127 };
+        let cannot = GuardReport::CannotStart { why: "no".into(), code: 127 };
         for (report, line) in [
-            (Report::Started(4711), r#"{"started":4711}"#),
-            (Report::Exit(0), r#"{"exit":0}"#),
-            (Report::Stopped(Stopped::Deadline), r#"{"stopped":"deadline"}"#),
+            (GuardReport::Started(4711), r#"{"started":4711}"#),
+            (GuardReport::Exit(0), r#"{"exit":0}"#),
+            (GuardReport::Stopped(TerminationCause::Deadline), r#"{"stopped":"deadline"}"#),
             (cannot, r#"{"cannot_start":{"why":"no","code":127}}"#),
         ] {
             assert_eq!(serde_json::to_string(&report).unwrap(), line);
-            assert_eq!(serde_json::from_str::<Report>(line).unwrap(), report);
+            assert_eq!(serde_json::from_str::<GuardReport>(line).unwrap(), report);
         }
     }
 }

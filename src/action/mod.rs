@@ -26,20 +26,20 @@ mod step;
 pub mod target;
 mod trace;
 
-pub use crate::decide::breaker::Ready;
-pub use crate::lease::{Boottime, Call, Lease, Over, Term, boottime, margin};
+pub use crate::decide::breaker::CircuitAdmission;
+pub use crate::lease::{BootInstant, Lease, LeaseEnd, LeaseSignal, LeaseTerm, boottime, margin};
 pub use guarded::GuardProgram;
-pub use output::{Chunk, Output};
-pub use step::Variables;
+pub use output::{AttemptOutput, OutputChunk};
+pub use step::NodeEnvVars;
 
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Blocks, Event, Outcome};
-use crate::decide::statement::Bound;
+use crate::decide::event::{Event, Outcome, SucceededBlocks};
+use crate::decide::statement::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace::Context;
+use crate::decide::trace::TraceContext;
 use plan::ActionPlan;
-use resolve::Resolver;
+use resolve::DnsResolver;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -48,19 +48,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// What an action comes to, later. Actions are chosen by the config, so the future is boxed.
-pub type Acting<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub type ActionFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
 /// Something that can be done with an event.
 pub trait Action: Send + Sync {
     /// Does it once. Not a `Result`: an unknown is an answer. When the future is dropped, what it does is ended.
-    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a>;
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a>;
 
     /// What kind of action it is: written with the lease of each attempt.
     fn kind(&self) -> ActionKind;
 
     /// Whether an attempt at this of its receivers may begin. Whoever asks begins one, if it may.
-    fn ready(&self, _part: u16) -> Ready {
-        Ready::Now
+    fn ready(&self, _part: u16) -> CircuitAdmission {
+        CircuitAdmission::Now
     }
 
     /// The attempt that was let begin did not.
@@ -72,7 +72,7 @@ pub trait Action: Send + Sync {
     }
 
     /// What is to run in the very write that moves the event to done, if it has come so far.
-    fn effect(&self, _event: &Event, _payload: &Payload) -> Option<Bound> {
+    fn effect(&self, _event: &Event, _payload: &Payload) -> Option<BoundStatement> {
         None
     }
 
@@ -92,36 +92,36 @@ pub struct Attempt<'a> {
     /// For so long.
     pub lease: &'a Lease,
     /// Where a block's success is told at once.
-    pub blocks: &'a BlocksDone,
+    pub blocks: &'a CompletedBlocks,
     /// Where a command's output goes.
-    pub output: &'a Output,
+    pub output: &'a AttemptOutput,
     /// When it began, by the store's clock.
     pub at: Timestamp,
     /// Its span, where it is traced: what it calls is within that.
-    pub span: Option<Context>,
+    pub span: Option<TraceContext>,
 }
 
 /// The blocks that have succeeded, for a dispatcher that writes each of them down while the next one runs.
 #[derive(Debug, Default)]
-pub struct BlocksDone {
+pub struct CompletedBlocks {
     blocks: AtomicU64,
     told: Notify,
 }
 
-impl BlocksDone {
+impl CompletedBlocks {
     /// Beginning with those of earlier attempts.
-    pub fn new(blocks: Blocks) -> Self {
+    pub fn new(blocks: SucceededBlocks) -> Self {
         Self { blocks: AtomicU64::new(blocks.0), told: Notify::new() }
     }
 
     /// Those that have succeeded so far.
-    pub fn blocks(&self) -> Blocks {
-        Blocks(self.blocks.load(Ordering::Acquire))
+    pub fn blocks(&self) -> SucceededBlocks {
+        SucceededBlocks(self.blocks.load(Ordering::Acquire))
     }
 
     /// This one has, too.
     pub fn succeeded(&self, block: usize) {
-        self.blocks.fetch_or(Blocks::default().with(block).0, Ordering::AcqRel);
+        self.blocks.fetch_or(SucceededBlocks::default().with(block).0, Ordering::AcqRel);
         self.told.notify_one();
     }
 
@@ -133,40 +133,40 @@ impl BlocksDone {
 
 /// What actions need of the node they run on.
 #[derive(Clone, Debug)]
-pub struct Environment {
+pub struct ActionEnvironment {
     /// What commands may see of the node's own variables.
-    pub variables: Variables,
+    pub variables: NodeEnvVars,
     /// What is started as their guard.
     pub guard: GuardProgram,
     /// Who finds the addresses of receivers that a field names.
-    pub resolver: Resolver,
+    pub resolver: DnsResolver,
     /// Connections to NATS, one for each server.
     #[cfg(feature = "nats")]
-    pub servers: nats::Servers,
+    pub servers: nats::NatsConnections,
 }
 
 /// Why there can be no such action on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CannotAct(pub String);
+pub struct ActionError(pub String);
 
-impl fmt::Display for CannotAct {
+impl fmt::Display for ActionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for CannotAct {}
+impl std::error::Error for ActionError {}
 
 /// The action of this plan.
-pub fn action(plan: ActionPlan, environment: &Environment) -> Result<Arc<dyn Action>, CannotAct> {
+pub fn action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionError> {
     match plan {
-        ActionPlan::Run(blocks) => Ok(Arc::new(command::Run::new(blocks, environment.clone()))),
-        ActionPlan::Forward(receivers) => Ok(Arc::new(http::Forward::new(receivers, &environment.resolver)?)),
-        ActionPlan::Sql(statement) => Ok(Arc::new(sql::Sql(statement))),
+        ActionPlan::Run(blocks) => Ok(Arc::new(command::RunAction::new(blocks, environment.clone()))),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(http::ForwardAction::new(receivers, &environment.resolver)?)),
+        ActionPlan::Sql(statement) => Ok(Arc::new(sql::SqlAction(statement))),
         #[cfg(feature = "nats")]
-        ActionPlan::Publish(publish) => Ok(Arc::new(nats::Publisher::new(*publish, &environment.servers)?)),
+        ActionPlan::Publish(publish) => Ok(Arc::new(nats::PublishAction::new(*publish, &environment.servers)?)),
         #[cfg(not(feature = "nats"))]
-        ActionPlan::Publish(_) => Err(CannotAct("this hookonce was built without NATS".into())),
+        ActionPlan::Publish(_) => Err(ActionError("this hookonce was built without NATS".into())),
     }
 }
 
@@ -186,10 +186,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_success_is_told_even_to_who_asks_later() {
-        let done = BlocksDone::new(Blocks(0b1));
+        let done = CompletedBlocks::new(SucceededBlocks(0b1));
         done.succeeded(63);
         done.changed().await;
-        assert_eq!(done.blocks(), Blocks(1 << 63 | 1));
+        assert_eq!(done.blocks(), SucceededBlocks(1 << 63 | 1));
     }
 
     #[test]

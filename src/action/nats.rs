@@ -16,18 +16,18 @@ mod server;
 mod version;
 
 pub use look::doubts;
-pub use server::{Connection, Servers, heard};
-pub use version::ServerVersion;
+pub use server::{NatsConnection, NatsConnections, heard};
+pub use version::NatsServerVersion;
 
-use super::plan::nats::{Keeper, Publish};
-use super::{Acting, Action, Attempt, CannotAct, spoken, trace};
+use super::plan::nats::{PublishMode, PublishPlan};
+use super::{Action, ActionError, ActionFuture, Attempt, spoken, trace};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
-use crate::decide::envelope::{self, Envelope};
+use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::event::{Event, Outcome};
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
-use crate::telemetry::{self, Level};
+use crate::decide::verify::VerificationScheme;
+use crate::telemetry::{self, LogLevel};
 use async_nats::client::{PublishErrorKind, Request, RequestErrorKind};
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use async_nats::{Client, Message};
@@ -44,32 +44,32 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const TOO_LARGE: u64 = 10_054;
 
 /// The action `publish`.
-pub struct Publisher {
-    plan: Arc<Publish>,
-    server: Arc<Connection>,
+pub struct PublishAction {
+    plan: Arc<PublishPlan>,
+    server: Arc<NatsConnection>,
 }
 
 /// What a stream answers.
 #[derive(Deserialize)]
-struct Ack {
+struct PublishAck {
     stream: Option<String>,
     seq: Option<u64>,
     #[serde(default)]
     duplicate: bool,
-    error: Option<No>,
+    error: Option<PublishAckError>,
 }
 
 #[derive(Deserialize)]
-struct No {
+struct PublishAckError {
     #[serde(default)]
     err_code: u64,
     #[serde(default)]
     description: String,
 }
 
-impl Publisher {
+impl PublishAction {
     /// Publishes by this plan. What the stream is like is looked at beside, and said.
-    pub fn new(plan: Publish, servers: &Servers) -> Result<Self, CannotAct> {
+    pub fn new(plan: PublishPlan, servers: &NatsConnections) -> Result<Self, ActionError> {
         let server = servers.to(&plan.server)?;
         let plan = Arc::new(plan);
         tokio::spawn(look::look(plan.clone(), server.clone()));
@@ -90,8 +90,8 @@ impl Publisher {
         let headers = self.headers(&attempt);
         let sending = async {
             match self.plan.keeper {
-                Keeper::Stream => self.to_stream(&client, &subject, headers, body, event).await,
-                Keeper::Nobody => to_nobody(&client, subject, headers, body).await,
+                PublishMode::Stream => self.to_stream(&client, &subject, headers, body, event).await,
+                PublishMode::Nobody => to_nobody(&client, subject, headers, body).await,
             }
         };
         tokio::select! {
@@ -108,8 +108,8 @@ impl Publisher {
     fn letter(&self, event: &Event, payload: &Payload) -> Result<(String, Bytes), String> {
         let subject = self.plan.subject(&event.fields).map_err(|unfilled| unfilled.to_string())?;
         let body = match self.plan.envelope {
-            Envelope::Raw => payload.body.clone(),
-            Envelope::Patchwork => {
+            EnvelopeFormat::Raw => payload.body.clone(),
+            EnvelopeFormat::Patchwork => {
                 let id = event.delivery_id.as_deref().filter(|id| !id.is_empty());
                 let id = id.ok_or("it has no delivery id, which the envelope needs")?;
                 envelope::patchwork(id, self.kind(payload), &payload.body)?.into()
@@ -136,8 +136,12 @@ impl Publisher {
         let names = self.plan.carries.iter().map(String::as_str).chain(["content-type"]);
         let signed = self.signed_again(attempt);
         // A signature of ours stands alone: beside parts of the sender's, a worker could not tell which one counts.
-        let proof =
-            self.plan.signs.as_ref().filter(|_| !signed.is_empty()).map_or_else(Vec::new, Scheme::proof_headers);
+        let proof = self
+            .plan
+            .signs
+            .as_ref()
+            .filter(|_| !signed.is_empty())
+            .map_or_else(Vec::new, VerificationScheme::proof_headers);
         let is_new = |name: &str| proof.contains(&name) || signed.iter().any(|(new, _)| new == name);
         let kept = names.filter(|name| !is_new(name));
         let kept = kept.flat_map(|name| payload.all(name).map(move |value| (titled(name), value.to_owned())));
@@ -159,8 +163,8 @@ impl Publisher {
         let Attempt { event, payload, at, .. } = *attempt;
         let Some(scheme) = &self.plan.signs else { return Vec::new() };
         let carried = match self.plan.envelope {
-            Envelope::Raw => Cow::Borrowed(&payload.body[..]),
-            Envelope::Patchwork => envelope::inside(&payload.body).unwrap_or_default(),
+            EnvelopeFormat::Raw => Cow::Borrowed(&payload.body[..]),
+            EnvelopeFormat::Patchwork => envelope::inside(&payload.body).unwrap_or_default(),
         };
         let here = scheme.signature_headers().iter().any(|name| payload.header(name).is_some());
         if here && *carried == *payload.body {
@@ -198,8 +202,8 @@ impl Publisher {
     }
 }
 
-impl Action for Publisher {
-    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+impl Action for PublishAction {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
         Box::pin(self.publish(attempt))
     }
 
@@ -210,17 +214,17 @@ impl Action for Publisher {
 
 fn answered(answer: &Message, event: &Event) -> Outcome {
     match serde_json::from_slice(&answer.payload) {
-        Ok(Ack { error: Some(no), .. }) => {
+        Ok(PublishAck { error: Some(no), .. }) => {
             let why = format!("the stream says no: {} ({})", no.description, no.err_code);
             if no.err_code == TOO_LARGE {
                 return Outcome::Rejected { why, receipt: None };
             }
             Outcome::Failed { why, retry_after: None, receipt: None }
         }
-        Ok(Ack { stream: Some(stream), seq: Some(seq), duplicate, .. }) => {
+        Ok(PublishAck { stream: Some(stream), seq: Some(seq), duplicate, .. }) => {
             if duplicate {
                 let (event, message) = (event.id.short(), format!("{stream}:{seq}"));
-                telemetry::say(Level::Info, "published before", &[("event", &event), ("message", &message)]);
+                telemetry::say(LogLevel::Info, "published before", &[("event", &event), ("message", &message)]);
             }
             Outcome::Delivered(None)
         }

@@ -12,7 +12,7 @@ const TAIL_BYTES: usize = OUTPUT_BYTES_MAX - HEAD_BYTES;
 
 /// A piece of output, as it came.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Chunk {
+pub struct OutputChunk {
     /// Whose command wrote it.
     pub event: EventId,
     /// What.
@@ -21,14 +21,14 @@ pub struct Chunk {
 
 /// The output of one attempt: standard output and standard error, in the order in which they arrived.
 #[derive(Debug)]
-pub struct Output {
+pub struct AttemptOutput {
     event: EventId,
-    live: broadcast::Sender<Chunk>,
-    kept: Mutex<Kept>,
+    live: broadcast::Sender<OutputChunk>,
+    kept: Mutex<OutputBuffer>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct OutputBuffer {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
@@ -36,9 +36,9 @@ struct Kept {
     begun: Vec<u8>,
 }
 
-impl Output {
+impl AttemptOutput {
     /// Of this event; what arrives also goes to `live`.
-    pub fn new(event: EventId, live: broadcast::Sender<Chunk>) -> Self {
+    pub fn new(event: EventId, live: broadcast::Sender<OutputChunk>) -> Self {
         Self { event, live, kept: Mutex::default() }
     }
 
@@ -51,12 +51,12 @@ impl Output {
         kept.begun = piece.split_off(piece.len() - begun(&piece));
         if self.live.receiver_count() > 0 && !piece.is_empty() {
             // The last one may leave between the question and the sending: then nobody looks on.
-            let _ = self.live.send(Chunk { event: self.event, bytes: Bytes::from(piece) });
+            let _ = self.live.send(OutputChunk { event: self.event, bytes: Bytes::from(piece) });
         }
     }
 
     /// What has arrived so far, and what arrives from now on: no byte is in both or in neither.
-    pub fn join(&self) -> (Vec<u8>, broadcast::Receiver<Chunk>) {
+    pub fn join(&self) -> (Vec<u8>, broadcast::Receiver<OutputChunk>) {
         let kept = self.lock();
         let mut so_far = kept.join();
         so_far.truncate(so_far.len() - kept.begun.len());
@@ -69,12 +69,12 @@ impl Output {
     }
 
     /// A panic between two bytes leaves nothing worse than fewer bytes.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, OutputBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl OutputBuffer {
     fn push(&mut self, bytes: &[u8]) {
         let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES - self.head.len()));
         self.head.extend_from_slice(head);
@@ -111,9 +111,9 @@ fn begun(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn output() -> (Output, broadcast::Receiver<Chunk>) {
+    fn output() -> (AttemptOutput, broadcast::Receiver<OutputChunk>) {
         let (live, looks_on) = broadcast::channel(32);
-        (Output::new(EventId([7; 16]), live), looks_on)
+        (AttemptOutput::new(EventId([7; 16]), live), looks_on)
     }
 
     fn check(total: usize, chunk: usize, left_out: usize) {

@@ -2,9 +2,9 @@
 
 pub mod nats;
 
-use super::resolve::Range;
-use crate::decide::field::{Fields, Value};
-use crate::decide::statement::Statement;
+use super::resolve::IpRange;
+use crate::decide::field::{FieldValue, Fields};
+use crate::decide::statement::SqlTemplate;
 use crate::decide::time::Duration;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum ActionPlan {
     /// Runs these blocks, independent of each other.
-    Run(Vec<Block>),
+    Run(Vec<CommandBlock>),
     /// Sends to these receivers, one event for each.
-    Forward(Vec<Receiver>),
+    Forward(Vec<ReceiverPlan>),
     /// Runs this statement in the write that moves the event to done.
-    Sql(Arc<Statement>),
+    Sql(Arc<SqlTemplate>),
     /// Publishes to NATS.
-    Publish(Box<nats::Publish>),
+    Publish(Box<nats::PublishPlan>),
 }
 
 impl ActionPlan {
@@ -31,18 +31,18 @@ impl ActionPlan {
             Self::Run(blocks) => blocks,
             // What is missing is null there.
             Self::Sql(_) => return Vec::new(),
-            Self::Forward(receivers) => return receivers.iter().flat_map(Receiver::fields).collect(),
+            Self::Forward(receivers) => return receivers.iter().flat_map(ReceiverPlan::fields).collect(),
             Self::Publish(publish) => return publish.fields(),
         };
         let dirs = blocks.iter().filter_map(|block| match &block.dir {
-            Dir::Named(template) => Some(template),
-            Dir::Fixed(_) => None,
+            WorkingDir::Named(template) => Some(template),
+            WorkingDir::Fixed(_) => None,
         });
         let arguments = blocks.iter().flat_map(|block| &block.steps).flat_map(|line| match line {
             CommandLine::Argv(words) => words.as_slice(),
             CommandLine::Shell { .. } => &[],
         });
-        dirs.chain(arguments).flat_map(Template::fields).cloned().collect()
+        dirs.chain(arguments).flat_map(FieldTemplate::fields).cloned().collect()
     }
 
     /// The headers of the sender that it passes on, each once.
@@ -59,9 +59,9 @@ impl ActionPlan {
 
 /// Steps that run one after the other, each only if the one before succeeded.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Block {
+pub struct CommandBlock {
     /// Where.
-    pub dir: Dir,
+    pub dir: WorkingDir,
     /// What.
     pub steps: Vec<CommandLine>,
     /// How long the block may take.
@@ -69,12 +69,12 @@ pub struct Block {
     /// What its environment has beyond the usual, later entries winning.
     pub env: Vec<EnvEntry>,
     /// Whether what its commands write also goes to the log.
-    pub output: OutputTo,
+    pub output: OutputDestination,
 }
 
 /// Where the output of a block's commands goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OutputTo {
+pub enum OutputDestination {
     /// The store keeps its head and tail with the attempt.
     #[default]
     Store,
@@ -84,11 +84,11 @@ pub enum OutputTo {
 
 /// The folder a block runs in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Dir {
+pub enum WorkingDir {
     /// This one.
     Fixed(PathBuf),
     /// One that depends on the event: each field is a whole segment.
-    Named(Template),
+    Named(FieldTemplate),
 }
 
 /// One step.
@@ -102,7 +102,7 @@ pub enum CommandLine {
         text: String,
     },
     /// A program and its arguments, never seen by a shell.
-    Argv(Vec<Template>),
+    Argv(Vec<FieldTemplate>),
 }
 
 /// A variable of a block's environment.
@@ -116,9 +116,9 @@ pub enum EnvEntry {
 
 /// One receiver.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Receiver {
+pub struct ReceiverPlan {
     /// Where to send. May hold a secret: people see `shown`.
-    pub url: Template,
+    pub url: FieldTemplate,
     /// The receiver as it may be shown and logged.
     pub shown: String,
     /// How long it may take.
@@ -126,58 +126,58 @@ pub struct Receiver {
     /// Headers of the sender that it is passed, in lower case.
     pub pass: Vec<String>,
     /// Headers that are set for it, in lower case.
-    pub set: Vec<(String, HeaderText)>,
+    pub set: Vec<(String, ReceiverHeaderValue)>,
     /// What is sent is signed with this (Standard Webhooks).
     pub sign: Option<SigningKey>,
     /// Which closed addresses a URL with a field in it may lead to.
-    pub allow: Vec<Range>,
+    pub allow: Vec<IpRange>,
     /// How HTTP/2 is come to.
-    pub http2: Http2,
+    pub http2: Http2Mode,
     /// Attempts at once on one node; `None`: as many as the route says.
     pub at_once: Option<usize>,
     /// Headers of its answer that are kept beside the usual ones, in lower case.
     pub receipt_headers: Vec<String>,
 }
 
-impl Receiver {
+impl ReceiverPlan {
     /// A receiver at this URL, and nothing special about it.
-    pub fn new(url: Template, timeout: Duration) -> Self {
+    pub fn new(url: FieldTemplate, timeout: Duration) -> Self {
         let shown = url.to_string();
         let (pass, set, allow, receipt_headers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (sign, http2, at_once) = (None, Http2::Negotiated, None);
+        let (sign, http2, at_once) = (None, Http2Mode::Negotiated, None);
         Self { url, shown, timeout, pass, set, sign, allow, http2, at_once, receipt_headers }
     }
 }
 
-impl Receiver {
+impl ReceiverPlan {
     /// The fields it needs.
     fn fields(&self) -> Vec<Arc<str>> {
         let headers = self.set.iter().filter_map(|(_, text)| match text {
-            HeaderText::Template(template) => Some(template),
-            HeaderText::Secret(_) => None,
+            ReceiverHeaderValue::Template(template) => Some(template),
+            ReceiverHeaderValue::Secret(_) => None,
         });
-        [&self.url].into_iter().chain(headers).flat_map(Template::fields).cloned().collect()
+        [&self.url].into_iter().chain(headers).flat_map(FieldTemplate::fields).cloned().collect()
     }
 }
 
-impl fmt::Debug for Receiver {
+impl fmt::Debug for ReceiverPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("url", &self.shown).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ReceiverPlan").field("url", &self.shown).field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
 /// The value of a header that is set for a receiver.
 #[derive(Clone, PartialEq, Eq)]
-pub enum HeaderText {
+pub enum ReceiverHeaderValue {
     /// With fields in it.
-    Template(Template),
+    Template(FieldTemplate),
     /// As it stands, and never shown.
     Secret(String),
 }
 
-impl HeaderText {
+impl ReceiverHeaderValue {
     /// With the values of an event's fields.
-    pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
+    pub fn fill(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         match self {
             Self::Template(template) => template.fill(fields),
             Self::Secret(text) => Ok(text.clone()),
@@ -185,7 +185,7 @@ impl HeaderText {
     }
 }
 
-impl fmt::Debug for HeaderText {
+impl fmt::Debug for ReceiverHeaderValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template(template) => write!(f, "{:?}", template.to_string()),
@@ -206,7 +206,7 @@ impl fmt::Debug for SigningKey {
 
 /// How HTTP/2 is come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Http2 {
+pub enum Http2Mode {
     /// Over TLS both sides agree on it; else HTTP/1.1 is spoken.
     Negotiated,
     /// Nothing else is spoken: the receiver is known to understand it.
@@ -215,11 +215,11 @@ pub enum Http2 {
 
 /// Text with fields in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Template(pub Vec<Piece>);
+pub struct FieldTemplate(pub Vec<FieldTemplatePart>);
 
 /// A piece of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Piece {
+pub enum FieldTemplatePart {
     /// As it stands.
     Text(String),
     /// The value of the field of this name.
@@ -228,7 +228,7 @@ pub enum Piece {
 
 /// Why a template could not be filled.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unfilled {
+pub enum FieldTemplateError {
     /// The event has no such field.
     Missing(Arc<str>),
     /// The field's value is not the name of one file: it is empty, `.` or `..`, or has a `/` in it.
@@ -239,7 +239,7 @@ pub enum Unfilled {
     NotAToken(Arc<str>),
 }
 
-impl fmt::Display for Unfilled {
+impl fmt::Display for FieldTemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(name) => write!(f, "the field `{name}` is missing"),
@@ -253,26 +253,26 @@ impl fmt::Display for Unfilled {
     }
 }
 
-impl Template {
+impl FieldTemplate {
     /// The fields in it.
     pub fn fields(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.iter().filter_map(Piece::field)
+        self.0.iter().filter_map(FieldTemplatePart::field)
     }
 
     /// With the values of an event's fields.
-    pub fn fill(&self, fields: &Fields) -> Result<String, Unfilled> {
+    pub fn fill(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         self.0.iter().map(|piece| piece.text(fields)).collect()
     }
 
     /// The same as a path: a field goes one step down and never leaves the folder it stands in.
-    pub fn fill_path(&self, fields: &Fields) -> Result<String, Unfilled> {
+    pub fn fill_path(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         let mut path = String::new();
         for piece in &self.0 {
             let text = piece.text(fields)?;
-            if let Piece::Field(name) = piece
+            if let FieldTemplatePart::Field(name) = piece
                 && (matches!(text.as_str(), "" | "." | "..") || text.contains(['/', '\\', '\0']))
             {
-                return Err(Unfilled::NotASegment(name.clone()));
+                return Err(FieldTemplateError::NotASegment(name.clone()));
             }
             path += &text;
         }
@@ -280,14 +280,14 @@ impl Template {
     }
 }
 
-impl From<&str> for Template {
+impl From<&str> for FieldTemplate {
     /// Text without fields.
     fn from(text: &str) -> Self {
-        Self(vec![Piece::Text(text.to_owned())])
+        Self(vec![FieldTemplatePart::Text(text.to_owned())])
     }
 }
 
-impl Piece {
+impl FieldTemplatePart {
     /// The field it stands for.
     pub(super) fn field(&self) -> Option<&Arc<str>> {
         match self {
@@ -296,21 +296,21 @@ impl Piece {
         }
     }
 
-    pub(super) fn text(&self, fields: &Fields) -> Result<String, Unfilled> {
+    pub(super) fn text(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Field(name) => match fields.get(name) {
-                None => Err(Unfilled::Missing(name.clone())),
-                Some(Value::Text(text) | Value::Number(text)) => Ok(text.to_string()),
-                Some(Value::Bool(flag)) => Ok(flag.to_string()),
+                None => Err(FieldTemplateError::Missing(name.clone())),
+                Some(FieldValue::Text(text) | FieldValue::Number(text)) => Ok(text.to_string()),
+                Some(FieldValue::Bool(flag)) => Ok(flag.to_string()),
             },
         }
     }
 }
 
-impl Dir {
+impl WorkingDir {
     /// With the values of an event's fields. Whether the folder exists is for whoever goes there.
-    pub fn fill(&self, fields: &Fields) -> Result<PathBuf, Unfilled> {
+    pub fn fill(&self, fields: &Fields) -> Result<PathBuf, FieldTemplateError> {
         match self {
             Self::Fixed(path) => Ok(path.clone()),
             Self::Named(template) => template.fill_path(fields).map(PathBuf::from),
@@ -319,13 +319,13 @@ impl Dir {
 }
 
 /// As it would be written in the config.
-impl fmt::Display for Template {
+impl fmt::Display for FieldTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| fmt::Display::fmt(piece, f))
     }
 }
 
-impl fmt::Display for Piece {
+impl fmt::Display for FieldTemplatePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
@@ -334,7 +334,7 @@ impl fmt::Display for Piece {
     }
 }
 
-impl fmt::Display for Dir {
+impl fmt::Display for WorkingDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(path) => write!(f, "{}", path.display()),
@@ -359,26 +359,34 @@ impl fmt::Display for CommandLine {
 mod tests {
     use super::*;
 
-    fn check(pieces: &[Piece], json: &str, expected: Result<&str, Unfilled>) {
+    fn check(pieces: &[FieldTemplatePart], json: &str, expected: Result<&str, FieldTemplateError>) {
         let fields = Fields::from_json(json).expect("the test's own JSON");
-        assert_eq!(Dir::Named(Template(pieces.to_vec())).fill(&fields), expected.map(PathBuf::from), "{json}");
+        assert_eq!(
+            WorkingDir::Named(FieldTemplate(pieces.to_vec())).fill(&fields),
+            expected.map(PathBuf::from),
+            "{json}"
+        );
     }
 
     #[test]
     fn a_field_never_leads_out_of_its_folder() {
-        let pieces = [Piece::Text("/opt/".into()), Piece::Field("tag".into()), Piece::Text("/app".into())];
+        let pieces = [
+            FieldTemplatePart::Text("/opt/".into()),
+            FieldTemplatePart::Field("tag".into()),
+            FieldTemplatePart::Text("/app".into()),
+        ];
         check(&pieces, r#"{"tag":"latest"}"#, Ok("/opt/latest/app"));
         check(&pieces, r#"{"tag":7}"#, Ok("/opt/7/app"));
         check(&pieces, r#"{"tag":"..."}"#, Ok("/opt/.../app"));
         for bad in ["", ".", "..", "a/b", "../a", "/etc", "a\\\\b"] {
-            check(&pieces, &format!(r#"{{"tag":"{bad}"}}"#), Err(Unfilled::NotASegment("tag".into())));
+            check(&pieces, &format!(r#"{{"tag":"{bad}"}}"#), Err(FieldTemplateError::NotASegment("tag".into())));
         }
-        check(&pieces, "{}", Err(Unfilled::Missing("tag".into())));
+        check(&pieces, "{}", Err(FieldTemplateError::Missing("tag".into())));
     }
 
     #[test]
     fn a_template_takes_values_as_they_are() {
-        let template = Template(vec![Piece::Text("v".into()), Piece::Field("tag".into())]);
+        let template = FieldTemplate(vec![FieldTemplatePart::Text("v".into()), FieldTemplatePart::Field("tag".into())]);
         let fields = Fields::from_json(r#"{"tag":"a b; rm -rf /"}"#).expect("the test's own JSON");
         assert_eq!(template.fill(&fields).as_deref(), Ok("va b; rm -rf /"));
         assert_eq!(template.to_string(), "v{tag}");

@@ -13,13 +13,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The addresses of a name, later.
-pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+pub type ResolveFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// Finds the addresses of a name: the system's way, unless a test has another.
 #[derive(Clone)]
-pub struct Resolver(pub Arc<dyn Fn(String) -> Resolving + Send + Sync>);
+pub struct DnsResolver(pub Arc<dyn Fn(String) -> ResolveFuture + Send + Sync>);
 
-impl Default for Resolver {
+impl Default for DnsResolver {
     fn default() -> Self {
         Self(Arc::new(|name| {
             Box::pin(async move {
@@ -30,7 +30,7 @@ impl Default for Resolver {
     }
 }
 
-impl fmt::Debug for Resolver {
+impl fmt::Debug for DnsResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Resolver")
     }
@@ -38,12 +38,12 @@ impl fmt::Debug for Resolver {
 
 /// A range of addresses, as `10.0.0.0/8`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct IpRange {
     first: IpAddr,
     bits: u8,
 }
 
-impl Range {
+impl IpRange {
     const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Self {
         Self { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
     }
@@ -64,7 +64,7 @@ impl Range {
     }
 }
 
-impl FromStr for Range {
+impl FromStr for IpRange {
     type Err = String;
 
     /// An address alone is a range of one.
@@ -87,52 +87,52 @@ impl FromStr for Range {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for IpRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.first, self.bits)
     }
 }
 
 /// Addresses of IPv4 that are not of the open internet (IANA's special-purpose registry), each with its word.
-const CLOSED_V4: [(Range, &str); 17] = [
-    (Range::v4(0, 0, 0, 0, 8), "this network"),
-    (Range::v4(10, 0, 0, 0, 8), "private"),
-    (Range::v4(100, 64, 0, 0, 10), "shared by a carrier"),
-    (Range::v4(127, 0, 0, 0, 8), "loopback"),
-    (Range::v4(169, 254, 0, 0, 16), "link-local"),
-    (Range::v4(172, 16, 0, 0, 12), "private"),
-    (Range::v4(192, 0, 0, 0, 24), "reserved"),
-    (Range::v4(192, 0, 2, 0, 24), "for documentation"),
-    (Range::v4(192, 31, 196, 0, 24), "reserved"),
-    (Range::v4(192, 52, 193, 0, 24), "reserved"),
-    (Range::v4(192, 88, 99, 0, 24), "a 6to4 relay"),
-    (Range::v4(192, 168, 0, 0, 16), "private"),
-    (Range::v4(198, 18, 0, 0, 15), "for benchmarks"),
-    (Range::v4(198, 51, 100, 0, 24), "for documentation"),
-    (Range::v4(203, 0, 113, 0, 24), "for documentation"),
-    (Range::v4(224, 0, 0, 0, 4), "multicast"),
-    (Range::v4(240, 0, 0, 0, 4), "reserved"),
+const CLOSED_V4: [(IpRange, &str); 17] = [
+    (IpRange::v4(0, 0, 0, 0, 8), "this network"),
+    (IpRange::v4(10, 0, 0, 0, 8), "private"),
+    (IpRange::v4(100, 64, 0, 0, 10), "shared by a carrier"),
+    (IpRange::v4(127, 0, 0, 0, 8), "loopback"),
+    (IpRange::v4(169, 254, 0, 0, 16), "link-local"),
+    (IpRange::v4(172, 16, 0, 0, 12), "private"),
+    (IpRange::v4(192, 0, 0, 0, 24), "reserved"),
+    (IpRange::v4(192, 0, 2, 0, 24), "for documentation"),
+    (IpRange::v4(192, 31, 196, 0, 24), "reserved"),
+    (IpRange::v4(192, 52, 193, 0, 24), "reserved"),
+    (IpRange::v4(192, 88, 99, 0, 24), "a 6to4 relay"),
+    (IpRange::v4(192, 168, 0, 0, 16), "private"),
+    (IpRange::v4(198, 18, 0, 0, 15), "for benchmarks"),
+    (IpRange::v4(198, 51, 100, 0, 24), "for documentation"),
+    (IpRange::v4(203, 0, 113, 0, 24), "for documentation"),
+    (IpRange::v4(224, 0, 0, 0, 4), "multicast"),
+    (IpRange::v4(240, 0, 0, 0, 4), "reserved"),
 ];
 
 /// The same of IPv6. What is in none of them is open only within `2000::/3`.
-const CLOSED_V6: [(Range, &str); 15] = [
-    (Range::v6(0, 0, 0, 0, 96), "loopback, or an address of IPv4"),
-    (Range::v6(0, 0, 0, 0, 64), "an address of IPv4"),
-    (Range::v6(0x64, 0xff9b, 0, 0, 96), "an address of IPv4 (NAT64)"),
-    (Range::v6(0x64, 0xff9b, 1, 0, 48), "an address of IPv4 (NAT64)"),
-    (Range::v6(0x100, 0, 0, 0, 64), "discarded"),
-    (Range::v6(0x2001, 0, 0, 0, 23), "reserved, or an address of IPv4 (Teredo)"),
-    (Range::v6(0x2001, 0xdb8, 0, 0, 32), "for documentation"),
-    (Range::v6(0x2002, 0, 0, 0, 16), "an address of IPv4 (6to4)"),
-    (Range::v6(0x2620, 0x4f, 0x8000, 0, 48), "reserved"),
-    (Range::v6(0x3fff, 0, 0, 0, 20), "for documentation"),
-    (Range::v6(0x5f00, 0, 0, 0, 16), "reserved"),
-    (Range::v6(0xfc00, 0, 0, 0, 7), "private"),
-    (Range::v6(0xfe80, 0, 0, 0, 10), "link-local"),
-    (Range::v6(0xfec0, 0, 0, 0, 10), "private"),
-    (Range::v6(0xff00, 0, 0, 0, 8), "multicast"),
+const CLOSED_V6: [(IpRange, &str); 15] = [
+    (IpRange::v6(0, 0, 0, 0, 96), "loopback, or an address of IPv4"),
+    (IpRange::v6(0, 0, 0, 0, 64), "an address of IPv4"),
+    (IpRange::v6(0x64, 0xff9b, 0, 0, 96), "an address of IPv4 (NAT64)"),
+    (IpRange::v6(0x64, 0xff9b, 1, 0, 48), "an address of IPv4 (NAT64)"),
+    (IpRange::v6(0x100, 0, 0, 0, 64), "discarded"),
+    (IpRange::v6(0x2001, 0, 0, 0, 23), "reserved, or an address of IPv4 (Teredo)"),
+    (IpRange::v6(0x2001, 0xdb8, 0, 0, 32), "for documentation"),
+    (IpRange::v6(0x2002, 0, 0, 0, 16), "an address of IPv4 (6to4)"),
+    (IpRange::v6(0x2620, 0x4f, 0x8000, 0, 48), "reserved"),
+    (IpRange::v6(0x3fff, 0, 0, 0, 20), "for documentation"),
+    (IpRange::v6(0x5f00, 0, 0, 0, 16), "reserved"),
+    (IpRange::v6(0xfc00, 0, 0, 0, 7), "private"),
+    (IpRange::v6(0xfe80, 0, 0, 0, 10), "link-local"),
+    (IpRange::v6(0xfec0, 0, 0, 0, 10), "private"),
+    (IpRange::v6(0xff00, 0, 0, 0, 8), "multicast"),
 ];
-const OPEN_V6: Range = Range::v6(0x2000, 0, 0, 0, 3);
+const OPEN_V6: IpRange = IpRange::v6(0x2000, 0, 0, 0, 3);
 
 /// What kind of address this is, if it is not one of the open internet.
 pub fn closed(address: IpAddr) -> Option<&'static str> {
@@ -146,42 +146,44 @@ pub fn closed(address: IpAddr) -> Option<&'static str> {
 
 /// An address that must not be connected to, and why, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Forbidden {
+pub struct ForbiddenAddressError {
     address: IpAddr,
     word: &'static str,
 }
 
-impl Forbidden {
+impl ForbiddenAddressError {
     /// What is wrong with the address.
     pub fn why(&self) -> String {
         format!("{} is {}", self.address, self.word)
     }
 }
 
-impl fmt::Display for Forbidden {
+impl fmt::Display for ForbiddenAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, word } = self;
         write!(f, "its URL has a field in it, and leads to {address}, which is {word}; `allow` names what it may reach")
     }
 }
 
-impl Error for Forbidden {}
+impl Error for ForbiddenAddressError {}
 
 /// May this address be connected to, where a field has a say in it?
-pub fn look(address: IpAddr, allow: &[Range]) -> Result<(), Forbidden> {
+pub fn look(address: IpAddr, allow: &[IpRange]) -> Result<(), ForbiddenAddressError> {
     match closed(address) {
-        Some(word) if !allow.iter().any(|range| range.contains(address)) => Err(Forbidden { address, word }),
+        Some(word) if !allow.iter().any(|range| range.contains(address)) => {
+            Err(ForbiddenAddressError { address, word })
+        }
         _ => Ok(()),
     }
 }
 
 /// Resolves names for the HTTP client, and hands on only what may be connected to: all of a name's addresses, or none.
-pub(super) struct Watched {
-    pub(super) resolver: Resolver,
-    pub(super) allow: Arc<[Range]>,
+pub(super) struct FilteringResolver {
+    pub(super) resolver: DnsResolver,
+    pub(super) allow: Arc<[IpRange]>,
 }
 
-impl reqwest::dns::Resolve for Watched {
+impl reqwest::dns::Resolve for FilteringResolver {
     fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
         let (found, allow) = ((self.resolver.0)(name.as_str().to_owned()), self.allow.clone());
         Box::pin(async move {
@@ -277,11 +279,11 @@ mod tests {
     #[test]
     fn a_range_is_read_as_it_is_written() {
         for text in ["10.0.0.0/8", "0.0.0.0/0", "192.168.7.7/32", "::/0", "fd00::/8", "::1/128"] {
-            assert_eq!(text.parse::<Range>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<IpRange>().unwrap().to_string(), text);
         }
-        assert_eq!("127.0.0.1".parse::<Range>().unwrap().to_string(), "127.0.0.1/32");
+        assert_eq!("127.0.0.1".parse::<IpRange>().unwrap().to_string(), "127.0.0.1/32");
         for bad in ["", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/", "10.0.0.0/+8", "a/8", "::/129", "fd00::1/8", "10/8"] {
-            assert!(bad.parse::<Range>().is_err(), "{bad}");
+            assert!(bad.parse::<IpRange>().is_err(), "{bad}");
         }
     }
 
@@ -293,7 +295,7 @@ mod tests {
         {
             assert_eq!(look(address.parse().unwrap(), &allow).is_ok(), may, "{address}");
         }
-        let everything: Range = "0.0.0.0/0".parse().unwrap();
+        let everything: IpRange = "0.0.0.0/0".parse().unwrap();
         assert!(look("127.0.0.1".parse().unwrap(), &[everything]).is_ok());
         assert!(look("::1".parse().unwrap(), &[everything]).is_err());
     }

@@ -1,17 +1,17 @@
 //! `sql`: nothing is done before the write. The statement goes with it, and the store runs it after the swap.
 
-use super::{Acting, Action, Attempt};
+use super::{Action, ActionFuture, Attempt};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Outcome};
-use crate::decide::statement::{Bound, Statement};
+use crate::decide::statement::{BoundStatement, SqlTemplate};
 use std::sync::Arc;
 
 /// Runs one statement in the write that moves an event to done.
-pub(super) struct Sql(pub(super) Arc<Statement>);
+pub(super) struct SqlAction(pub(super) Arc<SqlTemplate>);
 
-impl Action for Sql {
-    fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
+impl Action for SqlAction {
+    fn act<'a>(&'a self, _: Attempt<'a>) -> ActionFuture<'a> {
         Box::pin(std::future::ready(Outcome::Delivered(None)))
     }
 
@@ -19,7 +19,7 @@ impl Action for Sql {
         ActionKind::Sql
     }
 
-    fn effect(&self, event: &Event, payload: &Payload) -> Option<Bound> {
+    fn effect(&self, event: &Event, payload: &Payload) -> Option<BoundStatement> {
         Some(self.0.bind(event, payload))
     }
 }

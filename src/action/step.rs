@@ -4,9 +4,11 @@
 //! Values of a payload go into arguments and into variables of their own. None becomes a name of a variable, an option,
 //! or more than one segment of the program's path. That none becomes program text is checked when the config is read.
 
-use super::plan::{Block, CommandLine, Dir, EnvEntry, Piece, Template, Unfilled};
+use super::plan::{
+    CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplateError, FieldTemplatePart, WorkingDir,
+};
 use crate::decide::event::Event;
-use crate::decide::field::{Fields, Value};
+use crate::decide::field::{FieldValue, Fields};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -16,9 +18,9 @@ const USUAL_PREFIXES: [&str; 2] = ["LC_", "DOCKER_"];
 
 /// The node's own variables, without those that hold a secret.
 #[derive(Clone, Default)]
-pub struct Variables(BTreeMap<String, String>);
+pub struct NodeEnvVars(BTreeMap<String, String>);
 
-impl Variables {
+impl NodeEnvVars {
     /// Of these variables, those that hold no secret. The config knows the names of those that do.
     pub fn new(vars: impl IntoIterator<Item = (String, String)>, secret_names: &BTreeSet<String>) -> Self {
         Self(vars.into_iter().filter(|(name, _)| !secret_names.contains(name)).collect())
@@ -39,7 +41,7 @@ impl Variables {
     }
 }
 
-impl fmt::Debug for Variables {
+impl fmt::Debug for NodeEnvVars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Variables({})", self.0.len())
     }
@@ -47,7 +49,7 @@ impl fmt::Debug for Variables {
 
 /// A step, ready to be started.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct PreparedStep {
     pub(super) argv: Vec<String>,
     pub(super) dir: String,
     pub(super) env: BTreeMap<String, String>,
@@ -55,14 +57,14 @@ pub(super) struct Step {
 
 /// Why an event's fields do not fit its step. It names fields, never their values.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Unfit {
-    Field(Unfilled),
+pub(super) enum StepPreparationError {
+    Field(FieldTemplateError),
     Folder,
     Option(String),
     Nul(String),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for StepPreparationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
@@ -75,13 +77,13 @@ impl fmt::Display for Unfit {
 
 /// The step of this block, for this event.
 pub(super) fn prepare(
-    block: &Block,
+    block: &CommandBlock,
     line: &CommandLine,
     event: &Event,
-    own: &Variables,
+    own: &NodeEnvVars,
     trace: &[(&str, String)],
-) -> Result<Step, Unfit> {
-    let step = Step {
+) -> Result<PreparedStep, StepPreparationError> {
+    let step = PreparedStep {
         argv: match line {
             CommandLine::Shell { shell, text } => shell.iter().chain([text]).cloned().collect(),
             CommandLine::Argv(argv) => arguments(argv, &event.fields)?,
@@ -90,23 +92,23 @@ pub(super) fn prepare(
         env: environment(&block.env, event, own, trace),
     };
     match step.env.iter().find(|(_, value)| value.contains('\0')) {
-        Some((name, _)) => Err(Unfit::Nul(name.clone())),
+        Some((name, _)) => Err(StepPreparationError::Nul(name.clone())),
         None => Ok(step),
     }
 }
 
-fn arguments(argv: &[Template], fields: &Fields) -> Result<Vec<String>, Unfit> {
+fn arguments(argv: &[FieldTemplate], fields: &Fields) -> Result<Vec<String>, StepPreparationError> {
     let mut out = Vec::with_capacity(argv.len());
     let mut options_ended = false;
     for (i, template) in argv.iter().enumerate() {
         let filled = if i == 0 { template.fill_path(fields) } else { template.fill(fields) };
-        let argument = filled.map_err(Unfit::Field)?;
-        let ours = matches!(template.0.first(), Some(Piece::Text(text)) if !text.is_empty());
+        let argument = filled.map_err(StepPreparationError::Field)?;
+        let ours = matches!(template.0.first(), Some(FieldTemplatePart::Text(text)) if !text.is_empty());
         if argument.starts_with('-') && !ours && !options_ended {
-            return Err(Unfit::Option(template.to_string()));
+            return Err(StepPreparationError::Option(template.to_string()));
         }
         if argument.contains('\0') {
-            return Err(Unfit::Nul(template.to_string()));
+            return Err(StepPreparationError::Nul(template.to_string()));
         }
         options_ended |= ours && argument == "--";
         out.push(argument);
@@ -114,15 +116,15 @@ fn arguments(argv: &[Template], fields: &Fields) -> Result<Vec<String>, Unfit> {
     Ok(out)
 }
 
-fn folder(dir: &Dir, fields: &Fields) -> Result<String, Unfit> {
-    let dir = dir.fill(fields).map_err(Unfit::Field)?;
-    dir.into_os_string().into_string().map_err(|_| Unfit::Folder)
+fn folder(dir: &WorkingDir, fields: &Fields) -> Result<String, StepPreparationError> {
+    let dir = dir.fill(fields).map_err(StepPreparationError::Field)?;
+    dir.into_os_string().into_string().map_err(|_| StepPreparationError::Folder)
 }
 
 fn environment(
     entries: &[EnvEntry],
     event: &Event,
-    own: &Variables,
+    own: &NodeEnvVars,
     trace: &[(&str, String)],
 ) -> BTreeMap<String, String> {
     let mut env: BTreeMap<_, _> = own.usual().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -150,10 +152,10 @@ fn variable(field: &str) -> String {
     "HOOKONCE_FIELD_".chars().chain(field.chars().map(upper)).collect()
 }
 
-fn text(value: &Value) -> &str {
+fn text(value: &FieldValue) -> &str {
     match value {
-        Value::Text(text) | Value::Number(text) => text,
-        Value::Bool(true) => "true",
-        Value::Bool(false) => "false",
+        FieldValue::Text(text) | FieldValue::Number(text) => text,
+        FieldValue::Bool(true) => "true",
+        FieldValue::Bool(false) => "false",
     }
 }

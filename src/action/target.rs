@@ -1,7 +1,7 @@
 //! Where a receiver is, with the event's fields in it. A field is one label of a host, one piece of a path's segment or
 //! of a query's value: never the scheme, the port, a user, or more than one of these.
 
-use super::plan::{Piece, Template, Unfilled};
+use super::plan::{FieldTemplate, FieldTemplateError, FieldTemplatePart};
 use crate::decide::field::Fields;
 use reqwest::Url;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const LABEL_MAX: usize = 63;
 
 /// The part of a URL that comes next after some beginning of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum UrlComponent {
     /// A label of the host.
     Host,
     /// The path.
@@ -23,7 +23,7 @@ pub enum Part {
     Other,
 }
 
-impl Part {
+impl UrlComponent {
     /// What comes next after this beginning.
     pub fn after(beginning: &str) -> Self {
         let Some((_, rest)) = beginning.split_once("://") else { return Self::Other };
@@ -43,23 +43,23 @@ impl Part {
 }
 
 /// The URL of this template for these fields. What it leads to is not looked at here.
-pub(super) fn fill(template: &Template, fields: &Fields) -> Result<Url, Unfilled> {
+pub(super) fn fill(template: &FieldTemplate, fields: &Fields) -> Result<Url, FieldTemplateError> {
     let mut url = String::new();
     for (i, piece) in template.0.iter().enumerate() {
         let text = piece.text(fields)?;
-        let Piece::Field(name) = piece else {
+        let FieldTemplatePart::Field(name) = piece else {
             url += &text;
             continue;
         };
         let next = match template.0.get(i + 1) {
-            Some(Piece::Text(text)) => text.chars().next(),
-            Some(Piece::Field(_)) => Some('{'),
+            Some(FieldTemplatePart::Text(text)) => text.chars().next(),
+            Some(FieldTemplatePart::Field(_)) => Some('{'),
             None => None,
         };
-        let unfit = || Unfilled::NotInUrl(name.clone());
-        match Part::after(&url) {
-            Part::Host if ends_label(next) && is_label(&text) => url += &text.to_ascii_lowercase(),
-            Part::Path | Part::Query if !text.is_empty() => encode(&text, &mut url),
+        let unfit = || FieldTemplateError::NotInUrl(name.clone());
+        match UrlComponent::after(&url) {
+            UrlComponent::Host if ends_label(next) && is_label(&text) => url += &text.to_ascii_lowercase(),
+            UrlComponent::Path | UrlComponent::Query if !text.is_empty() => encode(&text, &mut url),
             _ => return Err(unfit()),
         }
     }
@@ -67,16 +67,16 @@ pub(super) fn fill(template: &Template, fields: &Fields) -> Result<Url, Unfilled
     let path = url.split_once("://").map_or("", |(_, rest)| rest.split(['?', '#']).next().unwrap_or(rest));
     let named = || template.0.iter().find_map(|piece| piece.field().cloned()).unwrap_or_else(|| Arc::from(""));
     if path.split(['/', '\\']).skip(1).any(is_dots) {
-        return Err(Unfilled::NotInUrl(named()));
+        return Err(FieldTemplateError::NotInUrl(named()));
     }
-    Url::parse(&url).map_err(|_| Unfilled::NotInUrl(named()))
+    Url::parse(&url).map_err(|_| FieldTemplateError::NotInUrl(named()))
 }
 
 /// Does a field name the host, or a part of it?
-pub fn names_host(template: &Template) -> bool {
+pub fn names_host(template: &FieldTemplate) -> bool {
     let mut beginning = String::new();
     template.0.iter().any(|piece| {
-        let names = piece.field().is_some() && Part::after(&beginning) == Part::Host;
+        let names = piece.field().is_some() && UrlComponent::after(&beginning) == UrlComponent::Host;
         beginning += &piece.to_string();
         names
     })
@@ -112,12 +112,16 @@ fn encode(text: &str, url: &mut String) {
 mod tests {
     use super::*;
 
-    fn template(text: &str) -> Template {
+    fn template(text: &str) -> FieldTemplate {
         let mut pieces = Vec::new();
         for (i, part) in text.split(['{', '}']).enumerate().filter(|(_, part)| !part.is_empty()) {
-            pieces.push(if i % 2 == 1 { Piece::Field(part.into()) } else { Piece::Text(part.into()) });
+            pieces.push(if i % 2 == 1 {
+                FieldTemplatePart::Field(part.into())
+            } else {
+                FieldTemplatePart::Text(part.into())
+            });
         }
-        Template(pieces)
+        FieldTemplate(pieces)
     }
 
     fn check(url: &str, value: &str, expected: Option<&str>) {

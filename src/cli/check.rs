@@ -2,17 +2,20 @@
 
 pub mod live;
 
-use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, Http2, OutputTo, Receiver};
-use crate::config::problem::{Ink, Nature, Problem, Problems, count};
+use crate::action::plan::nats::PublishMode;
+use crate::action::plan::{ActionPlan, CommandBlock, Http2Mode, OutputDestination, ReceiverPlan};
+use crate::config::problem::{ColorChoice, ConfigDiagnostic, ConfigError, ConfigErrorKind, count};
 use crate::config::words::{
     change_text, env_name, group_text, identity_text, in_doubt_text, line, lines, redelivery_text, store_text,
 };
-use crate::config::{self, Config, Env, May, Notes, Secrets, StoreAddress, Whence, duration_text, shown, size_text};
+use crate::config::{
+    self, AdminPermission, Config, EnvLookup, Provenance, SecretRequirement, SourceProvenance, StoreAddress,
+    duration_text, shown, size_text,
+};
 use crate::decide::event::Retrier;
-use crate::decide::kind::{HEADER, KindUse};
+use crate::decide::kind::{EventKindUse, HEADER};
 use crate::decide::recipe;
-use crate::decide::source::{Keep, Makes, Respond, Route, Source, Speaks};
+use crate::decide::source::{ApiStyle, Fanout, Keep, ResponseMode, Route, Source};
 #[cfg(feature = "sqlite")]
 use crate::store::standing;
 use std::fmt::Write as _;
@@ -21,16 +24,16 @@ use std::path::Path;
 
 /// How to print it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum ReportFormat {
     /// For people.
-    Text(Ink),
+    Text(ColorChoice),
     /// For programs.
     Json,
 }
 
 /// What would act again, by what the store remembers of earlier configs, and what waits for a route that is gone. A store
 /// that cannot be read has nothing to say here.
-fn against_store(config: &Config) -> Vec<Problem> {
+fn against_store(config: &Config) -> Vec<ConfigDiagnostic> {
     #[cfg(feature = "sqlite")]
     if let StoreAddress::Sqlite(path) = &config.store
         && path.exists()
@@ -38,7 +41,7 @@ fn against_store(config: &Config) -> Vec<Problem> {
         let before = crate::store::sqlite::remembered(path);
         let stranded = standing::stranded(&crate::store::sqlite::waiting(path), &config.sources);
         let changes = recipe::changes(&before, &config.recipes());
-        return changes.into_iter().chain(stranded).map(Problem::warning).collect();
+        return changes.into_iter().chain(stranded).map(ConfigDiagnostic::warning).collect();
     }
     Vec::new()
 }
@@ -46,7 +49,7 @@ fn against_store(config: &Config) -> Vec<Problem> {
 /// What was found out; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Verdict {
+pub enum CheckExit {
     /// The config is right.
     Fine = 0,
     /// It has errors.
@@ -56,13 +59,18 @@ pub enum Verdict {
 }
 
 /// Loads a config and says what it means, or what is wrong with it.
-pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
-    let (file, config) = match found(explicit, Secrets::Required, env) {
+pub fn check(
+    explicit: Option<&Path>,
+    form: ReportFormat,
+    env: EnvLookup<'_>,
+    out: &mut impl Write,
+) -> io::Result<CheckExit> {
+    let (file, config) = match found(explicit, SecretRequirement::Required, env) {
         Ok(found) => found,
         Err(problems) => return problems_told(&problems, form, out),
     };
     match form {
-        Form::Text(ink) => {
+        ReportFormat::Text(ink) => {
             warned(&config, ink, out)?;
             describe(&config, out)?;
             let warnings = match config.warnings.as_slice() {
@@ -71,16 +79,20 @@ pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl W
             };
             writeln!(out, "{file} is fine{warnings}")?;
         }
-        Form::Json => writeln!(out, "{:#}", shown::fine(&file, &config))?,
+        ReportFormat::Json => writeln!(out, "{:#}", shown::fine(&file, &config))?,
     }
-    Ok(Verdict::Fine)
+    Ok(CheckExit::Fine)
 }
 
 /// The config and its file, with what the store says about it among the warnings.
-fn found(explicit: Option<&Path>, secrets: Secrets, env: Env<'_>) -> Result<(String, Config), Problems> {
-    let path = config::find(explicit, env).map_err(|problem| Problems {
+fn found(
+    explicit: Option<&Path>,
+    secrets: SecretRequirement,
+    env: EnvLookup<'_>,
+) -> Result<(String, Config), ConfigError> {
+    let path = config::find(explicit, env).map_err(|problem| ConfigError {
         file: String::new(),
-        nature: Nature::Unread,
+        nature: ConfigErrorKind::Unread,
         list: vec![problem],
         more: 0,
     })?;
@@ -90,16 +102,16 @@ fn found(explicit: Option<&Path>, secrets: Secrets, env: Env<'_>) -> Result<(Str
     Ok((path.display().to_string(), config))
 }
 
-fn warned(config: &Config, ink: Ink, out: &mut impl Write) -> io::Result<()> {
+fn warned(config: &Config, ink: ColorChoice, out: &mut impl Write) -> io::Result<()> {
     config.warnings.iter().try_for_each(|warning| writeln!(out, "{}", warning.render(ink)))
 }
 
-fn problems_told(problems: &Problems, form: Form, out: &mut impl Write) -> io::Result<Verdict> {
+fn problems_told(problems: &ConfigError, form: ReportFormat, out: &mut impl Write) -> io::Result<CheckExit> {
     match form {
-        Form::Text(ink) => write!(out, "{}", problems.render(ink))?,
-        Form::Json => writeln!(out, "{:#}", shown::wrong(problems))?,
+        ReportFormat::Text(ink) => write!(out, "{}", problems.render(ink))?,
+        ReportFormat::Json => writeln!(out, "{:#}", shown::wrong(problems))?,
     }
-    Ok(if problems.nature == Nature::Wrong { Verdict::Wrong } else { Verdict::Unread })
+    Ok(if problems.nature == ConfigErrorKind::Wrong { CheckExit::Wrong } else { CheckExit::Unread })
 }
 
 /// Says what a config means, source by source.
@@ -137,8 +149,8 @@ fn source_text(config: &Config, source: &Source, out: &mut impl Write) -> io::Re
     }
     if let Some(used) = source.fields.kind_use() {
         let newer = match used {
-            KindUse::Decides => "a kind that is not known is refused",
-            KindUse::PassedOn => "a kind that is not known is passed on",
+            EventKindUse::Decides => "a kind that is not known is refused",
+            EventKindUse::PassedOn => "a kind that is not known is passed on",
         };
         line(out, "  ", "kind", &format!("{HEADER}, and the body has the shape of that kind; {newer}"))?;
     }
@@ -183,14 +195,14 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
         }
         Some(ActionPlan::Publish(publish)) => {
             let keeper = match publish.keeper {
-                Keeper::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
-                Keeper::Nobody => "to whoever listens: at most once".to_owned(),
+                PublishMode::Stream => format!("a stream acknowledges within {}", duration_text(publish.timeout)),
+                PublishMode::Nobody => "to whoever listens: at most once".to_owned(),
             };
             line(out, "    ", "publishes", &format!("{} at {}, {keeper}", publish.subject, publish.server.shown))?;
         }
         None => line(out, "    ", "does", "nothing: events are only recorded")?,
     }
-    if route.makes == Makes::Record {
+    if route.makes == Fanout::Record {
         return Ok(());
     }
     line(out, "    ", "retry", &retry_text(route))?;
@@ -201,7 +213,7 @@ fn route_text(source: &Source, route: &Route, plan: Option<&ActionPlan>, out: &m
     line(out, "    ", "at once", &route.at_once.to_string())
 }
 
-fn receiver_text(receiver: &Receiver) -> String {
+fn receiver_text(receiver: &ReceiverPlan) -> String {
     let mut text = format!("{}, within {}", receiver.shown, duration_text(receiver.timeout));
     // Writing to a string cannot fail.
     if !receiver.pass.is_empty() {
@@ -214,7 +226,7 @@ fn receiver_text(receiver: &Receiver) -> String {
     if receiver.sign.is_some() {
         text += ", signed";
     }
-    if receiver.http2 == Http2::Prior {
+    if receiver.http2 == Http2Mode::Prior {
         text += ", by HTTP/2";
     }
     if let Some(at_once) = receiver.at_once {
@@ -223,11 +235,11 @@ fn receiver_text(receiver: &Receiver) -> String {
     text
 }
 
-fn may_words(may: May) -> &'static str {
+fn may_words(may: AdminPermission) -> &'static str {
     match may {
-        May::Read => "read",
-        May::Forget => "forget",
-        May::All => "do all",
+        AdminPermission::Read => "read",
+        AdminPermission::Forget => "forget",
+        AdminPermission::All => "do all",
     }
 }
 
@@ -253,31 +265,31 @@ fn field_texts(source: &Source) -> Vec<String> {
 }
 
 /// What makes two deliveries the same event, and who said so.
-fn identity_texts(source: &Source, notes: Option<&Notes>) -> Vec<String> {
+fn identity_texts(source: &Source, notes: Option<&SourceProvenance>) -> Vec<String> {
     let mut texts = Vec::new();
     for (i, identity) in source.once.per.iter().enumerate() {
-        let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Whence::Written);
+        let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Provenance::Written);
         texts.push(format!("{}{}", identity_text(source, identity), whence_text(whence)));
     }
     if let Some(change) = &source.once.change {
-        let whence = notes.map_or(Whence::Written, |notes| notes.change);
+        let whence = notes.map_or(Provenance::Written, |notes| notes.change);
         texts.push(format!("{}{}", change_text(source, change), whence_text(whence)));
     }
     texts
 }
 
-fn whence_text(whence: Whence) -> &'static str {
+fn whence_text(whence: Provenance) -> &'static str {
     match whence {
         // An identity that follows from the signature says so itself.
-        Whence::Written | Whence::ImpliedBySignature => "",
-        Whence::Preset => "  (preset)",
-        Whence::Default => "  (default)",
-        Whence::Implied => "  (implied by change)",
+        Provenance::Written | Provenance::ImpliedBySignature => "",
+        Provenance::Preset => "  (preset)",
+        Provenance::Default => "  (default)",
+        Provenance::Implied => "  (implied by change)",
     }
 }
 
-fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
-    let (keep, body) = notes.map_or((Whence::Written, Whence::Written), |notes| (notes.keep, notes.keep_body));
+fn keeps_text(source: &Source, notes: Option<&SourceProvenance>) -> String {
+    let (keep, body) = notes.map_or((Provenance::Written, Provenance::Written), |notes| (notes.keep, notes.keep_body));
     let keys = match source.once.keep {
         Keep::For(length) => format!("events for {}", duration_text(length)),
         Keep::Forever => "events for ever".to_owned(),
@@ -288,7 +300,7 @@ fn keeps_text(source: &Source, notes: Option<&Notes>) -> String {
 
 /// How long whoever captured a delivery achieves nothing by sending it again under another id.
 fn captured_text(source: &Source) -> Option<String> {
-    if source.speaks != Speaks::Webhook || !source.believes_any_id() {
+    if source.speaks != ApiStyle::Webhook || !source.believes_any_id() {
         return None;
     }
     if !source.knows_equal_bytes() {
@@ -308,7 +320,7 @@ fn captured_text(source: &Source) -> Option<String> {
 }
 
 fn respond_text(source: &Source) -> String {
-    let Respond::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
+    let ResponseMode::WhenDone { within } = source.respond else { return "when the event is stored".to_owned() };
     let mut text = format!("when it is done, within {}", duration_text(within));
     if source.mark_duplicates {
         text += ", repeats marked with isDuplicate";
@@ -316,20 +328,20 @@ fn respond_text(source: &Source) -> String {
     if source.once.keep_failures {
         text += ", failures kept";
     }
-    if source.speaks == Speaks::Api {
+    if source.speaks == ApiStyle::Api {
         text += ", problems as application/problem+json";
     }
     text
 }
 
-fn block_texts(block: &Block) -> Vec<String> {
+fn block_texts(block: &CommandBlock) -> Vec<String> {
     let mut texts = vec![format!("in {}, within {}", block.dir, duration_text(block.timeout))];
     texts.extend(block.steps.iter().map(|step| format!("  {step}")));
     if !block.env.is_empty() {
         let env: Vec<_> = block.env.iter().map(env_name).collect();
         texts.push(format!("with {}", env.join(", ")));
     }
-    if block.output == OutputTo::StoreAndLog {
+    if block.output == OutputDestination::StoreAndLog {
         texts.push("output also to the log".to_owned());
     }
     texts

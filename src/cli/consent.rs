@@ -1,15 +1,15 @@
 //! Asking a person before something happens that cannot be taken back, or happens many times.
 
-use super::trouble::Trouble;
+use super::trouble::CommandError;
 use std::io::{self, IsTerminal, Write};
 
 /// Whether a person wants this: they said so before, or say so now. Where nobody can be asked, the answer is no.
-pub async fn consent(question: &str, said_before: bool) -> Result<(), Trouble> {
+pub async fn consent(question: &str, said_before: bool) -> Result<(), CommandError> {
     if said_before {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Trouble::no(format!("{question} Say --yes to go on; nothing was done")));
+        return Err(CommandError::no(format!("{question} Say --yes to go on; nothing was done")));
     }
     write!(io::stderr(), "{question} Go on? [y/N] ").and_then(|()| io::stderr().flush()).unwrap_or_default();
     // On a thread of its own, so that Ctrl-C is heard meanwhile.
@@ -20,6 +20,6 @@ pub async fn consent(question: &str, said_before: bool) -> Result<(), Trouble> {
     let answer = answer.await.ok().and_then(Result::ok).unwrap_or_default();
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Trouble::no("nothing was done")),
+        _ => Err(CommandError::no("nothing was done")),
     }
 }

@@ -5,16 +5,16 @@ mod storm;
 
 use crate::action::GuardProgram;
 use crate::config;
-use crate::config::problem::Ink;
-use crate::decide::claim::Same;
-use crate::decide::event::{Event, State};
+use crate::config::problem::ColorChoice;
+use crate::decide::claim::MatchedBy;
+use crate::decide::event::{Event, EventState};
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::verify::{Scheme, Secrets};
+use crate::decide::verify::{SourceSecrets, VerificationScheme};
 use crate::dispatcher::Dispatcher;
-use crate::node::Node;
+use crate::node::RunningNode;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use storm::Push;
+use storm::DemoDelivery;
 
 /// How long one delivery may take: a machine that needs longer has other worries.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,8 +34,8 @@ run  = { steps = ['echo "deploying $HOOKONCE_FIELD_PACKAGE:$HOOKONCE_FIELD_TAG, 
 "#;
 
 /// Plays it; the exit code says whether it was one run.
-pub fn demo(ink: Ink, out: &mut impl Write) -> io::Result<u8> {
-    let folder = Folder::new()?;
+pub fn demo(ink: ColorChoice, out: &mut impl Write) -> io::Result<u8> {
+    let folder = DemoFolder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let played = runtime.block_on(play(&folder.0, ink, out));
     runtime.shutdown_timeout(Duration::from_secs(2));
@@ -43,9 +43,9 @@ pub fn demo(ink: Ink, out: &mut impl Write) -> io::Result<u8> {
 }
 
 /// A folder of the demo's own, removed with it.
-struct Folder(PathBuf);
+struct DemoFolder(PathBuf);
 
-impl Folder {
+impl DemoFolder {
     fn new() -> io::Result<Self> {
         let folder = std::env::temp_dir().join(format!("hookonce-demo-{}", uuid::Uuid::now_v7().simple()));
         std::fs::create_dir(&folder)?;
@@ -53,7 +53,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
         // What cannot be removed is the system's to clean: it stands in its folder for such things.
         std::fs::remove_dir_all(&self.0).unwrap_or_default();
@@ -62,31 +62,31 @@ impl Drop for Folder {
 
 /// What was counted.
 #[derive(Default)]
-struct Tally {
+struct DemoTally {
     deliveries: usize,
     ignored: usize,
     duplicates: usize,
     runs: usize,
 }
 
-async fn play(folder: &Path, ink: Ink, out: &mut impl Write) -> io::Result<u8> {
+async fn play(folder: &Path, ink: ColorChoice, out: &mut impl Write) -> io::Result<u8> {
     let secret = |_: &str| Some(String::from_utf8_lossy(SECRET).into_owned());
     let config =
         config::parse(CONFIG, "demo", folder, &secret).map_err(|problems| io::Error::other(problems.to_string()))?;
-    let node = Node::start(&config, GuardProgram::default()).await.map_err(io::Error::other)?;
-    let stage = Stage {
+    let node = RunningNode::start(&config, GuardProgram::default()).await.map_err(io::Error::other)?;
+    let stage = DemoSession {
         dispatcher: node.dispatcher.clone(),
         client: reqwest::Client::new(),
         url: format!("http://{}/in/ghcr", node.ingest.expect("a whole node receives")),
         ink,
     };
-    let mut tally = Tally::default();
+    let mut tally = DemoTally::default();
     writeln!(out, "{}", stage.bold("One image push: GitHub makes five deliveries of it, each with an id of its own."))?;
     stage.storm(&mut tally, out).await?;
     writeln!(out, "\n{}", stage.bold("The same five again, as after a timeout or a click on Redeliver."))?;
     stage.storm(&mut tally, out).await?;
     node.stop(std::future::pending()).await;
-    let Tally { deliveries, ignored, duplicates, runs } = tally;
+    let DemoTally { deliveries, ignored, duplicates, runs } = tally;
     let sum = format!("{deliveries} deliveries: {ignored} ignored, {duplicates} duplicates, {runs} run.");
     writeln!(out, "\n{}\n\n{NEXT}", stage.bold(&sum))?;
     Ok(u8::from(runs != 1))
@@ -99,18 +99,18 @@ Next:
   hookonce serve     takes webhooks";
 
 /// Where it is played.
-struct Stage {
+struct DemoSession {
     dispatcher: Dispatcher,
     client: reqwest::Client,
     url: String,
-    ink: Ink,
+    ink: ColorChoice,
 }
 
-impl Stage {
+impl DemoSession {
     fn paint(&self, code: &str, text: &str) -> String {
         match self.ink {
-            Ink::Plain => text.to_owned(),
-            Ink::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+            ColorChoice::Plain => text.to_owned(),
+            ColorChoice::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
         }
     }
 
@@ -118,7 +118,7 @@ impl Stage {
         self.paint("1", text)
     }
 
-    async fn storm(&self, tally: &mut Tally, out: &mut impl Write) -> io::Result<()> {
+    async fn storm(&self, tally: &mut DemoTally, out: &mut impl Write) -> io::Result<()> {
         for push in storm::STORM {
             self.deliver(push, tally, out).await?;
             out.flush()?;
@@ -126,7 +126,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn deliver(&self, push: &Push, tally: &mut Tally, out: &mut impl Write) -> io::Result<()> {
+    async fn deliver(&self, push: &DemoDelivery, tally: &mut DemoTally, out: &mut impl Write) -> io::Result<()> {
         let mut news = self.dispatcher.news();
         let mut output = self.dispatcher.output();
         let answer = self.send(push).await.map_err(io::Error::other)?;
@@ -165,24 +165,24 @@ impl Stage {
         Ok(())
     }
 
-    fn change(&self, event: &Event, tally: &mut Tally) -> Option<String> {
+    fn change(&self, event: &Event, tally: &mut DemoTally) -> Option<String> {
         match &event.state {
-            State::Waiting { .. } => None,
-            State::Running { .. } => {
+            EventState::Waiting { .. } => None,
+            EventState::Running { .. } => {
                 tally.runs += 1;
                 Some(format!("{} attempt {}", self.paint("34", "running"), event.attempt))
             }
-            State::Done { at, .. } => {
+            EventState::Done { at, .. } => {
                 let took = at.since(event.received_at).as_millis();
                 Some(format!("{} after {took} ms", self.paint("32", "done")))
             }
-            State::Dead { cause, .. } => Some(format!("{} {}", self.paint("31", "dead"), cause.word())),
+            EventState::Dead { cause, .. } => Some(format!("{} {}", self.paint("31", "dead"), cause.word())),
         }
     }
 
-    async fn send(&self, push: &Push) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
+    async fn send(&self, push: &DemoDelivery) -> Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
         let body = push.body();
-        let scheme = Scheme::Github(Secrets::new(vec![SECRET.to_vec()]));
+        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.to_vec()]));
         let mut request = self.client.post(&self.url).header("x-github-event", "registry_package");
         for (name, value) in scheme.sign(push.id, Timestamp::default(), body.as_bytes()) {
             request = request.header(name, value);
@@ -194,12 +194,12 @@ impl Stage {
 
 /// Which identity matched, in words.
 fn same(word: &str) -> &'static str {
-    match Same::parse(word) {
-        Same::Delivery => "the same delivery id",
-        Same::Message => "the same message",
-        Same::Body => "the same bytes",
-        Same::Signed => "the same bytes, signed at the same time",
-        Same::Change => "the same change of package and tag, under another id",
-        Same::Fields(_) => "the same fields",
+    match MatchedBy::parse(word) {
+        MatchedBy::Delivery => "the same delivery id",
+        MatchedBy::Message => "the same message",
+        MatchedBy::Body => "the same bytes",
+        MatchedBy::Signed => "the same bytes, signed at the same time",
+        MatchedBy::Change => "the same change of package and tag, under another id",
+        MatchedBy::Fields(_) => "the same fields",
     }
 }

@@ -5,36 +5,36 @@ mod cabinet;
 mod find;
 mod port;
 
-pub use cabinet::Cabinet;
+pub use cabinet::LocalBackend;
 pub(super) use find::reachable;
-pub use find::{Purpose, Where};
+pub use find::{BackendAccess, BackendArgs};
 pub(super) use port::words;
-pub use port::{News, Port};
+pub use port::{AdminClient, SseReader};
 
 use super::paper::one_line;
-use super::trouble::Trouble;
-use crate::store::Listing;
+use super::trouble::CommandError;
+use crate::store::EventQuery;
 use serde_json::Value;
 
 /// Where commands ask about events.
-pub enum Desk {
+pub enum EventBackend {
     /// A store, opened here.
-    Store(Cabinet),
+    Store(LocalBackend),
     /// A running node.
-    Admin(Port),
+    Admin(AdminClient),
 }
 
 /// What came of one thing that a person asked for.
-pub enum Came {
+pub enum CommandOutcome {
     /// It is done; this is the document about it.
     Done(Value),
     /// It was refused, for this reason.
     Refused(String),
 }
 
-impl Desk {
+impl EventBackend {
     /// Events, newest first.
-    pub async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+    pub async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.list(listing).await,
             Self::Admin(port) => port.list(listing).await,
@@ -42,7 +42,7 @@ impl Desk {
     }
 
     /// Messages of a stream that never became an event, newest first.
-    pub async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+    pub async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.quarantined().await,
             Self::Admin(port) => port.quarantined().await,
@@ -50,7 +50,7 @@ impl Desk {
     }
 
     /// All that is known of the one event of this name.
-    pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
+    pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.show(name).await,
             Self::Admin(port) => port.show(name).await,
@@ -58,7 +58,7 @@ impl Desk {
     }
 
     /// Gives an event another life.
-    pub async fn replay(&self, id: &str) -> Result<Came, Trouble> {
+    pub async fn replay(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.replay(id).await,
             Self::Admin(port) => port.replay(id).await,
@@ -66,7 +66,7 @@ impl Desk {
     }
 
     /// Ends an event.
-    pub async fn cancel(&self, id: &str) -> Result<Came, Trouble> {
+    pub async fn cancel(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.cancel(id).await,
             Self::Admin(port) => port.cancel(id).await,
@@ -74,7 +74,7 @@ impl Desk {
     }
 
     /// Forgets one event with its keys.
-    pub async fn remove(&self, id: &str) -> Result<Came, Trouble> {
+    pub async fn remove(&self, id: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.remove(id).await,
             Self::Admin(port) => port.remove(id).await,
@@ -82,7 +82,7 @@ impl Desk {
     }
 
     /// Ends and forgets all events of a source that no node has.
-    pub async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
+    pub async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget_source(source).await,
             Self::Admin(port) => port.forget_source(source).await,
@@ -90,7 +90,7 @@ impl Desk {
     }
 
     /// Frees what may be forgotten: `{"forgotten": …, "bodies": …}`.
-    pub async fn forget(&self, says: Says) -> Result<Value, Trouble> {
+    pub async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         match self {
             Self::Store(cabinet) => cabinet.forget(says).await,
             Self::Admin(port) => port.forget(says).await,
@@ -100,7 +100,7 @@ impl Desk {
 
 /// What a person says about the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Says {
+pub enum ClockConfirmation {
     /// Nothing.
     Nothing,
     /// It is right, however far it jumped.
@@ -119,17 +119,17 @@ pub fn text<'v>(document: &'v Value, member: &str) -> &'v str {
 }
 
 /// There is nothing of this name.
-fn nobody(name: &str) -> Trouble {
-    Trouble::no(format!("there is no event `{}`", one_line(name)))
+fn nobody(name: &str) -> CommandError {
+    CommandError::no(format!("there is no event `{}`", one_line(name)))
 }
 
 /// There are several.
-fn several(name: &str, events: &[Value]) -> Trouble {
+fn several(name: &str, events: &[Value]) -> CommandError {
     let line = |event: &Value| {
         let about = format!("{} {} {}", text(event, "source"), text(event, "state"), text(event, "received_at"));
         let delivery = event["delivery"].as_str().map(|id| format!(" delivery {id}")).unwrap_or_default();
         format!("\n  {}  {}", text(event, "event"), one_line(&format!("{about}{delivery}")))
     };
     let events: String = events.iter().map(line).collect();
-    Trouble::no(format!("`{}` may be any of these; write more of its id:{events}", one_line(name)))
+    CommandError::no(format!("`{}` may be any of these; write more of its id:{events}", one_line(name)))
 }

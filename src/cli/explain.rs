@@ -1,21 +1,21 @@
 //! `hookonce explain`: why did it not run? A delivery is walked step by step, by the same code that judges and claims,
 //! without a server and without secrets. Nothing is believed and nothing is written.
 
-use super::check::Form;
-use crate::config::problem::Problems;
-use crate::config::{self, Config, Env, Secrets, StoreAddress};
+use super::check::ReportFormat;
+use crate::config::problem::ConfigError;
+use crate::config::{self, Config, EnvLookup, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
-use crate::explain::stands::{self, Known, Would};
-use crate::explain::told::Told;
-use crate::explain::{Answer, Cannot, Lack, json, saved, stored, text, walk};
-use crate::store::clock::Clock;
-use crate::store::open::{Use, open_for};
+use crate::explain::stands::{self, DeliveryPrediction, ExplainHistory};
+use crate::explain::told::WalkTrace;
+use crate::explain::{ExplainAnswer, ExplainError, ExplainErrorKind, json, saved, stored, text, walk};
+use crate::store::clock::StoreClock;
+use crate::store::open::{OpenPurpose, open_for};
 use std::io::{self, Write};
 use std::path::Path;
 
 /// What is to be explained, as asked on the command line.
 #[derive(clap::Args, Debug)]
-pub struct Ask {
+pub struct ExplainArgs {
     /// A saved delivery: a file, or - for standard input; or an event or a delivery id of the store
     #[arg(value_name = "FILE|EVENT")]
     what: String,
@@ -33,7 +33,7 @@ pub struct Ask {
     json: bool,
 }
 
-impl Ask {
+impl ExplainArgs {
     /// For programs, or for people?
     pub fn is_for_programs(&self) -> bool {
         self.json
@@ -42,17 +42,17 @@ impl Ask {
 
 /// Explains what is asked. What is wrong goes to standard error.
 pub fn explain(
-    ask: &Ask,
+    ask: &ExplainArgs,
     explicit: Option<&Path>,
-    form: Form,
-    env: Env<'_>,
+    form: ReportFormat,
+    env: EnvLookup<'_>,
     out: &mut impl Write,
-) -> io::Result<Answer> {
+) -> io::Result<ExplainAnswer> {
     let all = match all(ask, explicit, env) {
         Ok(all) => all,
-        Err(Cannot { why, answer, lack }) => {
+        Err(ExplainError { why, answer, lack }) => {
             eprintln!("error: {}", why.trim_start_matches("error: "));
-            if lack == Lack::Source {
+            if lack == ExplainErrorKind::Source {
                 eprintln!("hint: name it with --source NAME");
             }
             return Ok(answer);
@@ -60,8 +60,8 @@ pub fn explain(
     };
     for (i, (told, would)) in all.iter().enumerate() {
         match form {
-            Form::Json => writeln!(out, "{:#}", json::explained(told, would))?,
-            Form::Text(_) => {
+            ReportFormat::Json => writeln!(out, "{:#}", json::explained(told, would))?,
+            ReportFormat::Text(_) => {
                 if i > 0 {
                     writeln!(out)?;
                 }
@@ -69,13 +69,17 @@ pub fn explain(
             }
         }
     }
-    Ok(all.iter().map(|(_, would)| stands::answer(would)).min().unwrap_or(Answer::Unknown))
+    Ok(all.iter().map(|(_, would)| stands::answer(would)).min().unwrap_or(ExplainAnswer::Unknown))
 }
 
 /// Each delivery, walked, and what would come of it.
-fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Would)>, Cannot> {
+fn all(
+    ask: &ExplainArgs,
+    explicit: Option<&Path>,
+    env: EnvLookup<'_>,
+) -> Result<Vec<(WalkTrace, DeliveryPrediction)>, ExplainError> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
-    let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| unread(&problems))?;
+    let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| unread(&problems))?;
     let given = ask.headers.iter().map(|header| saved::header(header)).collect::<Result<Vec<_>, _>>()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -96,20 +100,20 @@ fn all(ask: &Ask, explicit: Option<&Path>, env: Env<'_>) -> Result<Vec<(Told, Wo
 }
 
 /// A config that cannot be read says why itself; nothing was to be started.
-fn unread(problems: &Problems) -> String {
+fn unread(problems: &ConfigError) -> String {
     problems.to_string().replace("; nothing was started", "; nothing can be explained")
 }
 
 /// What is known of the past.
-async fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
-    let wall = || Clock::wall(Timestamp::default()).now();
+async fn open(ask: &ExplainArgs, config: &Config) -> Result<ExplainHistory, ExplainError> {
+    let wall = || StoreClock::wall(Timestamp::default()).now();
     let address = match (&ask.store, &config.store) {
         (Some(store), _) => StoreAddress::parse(store, Path::new("")).unwrap_or(StoreAddress::Sqlite(store.into())),
         (None, StoreAddress::Sqlite(path)) if !path.exists() => {
-            return Ok(Known::Nothing(format!("there is no store yet at {}", path.display()), wall()));
+            return Ok(ExplainHistory::Nothing(format!("there is no store yet at {}", path.display()), wall()));
         }
         (None, StoreAddress::Memory) => {
-            return Ok(Known::Nothing("what a node keeps in memory cannot be seen from here".into(), wall()));
+            return Ok(ExplainHistory::Nothing("what a node keeps in memory cannot be seen from here".into(), wall()));
         }
         (None, address) => address.clone(),
     };
@@ -117,6 +121,6 @@ async fn open(ask: &Ask, config: &Config) -> Result<Known, Cannot> {
         StoreAddress::Sqlite(path) => path.display().to_string(),
         other => other.to_string(),
     };
-    let store = open_for(&address, Use::Look).await.map_err(|error| Cannot::from(error.to_string()))?;
-    Ok(Known::Store(store, shown))
+    let store = open_for(&address, OpenPurpose::Look).await.map_err(|error| ExplainError::from(error.to_string()))?;
+    Ok(ExplainHistory::Store(store, shown))
 }

@@ -2,12 +2,12 @@
 //! had never been.
 
 use super::consent::consent;
-use super::desk::{Came, Desk, Purpose, Says, Where, short, text};
-use super::paper::{Form, Paper, one_line};
-use super::trouble::Trouble;
-use crate::config::Env;
+use super::desk::{BackendAccess, BackendArgs, ClockConfirmation, CommandOutcome, EventBackend, short, text};
+use super::paper::{OutputFormat, Terminal, one_line};
+use super::trouble::CommandError;
+use crate::config::EnvLookup;
 use crate::decide::time::Duration;
-use crate::store::Listing;
+use crate::store::EventQuery;
 use crate::store::clock_watch::in_words;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -16,7 +16,7 @@ use std::io::Write;
 
 /// What to forget.
 #[derive(Args, Debug)]
-pub struct Forget {
+pub struct ForgetArgs {
     /// This one, whatever its age: its next delivery acts again. Without it: all that is kept long enough
     #[arg(value_parser = NonEmptyStringValueParser::new(), group = "named")]
     event: Option<String>,
@@ -33,31 +33,33 @@ pub struct Forget {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: Where,
+    at: BackendArgs,
 }
 
 /// Forgets.
-pub async fn forget(asked: &Forget, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+pub async fn forget(asked: &ForgetArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let named = asked.event.is_some() || asked.source.is_some();
-    let desk = asked.at.open(if named { Purpose::Write } else { Purpose::Sweep }, env).await?;
+    let desk = asked.at.open(if named { BackendAccess::Write } else { BackendAccess::Sweep }, env).await?;
     let (document, said) = match (&asked.event, &asked.source) {
         (Some(name), _) => one(&desk, name, asked.yes).await?,
         (None, Some(source)) => all_of(&desk, source, asked.yes).await?,
-        (None, None) => old(&desk, if asked.now { Says::ClockIsRight } else { Says::Nothing }).await?,
+        (None, None) => {
+            old(&desk, if asked.now { ClockConfirmation::ClockIsRight } else { ClockConfirmation::Nothing }).await?
+        }
     };
     let left = document["running"].as_u64().unwrap_or(0);
-    match Paper::stdout(asked.json).form {
-        Form::Json => writeln!(out, "{document:#}")?,
-        Form::Screen(_) | Form::Lines => writeln!(out, "{said}")?,
+    match Terminal::stdout(asked.json).form {
+        OutputFormat::Json => writeln!(out, "{document:#}")?,
+        OutputFormat::Screen(_) | OutputFormat::Lines => writeln!(out, "{said}")?,
     }
     Ok(u8::from(left > 0))
 }
 
-async fn all_of(desk: &Desk, source: &str, yes: bool) -> Result<(Value, String), Trouble> {
+async fn all_of(desk: &EventBackend, source: &str, yes: bool) -> Result<(Value, String), CommandError> {
     let shown = one_line(source);
-    let listing = Listing { source: Some(source.to_owned()), limit: 1, ..Listing::default() };
+    let listing = EventQuery { source: Some(source.to_owned()), limit: 1, ..EventQuery::default() };
     if desk.list(listing).await?.is_empty() {
-        return Err(Trouble::no(format!("the store has no event of the source `{shown}`")));
+        return Err(CommandError::no(format!("the store has no event of the source `{shown}`")));
     }
     let question = format!(
         "All events of the source `{shown}` and their keys would be forgotten. Those that wait would end without \
@@ -65,11 +67,11 @@ async fn all_of(desk: &Desk, source: &str, yes: bool) -> Result<(Value, String),
     );
     consent(&question, yes).await?;
     let document = match desk.forget_source(source).await? {
-        Came::Done(document) => document,
-        Came::Refused(why) => {
+        CommandOutcome::Done(document) => document,
+        CommandOutcome::Refused(why) => {
             let hint = "take it out of every node's config and restart them; a node that has stopped counts for five \
                         minutes more";
-            return Err(Trouble::no(format!("nothing of `{shown}` was forgotten: {why}; {hint}")));
+            return Err(CommandError::no(format!("nothing of `{shown}` was forgotten: {why}; {hint}")));
         }
     };
     let number = |member: &str| document[member].as_u64().unwrap_or(0);
@@ -87,20 +89,20 @@ fn count(many: u64, one: &str, several: &str) -> String {
     format!("{many} {}", if many == 1 { one } else { several })
 }
 
-async fn one(desk: &Desk, name: &str, yes: bool) -> Result<(Value, String), Trouble> {
+async fn one(desk: &EventBackend, name: &str, yes: bool) -> Result<(Value, String), CommandError> {
     let event = desk.show(name).await?;
     let id = short(&event);
     consent(&format!("{id} and its keys would be forgotten, and its next delivery would act again."), yes).await?;
     match desk.remove(text(&event, "event")).await? {
-        Came::Done(document) => Ok((document, format!("forgot {id}: its next delivery acts again"))),
-        Came::Refused(why) => {
+        CommandOutcome::Done(document) => Ok((document, format!("forgot {id}: its next delivery acts again"))),
+        CommandOutcome::Refused(why) => {
             let hint = "only what is done or dead can be forgotten; `hookonce cancel` ends it";
-            Err(Trouble::no(format!("{id} was not forgotten: {why}; {hint}")))
+            Err(CommandError::no(format!("{id} was not forgotten: {why}; {hint}")))
         }
     }
 }
 
-async fn old(desk: &Desk, says: Says) -> Result<(Value, String), Trouble> {
+async fn old(desk: &EventBackend, says: ClockConfirmation) -> Result<(Value, String), CommandError> {
     let document = desk.forget(says).await?;
     let many = |member: &str, one: &str, several: &str| count(document[member].as_u64().unwrap_or(0), one, several);
     let said = format!("forgot {} and {}", many("forgotten", "event", "events"), many("bodies", "body", "bodies"));

@@ -8,18 +8,18 @@ pub mod steakpie;
 pub mod written;
 pub mod yaml;
 
-use crate::config::{self, Config, Env, StoreAddress};
+use crate::config::{self, Config, EnvLookup, StoreAddress};
 use crate::decide::id::Key;
 use crate::decide::key;
 use crate::decide::source::Source;
-use crate::store::Imported;
-use crate::store::open::{Use, open_for};
-use events::{Events, Shape};
+use crate::store::ImportCounts;
+use crate::store::open::{OpenPurpose, open_for};
+use events::{SteakpieEvents, SteakpieSchema};
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
-use steakpie::{Left, Steakpie};
+use steakpie::{SkippedEntry, SteakpieConfig};
 
 /// A config longer than this is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -33,7 +33,7 @@ const ODD_SHOWN: usize = 20;
 
 /// What is to be imported, and where to.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct ImportOptions {
     /// Steakpie's config.
     pub config: PathBuf,
     /// Its database; `None`: where `DB_PATH` says, or `db.sqlite` if there is one.
@@ -43,12 +43,12 @@ pub struct Order {
     /// The store to write; `None`: the one of that config.
     pub store: Option<PathBuf>,
     /// What may be written.
-    pub may: May,
+    pub may: ImportWriteMode,
 }
 
 /// What may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum May {
+pub enum ImportWriteMode {
     /// Nothing: only show it.
     Nothing,
     /// What is not there yet.
@@ -60,7 +60,7 @@ pub enum May {
 /// How it ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum End {
+pub enum ImportExit {
     /// All is carried over.
     Whole = 0,
     /// Something is not, and was said.
@@ -70,45 +70,45 @@ pub enum End {
 }
 
 /// A sentence about why nothing came of it.
-struct Cannot(String);
+struct ImportError(String);
 
-impl<E: Display> From<(&Path, E)> for Cannot {
+impl<E: Display> From<(&Path, E)> for ImportError {
     fn from((path, error): (&Path, E)) -> Self {
         Self(format!("{}: {error}", path.display()))
     }
 }
 
 /// Does it, and says what was done on `out`.
-pub fn steakpie(order: &Order, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+pub fn steakpie(order: &ImportOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ImportExit> {
     match prepare(order, env).and_then(|plan| plan.carry_out(order).map(|done| (plan, done))) {
         Ok((plan, done)) => plan.tell(order, &done, out),
-        Err(Cannot(why)) => {
+        Err(ImportError(why)) => {
             eprintln!("error: {why}");
-            Ok(End::Failed)
+            Ok(ImportExit::Failed)
         }
     }
 }
 
 /// All that is known before anything is written.
-struct Plan {
-    steakpie: Steakpie,
+struct ImportPlan {
+    steakpie: SteakpieConfig,
     text: String,
-    there: There,
+    there: ExistingConfig,
     config: Config,
     store: Option<StoreAddress>,
-    events: Option<(PathBuf, Events)>,
+    events: Option<(PathBuf, SteakpieEvents)>,
     keys: Vec<Key>,
 }
 
 /// What stands where the config is to be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum There {
+enum ExistingConfig {
     Nothing,
     Same,
     Other,
 }
 
-fn prepare(order: &Order, env: Env<'_>) -> Result<Plan, Cannot> {
+fn prepare(order: &ImportOptions, env: EnvLookup<'_>) -> Result<ImportPlan, ImportError> {
     let steakpie = read(&order.config)?;
     let from = order.config.file_name().unwrap_or_default().to_string_lossy();
     let port = env("PORT").and_then(|port| port.parse().ok()).unwrap_or(PORT);
@@ -116,20 +116,22 @@ fn prepare(order: &Order, env: Env<'_>) -> Result<Plan, Cannot> {
         Some(path) => format!("sqlite:{}", std::path::absolute(path).unwrap_or_else(|_| path.clone()).display()),
         None => "sqlite:hookonce.db".to_owned(),
     };
-    let text = written::config(&steakpie, written::Form { from: &from, port, store: &store });
+    let text = written::config(&steakpie, written::GeneratedConfigOptions { from: &from, port, store: &store });
     let old = match fs::read(&order.out) {
         Ok(bytes) => Some(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err((&*order.out, error).into()),
     };
     let there = match &old {
-        None => There::Nothing,
-        Some(old) if old == text.as_bytes() => There::Same,
-        Some(_) => There::Other,
+        None => ExistingConfig::Nothing,
+        Some(old) if old == text.as_bytes() => ExistingConfig::Same,
+        Some(_) => ExistingConfig::Other,
     };
-    let stays = there == There::Other && order.may != May::Replace;
+    let stays = there == ExistingConfig::Other && order.may != ImportWriteMode::Replace;
     let counts = match old {
-        Some(old) if stays => String::from_utf8(old).map_err(|_| Cannot::from((&*order.out, "it is not UTF-8")))?,
+        Some(old) if stays => {
+            String::from_utf8(old).map_err(|_| ImportError::from((&*order.out, "it is not UTF-8")))?
+        }
         _ => text.clone(),
     };
     let config = understand(&counts, &order.out, env)?;
@@ -139,16 +141,16 @@ fn prepare(order: &Order, env: Env<'_>) -> Result<Plan, Cannot> {
         (None, address) => Some(address.clone()),
     };
     let events = match database(order, env) {
-        Some(path) => Some((path.clone(), events::read(&path).map_err(|unread| Cannot(unread.to_string()))?)),
+        Some(path) => Some((path.clone(), events::read(&path).map_err(|unread| ImportError(unread.to_string()))?)),
         None => None,
     };
-    let mut plan = Plan { steakpie, text, there, config, store, events, keys: Vec::new() };
+    let mut plan = ImportPlan { steakpie, text, there, config, store, events, keys: Vec::new() };
     plan.keys = plan.keys();
     Ok(plan)
 }
 
-fn read(path: &Path) -> Result<Steakpie, Cannot> {
-    let cannot = |what: &str| Cannot(format!("steakpie's config {} {what}", path.display()));
+fn read(path: &Path) -> Result<SteakpieConfig, ImportError> {
+    let cannot = |what: &str| ImportError(format!("steakpie's config {} {what}", path.display()));
     if path.is_dir() {
         return Err(cannot("is a folder\nhint: name the file in it, config.yml or config.yaml"));
     }
@@ -164,14 +166,14 @@ fn read(path: &Path) -> Result<Steakpie, Cannot> {
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     let text = text.ok_or_else(|| cannot("is not a text\nhint: is it that file?"))?;
-    let document = yaml::parse(&text).map_err(|yaml::NotYaml { line, what, hint }| {
+    let document = yaml::parse(&text).map_err(|yaml::YamlError { line, what, hint }| {
         let hint = hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
-        Cannot(format!("{}:{line}: it is not YAML: {what}{hint}", path.display()))
+        ImportError(format!("{}:{line}: it is not YAML: {what}{hint}", path.display()))
     })?;
     let root = document.root.ok_or_else(|| cannot("is empty"))?;
     let mut steakpie = steakpie::read(&root);
     if let Some(line) = document.second {
-        steakpie.left.push(Left { line, what: "a second document begins; steakpie never read it".into() });
+        steakpie.left.push(SkippedEntry { line, what: "a second document begins; steakpie never read it".into() });
     }
     leave_folders(&mut steakpie);
     if steakpie.packages.is_empty() {
@@ -182,13 +184,13 @@ fn read(path: &Path) -> Result<Steakpie, Cannot> {
 }
 
 /// In a folder's name `{x}` is a field to us, and there is no way to write it otherwise.
-fn leave_folders(steakpie: &mut Steakpie) {
+fn leave_folders(steakpie: &mut SteakpieConfig) {
     let braces = |dir: &str| dir.contains('{') && dir.contains('}');
     for package in &mut steakpie.packages {
         for folder in package.folders.extract_if(.., |folder| folder.dir.as_deref().is_some_and(braces)) {
             let dir = folder.dir.unwrap_or_default();
             let what = format!("the folder `{dir}` has braces in its name, which stand for a field here; rename it");
-            steakpie.left.push(Left { line: package.line, what });
+            steakpie.left.push(SkippedEntry { line: package.line, what });
         }
     }
     steakpie.packages.retain(|package| !package.folders.is_empty());
@@ -196,19 +198,19 @@ fn leave_folders(steakpie: &mut Steakpie) {
 }
 
 /// The config as it will be read. Secrets are not needed for that.
-fn understand(text: &str, path: &Path, env: Env<'_>) -> Result<Config, Cannot> {
+fn understand(text: &str, path: &Path, env: EnvLookup<'_>) -> Result<Config, ImportError> {
     let with_secrets = |name: &str| env(name).or_else(|| Some("not needed to import".to_owned()));
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(Cannot(format!("{} would be longer than 1 MB", path.display())));
+        return Err(ImportError(format!("{} would be longer than 1 MB", path.display())));
     }
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     config::parse(text, &path.display().to_string(), &folder, &with_secrets).map_err(|problems| {
         let problems = problems.to_string();
-        Cannot(problems.strip_prefix("error: ").unwrap_or(&problems).to_owned())
+        ImportError(problems.strip_prefix("error: ").unwrap_or(&problems).to_owned())
     })
 }
 
-fn database(order: &Order, env: Env<'_>) -> Option<PathBuf> {
+fn database(order: &ImportOptions, env: EnvLookup<'_>) -> Option<PathBuf> {
     let named = order.db.clone().or_else(|| env("DB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from));
     named.or_else(|| Some(PathBuf::from(DATABASE)).filter(|path| path.exists()))
 }
@@ -222,19 +224,19 @@ fn shown(store: &StoreAddress) -> String {
 }
 
 /// What was done by this plan.
-struct Done {
-    imported: Imported,
-    config: Wrote,
+struct ImportSummary {
+    imported: ImportCounts,
+    config: ConfigWrite,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrote {
+enum ConfigWrite {
     New,
     Over,
     Nothing,
 }
 
-impl Plan {
+impl ImportPlan {
     /// The source whose deliveries steakpie took.
     fn source(&self) -> Option<&Source> {
         self.config.sources.iter().find(|source| source.once.imported.is_some()).map(|source| &**source)
@@ -244,7 +246,7 @@ impl Plan {
         let (Some(source), Some((_, events))) = (self.source(), &self.events) else { return Vec::new() };
         let fields = source.once.imported.as_deref().unwrap_or_default();
         let names: Vec<&str> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
-        let of = |row: &events::Row| {
+        let of = |row: &events::SteakpieEvent| {
             let delivery = key::imported_delivery(&source.scope, &row.delivery_id);
             let parts = key::parts(names.iter().copied(), &row.change).ok();
             [Some(delivery), parts.map(|parts| key::imported_change(&source.scope, &parts))]
@@ -252,44 +254,44 @@ impl Plan {
         events.rows.iter().flat_map(of).flatten().collect()
     }
 
-    fn carry_out(&self, order: &Order) -> Result<Done, Cannot> {
-        let mut done = Done { imported: Imported::default(), config: Wrote::Nothing };
-        if order.may == May::Nothing {
+    fn carry_out(&self, order: &ImportOptions) -> Result<ImportSummary, ImportError> {
+        let mut done = ImportSummary { imported: ImportCounts::default(), config: ConfigWrite::Nothing };
+        if order.may == ImportWriteMode::Nothing {
             return Ok(done);
         }
         if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
             done.imported = self.import(store)?;
         }
         done.config = match (self.there, order.may) {
-            (There::Nothing, _) => {
+            (ExistingConfig::Nothing, _) => {
                 let file = OpenOptions::new().write(true).create_new(true).open(&order.out);
                 file.and_then(|mut file| file.write_all(self.text.as_bytes()))
-                    .map_err(|e| Cannot::from((&*order.out, e)))?;
-                Wrote::New
+                    .map_err(|e| ImportError::from((&*order.out, e)))?;
+                ConfigWrite::New
             }
-            (There::Other, May::Replace) => {
+            (ExistingConfig::Other, ImportWriteMode::Replace) => {
                 let mut beside = order.out.clone().into_os_string();
                 beside.push(".new");
                 let moved = fs::write(&beside, &self.text).and_then(|()| fs::rename(&beside, &order.out));
-                moved.map_err(|error| Cannot::from((&*order.out, error)))?;
-                Wrote::Over
+                moved.map_err(|error| ImportError::from((&*order.out, error)))?;
+                ConfigWrite::Over
             }
-            (There::Same | There::Other, _) => Wrote::Nothing,
+            (ExistingConfig::Same | ExistingConfig::Other, _) => ConfigWrite::Nothing,
         };
         Ok(done)
     }
 
-    fn import(&self, address: &StoreAddress) -> Result<Imported, Cannot> {
+    fn import(&self, address: &StoreAddress) -> Result<ImportCounts, ImportError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Cannot(error.to_string()))?;
+        let runtime = runtime.map_err(|error| ImportError(error.to_string()))?;
         runtime.block_on(async {
-            let store = open_for(address, Use::Tool).await.map_err(|error| Cannot(error.to_string()))?;
-            store.import(self.keys.clone()).await.map_err(|error| Cannot(format!("{}: {error}", shown(address))))
+            let store = open_for(address, OpenPurpose::Tool).await.map_err(|error| ImportError(error.to_string()))?;
+            store.import(self.keys.clone()).await.map_err(|error| ImportError(format!("{}: {error}", shown(address))))
         })
     }
 
     /// Says what was read, what was written, what is left, and what to do next.
-    fn tell(&self, order: &Order, done: &Done, out: &mut impl Write) -> io::Result<End> {
+    fn tell(&self, order: &ImportOptions, done: &ImportSummary, out: &mut impl Write) -> io::Result<ImportExit> {
         let (from, to) = (order.config.display(), order.out.display());
         let commands: usize = self.steakpie.packages.iter().flat_map(|package| &package.folders).map(count).sum();
         writeln!(
@@ -298,19 +300,21 @@ impl Plan {
             counted(self.steakpie.packages.len(), "package"),
             counted(commands, "command")
         )?;
-        if let Some((path, Events { shape, rows, .. })) = &self.events {
+        if let Some((path, SteakpieEvents { shape, rows, .. })) = &self.events {
             let known = match shape {
-                Shape::Id => "delivery id",
-                Shape::Change => "delivery id, tag, version id and sha",
+                SteakpieSchema::Id => "delivery id",
+                SteakpieSchema::Change => "delivery id, tag, version id and sha",
             };
             writeln!(out, "read {}: {}, known by {known}", path.display(), counted(rows.len(), "event"))?;
         }
         let left = self.left(order);
-        if order.may == May::Nothing {
+        if order.may == ImportWriteMode::Nothing {
             match self.there {
-                There::Nothing => writeln!(out, "would write {to}:\n\n{}", self.text)?,
-                There::Same => writeln!(out, "would leave {to} as it is: it says the same")?,
-                There::Other => writeln!(out, "would leave {to} as it is; --force would write:\n\n{}", self.text)?,
+                ExistingConfig::Nothing => writeln!(out, "would write {to}:\n\n{}", self.text)?,
+                ExistingConfig::Same => writeln!(out, "would leave {to} as it is: it says the same")?,
+                ExistingConfig::Other => {
+                    writeln!(out, "would leave {to} as it is; --force would write:\n\n{}", self.text)?;
+                }
             }
             if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
                 writeln!(out, "would write {}: {}", shown(store), counted(self.keys.len(), "key"))?;
@@ -328,7 +332,7 @@ impl Plan {
             writeln!(out, "\nnot carried over:")?;
             left.iter().try_for_each(|left| writeln!(out, "  {left}"))?;
         }
-        if order.may == May::Nothing {
+        if order.may == ImportWriteMode::Nothing {
             writeln!(out, "\nnothing was written")?;
         } else {
             writeln!(
@@ -338,13 +342,13 @@ impl Plan {
                  GitHub's URL and secret stay as they are."
             )?;
         }
-        Ok(if left.is_empty() { End::Whole } else { End::NotAll })
+        Ok(if left.is_empty() { ImportExit::Whole } else { ImportExit::NotAll })
     }
 
-    fn tell_written(&self, order: &Order, done: &Done, out: &mut impl Write) -> io::Result<()> {
+    fn tell_written(&self, order: &ImportOptions, done: &ImportSummary, out: &mut impl Write) -> io::Result<()> {
         let to = order.out.display();
         if let Some(store) = self.store.as_ref().filter(|_| !self.keys.is_empty()) {
-            let (store, Imported { new, known }) = (shown(store), done.imported);
+            let (store, ImportCounts { new, known }) = (shown(store), done.imported);
             match (new, known) {
                 (0, known) => writeln!(out, "left {store} as it is: {} there already", counted(known, "key"))?,
                 (new, 0) => writeln!(out, "wrote {store}: {}", counted(new, "key"))?,
@@ -352,21 +356,23 @@ impl Plan {
             }
         }
         match (done.config, self.there) {
-            (Wrote::New, _) => writeln!(out, "wrote {to}")?,
-            (Wrote::Over, _) => writeln!(out, "wrote {to}, over what was there")?,
-            (Wrote::Nothing, There::Same) => writeln!(out, "left {to} as it is: it says the same")?,
-            (Wrote::Nothing, _) => writeln!(out, "left {to} as it is: it says something else; --force replaces it")?,
+            (ConfigWrite::New, _) => writeln!(out, "wrote {to}")?,
+            (ConfigWrite::Over, _) => writeln!(out, "wrote {to}, over what was there")?,
+            (ConfigWrite::Nothing, ExistingConfig::Same) => writeln!(out, "left {to} as it is: it says the same")?,
+            (ConfigWrite::Nothing, _) => {
+                writeln!(out, "left {to} as it is: it says something else; --force replaces it")?;
+            }
         }
-        if done.config == Wrote::Nothing && done.imported.new == 0 {
+        if done.config == ConfigWrite::Nothing && done.imported.new == 0 {
             writeln!(out, "nothing was changed")?;
         }
         Ok(())
     }
 
-    fn left(&self, order: &Order) -> Vec<String> {
+    fn left(&self, order: &ImportOptions) -> Vec<String> {
         let from = order.config.display();
         let mut left: Vec<_> =
-            self.steakpie.left.iter().map(|Left { line, what }| format!("{from}:{line}: {what}")).collect();
+            self.steakpie.left.iter().map(|SkippedEntry { line, what }| format!("{from}:{line}: {what}")).collect();
         if let Some((path, events)) = &self.events {
             left.extend(events.odd.iter().take(ODD_SHOWN).map(|odd| format!("{}: {odd}", path.display())));
             if let Some(more @ 1..) = events.odd.len().checked_sub(ODD_SHOWN) {
@@ -380,15 +386,15 @@ impl Plan {
                 left.push(format!("{} keeps events in memory, so none can be imported", order.out.display()));
             }
         }
-        if self.there == There::Other && order.may != May::Replace {
+        if self.there == ExistingConfig::Other && order.may != ImportWriteMode::Replace {
             left.push(format!("{} was there before and is not overwritten without --force", order.out.display()));
         }
         left
     }
 }
 
-fn count(folder: &steakpie::Folder) -> usize {
-    fn of(command: &steakpie::Command) -> usize {
+fn count(folder: &steakpie::SteakpieFolder) -> usize {
+    fn of(command: &steakpie::SteakpieCommand) -> usize {
         1 + command.children.iter().map(of).sum::<usize>()
     }
     folder.commands.iter().map(of).sum()

@@ -3,7 +3,7 @@
 mod kinds;
 
 use super::UNKNOWN;
-use kinds::{KINDS, Kind};
+use kinds::{InitTemplate, KINDS};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -14,7 +14,7 @@ const SECRET_BYTES: usize = 32;
 
 /// What to write, as asked on the command line.
 #[derive(clap::Args, Debug)]
-pub struct Ask {
+pub struct InitArgs {
     /// What it is for: ghcr-deploy, forward, ci-ingestion or hmac; on a terminal it is asked
     kind: Option<String>,
     /// Where to write it
@@ -26,23 +26,23 @@ pub struct Ask {
 }
 
 /// Why nothing was written, in a sentence, and the exit code.
-struct Cannot(u8, String);
+struct InitError(u8, String);
 
 /// Writes a config and a secret. What is wrong goes to standard error.
-pub fn init(ask: &Ask, out: &mut impl Write) -> io::Result<u8> {
+pub fn init(ask: &InitArgs, out: &mut impl Write) -> io::Result<u8> {
     let asked = match &ask.kind {
         Some(name) => kinds::find(name).map(|kind| (kind, kind.defaults())),
         None if io::stdin().is_terminal() => interview(&mut io::stdin().lock(), out)?,
         None => Err(format!("what is it for? Say `hookonce init KIND`, one of: {}", kinds::names())),
     };
-    let written = asked.map_err(|why| Cannot(UNKNOWN, why)).and_then(|(kind, answers)| {
+    let written = asked.map_err(|why| InitError(UNKNOWN, why)).and_then(|(kind, answers)| {
         let secret = ask.out.with_file_name(kind.secret(&answers));
         write(ask, &secret, &kind.fill(&answers))?;
         Ok((kind, answers, secret))
     });
     match written {
         Ok((kind, answers, secret)) => next(ask, kind, &answers, &secret, out).map(|()| 0),
-        Err(Cannot(code, why)) => {
+        Err(InitError(code, why)) => {
             eprintln!("error: {why}");
             Ok(code)
         }
@@ -50,10 +50,10 @@ pub fn init(ask: &Ask, out: &mut impl Write) -> io::Result<u8> {
 }
 
 /// What to write, and the answers to its questions; or why that is not known.
-type Asked = Result<(&'static Kind, Vec<String>), String>;
+type InterviewResult = Result<(&'static InitTemplate, Vec<String>), String>;
 
 /// Asks a person: which kind, then a few questions. An empty line takes what stands in brackets.
-fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<Asked> {
+fn interview(from: &mut impl BufRead, out: &mut impl Write) -> io::Result<InterviewResult> {
     writeln!(out, "What should happen?\n")?;
     for (i, kind) in KINDS.iter().enumerate() {
         writeln!(out, "  {}  {:<13} {}", i + 1, kind.name, kind.about)?;
@@ -108,14 +108,14 @@ fn question(
 }
 
 /// Writes both files, or neither.
-fn write(ask: &Ask, secret: &Path, config: &str) -> Result<(), Cannot> {
+fn write(ask: &InitArgs, secret: &Path, config: &str) -> Result<(), InitError> {
     let there: Vec<_> = [&*ask.out, secret].into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     if let (Some(path), false) = (there.first(), ask.force) {
         let why = format!("{} is already there; nothing was written. --force overwrites it", path.display());
-        return Err(Cannot(1, why));
+        return Err(InitError(1, why));
     }
     let cannot = |path: &Path, error: &io::Error| {
-        Cannot(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
+        InitError(UNKNOWN, format!("{} cannot be written: {error}; nothing was changed", path.display()))
     };
     // What is there goes only once its successor is on the disk beside it.
     let (new_secret, new_config) = (beside(secret), beside(&ask.out));
@@ -165,7 +165,13 @@ fn random() -> io::Result<String> {
 }
 
 /// What to paste where, and what to type next.
-fn next(ask: &Ask, kind: &Kind, answers: &[String], secret: &Path, out: &mut impl Write) -> io::Result<()> {
+fn next(
+    ask: &InitArgs,
+    kind: &InitTemplate,
+    answers: &[String],
+    secret: &Path,
+    out: &mut impl Write,
+) -> io::Result<()> {
     writeln!(out, "wrote {} and {}\n\n{}", ask.out.display(), secret.display(), kind.sender)?;
     writeln!(out, "  URL           https://YOUR-HOST{} (through a proxy to http://127.0.0.1:3142)", kind.path)?;
     writeln!(out, "  Content type  application/json")?;

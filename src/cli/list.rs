@@ -1,12 +1,12 @@
 //! `hookonce list`: events, newest first.
 
-use super::desk::{Purpose, Where, short, text};
-use super::paper::{Form, Paper, one_line, one_line_json};
-use super::table::{Cell, Table};
-use super::trouble::{Trouble, complain};
-use crate::config::Env;
+use super::desk::{BackendAccess, BackendArgs, short, text};
+use super::paper::{OutputFormat, Terminal, one_line, one_line_json};
+use super::table::{TextTable, TextTableCell};
+use super::trouble::{CommandError, complain};
+use crate::config::EnvLookup;
 use crate::decide::id::EventId;
-use crate::store::Listing;
+use crate::store::EventQuery;
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -18,7 +18,7 @@ const LEAST: usize = 10;
 
 /// What to list.
 #[derive(Args, Debug)]
-pub struct List {
+pub struct ListArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
@@ -41,12 +41,12 @@ pub struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: Where,
+    at: BackendArgs,
 }
 
 /// Lists events.
-pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let desk = asked.at.open(Purpose::Read, env).await?;
+pub async fn list(asked: &ListArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+    let desk = asked.at.open(BackendAccess::Read, env).await?;
     if asked.quarantine {
         return quarantined(desk.quarantined().await?, asked, out);
     }
@@ -56,17 +56,17 @@ pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8
     };
     let limit = usize::from(asked.limit);
     let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
-    let events = desk.list(Listing { source, route, state, before, limit, ..Listing::default() }).await?;
+    let events = desk.list(EventQuery { source, route, state, before, limit, ..EventQuery::default() }).await?;
     let next = events.last().filter(|_| events.len() >= limit);
-    let paper = Paper::stdout(asked.json);
+    let paper = Terminal::stdout(asked.json);
     match paper.form {
-        Form::Json => {
+        OutputFormat::Json => {
             let next = next.map(|event| event["event"].clone());
             writeln!(out, "{:#}", json!({ "events": events, "next": next }))?;
         }
-        Form::Lines => events.iter().try_for_each(|event| writeln!(out, "{}", line(event)))?,
-        Form::Screen(_) if events.is_empty() => complain("no events"),
-        Form::Screen(width) => {
+        OutputFormat::Lines => events.iter().try_for_each(|event| writeln!(out, "{}", line(event)))?,
+        OutputFormat::Screen(_) if events.is_empty() => complain("no events"),
+        OutputFormat::Screen(width) => {
             write!(out, "{}", table(asked, &events, &paper).render(&paper, width))?;
             if let Some(last) = next {
                 let more = format!("older ones: --before {}", short(last));
@@ -78,28 +78,28 @@ pub async fn list(asked: &List, env: Env<'_>, out: &mut impl Write) -> Result<u8
 }
 
 /// Messages that never became an event.
-fn quarantined(mut messages: Vec<Value>, asked: &List, out: &mut impl Write) -> Result<u8, Trouble> {
+fn quarantined(mut messages: Vec<Value>, asked: &ListArgs, out: &mut impl Write) -> Result<u8, CommandError> {
     messages.truncate(usize::from(asked.limit));
-    let paper = Paper::stdout(asked.json);
+    let paper = Terminal::stdout(asked.json);
     let names = ["message", "source", "subject", "at", "bytes", "why"];
     match paper.form {
-        Form::Json => writeln!(out, "{:#}", json!({ "messages": messages }))?,
-        Form::Screen(_) if messages.is_empty() => complain("no messages in quarantine"),
-        Form::Lines => {
+        OutputFormat::Json => writeln!(out, "{:#}", json!({ "messages": messages }))?,
+        OutputFormat::Screen(_) if messages.is_empty() => complain("no messages in quarantine"),
+        OutputFormat::Lines => {
             let cell = |message: &Value, name: &str| one_line(&value(&message[name]));
             let line = |message: &Value| names.map(|name| cell(message, name)).join("\t");
             messages.iter().try_for_each(|message| writeln!(out, "{}", line(message)))?;
         }
-        Form::Screen(width) => {
-            let mut table = Table::default().column("message", WHOLE).column("since", WHOLE);
+        OutputFormat::Screen(width) => {
+            let mut table = TextTable::default().column("message", WHOLE).column("since", WHOLE);
             for name in ["source", "subject", "bytes", "why"] {
                 table = table.column(name, LEAST);
             }
             for message in &messages {
-                let mut cells = vec![Cell::new(one_line(text(message, "message")), "1")];
-                cells.push(Cell::new(paper.ago(&message["at"]), ""));
+                let mut cells = vec![TextTableCell::new(one_line(text(message, "message")), "1")];
+                cells.push(TextTableCell::new(paper.ago(&message["at"]), ""));
                 let others = ["source", "subject", "bytes", "why"];
-                cells.extend(others.map(|name| Cell::new(one_line(&value(&message[name])), "")));
+                cells.extend(others.map(|name| TextTableCell::new(one_line(&value(&message[name])), "")));
                 table.row(cells);
             }
             write!(out, "{}", table.render(&paper, width))?;
@@ -125,8 +125,8 @@ fn line(event: &Value) -> String {
     [&cells.map(one_line)[..], &[one_line_json(&event["fields"])]].concat().join("\t")
 }
 
-fn table(asked: &List, events: &[Value], paper: &Paper) -> Table {
-    let mut table = Table::default().column("event", WHOLE).column("state", WHOLE).column("received", WHOLE);
+fn table(asked: &ListArgs, events: &[Value], paper: &Terminal) -> TextTable {
+    let mut table = TextTable::default().column("event", WHOLE).column("state", WHOLE).column("received", WHOLE);
     let mut named = Vec::new();
     for (name, wanted) in [("source", &asked.source), ("route", &asked.route)] {
         if wanted.is_none() {
@@ -140,10 +140,10 @@ fn table(asked: &List, events: &[Value], paper: &Paper) -> Table {
     }
     for event in events {
         let (state, code) = state(event);
-        let mut cells = vec![Cell::new(short(event), "1"), Cell::new(state, code)];
-        cells.push(Cell::new(paper.ago(&event["received_at"]), ""));
-        cells.extend(named.iter().map(|name| Cell::new(one_line(text(event, name)), "")));
-        cells.extend(fields.iter().map(|name| Cell::new(value(&event["fields"][name]), "")));
+        let mut cells = vec![TextTableCell::new(short(event), "1"), TextTableCell::new(state, code)];
+        cells.push(TextTableCell::new(paper.ago(&event["received_at"]), ""));
+        cells.extend(named.iter().map(|name| TextTableCell::new(one_line(text(event, name)), "")));
+        cells.extend(fields.iter().map(|name| TextTableCell::new(value(&event["fields"][name]), "")));
         table.row(cells);
     }
     table

@@ -4,13 +4,13 @@ pub mod copy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 
-use crate::config::{self, Env, Migrate, Secrets, StoreAddress};
+use crate::config::{self, EnvLookup, MigrationMode, SecretRequirement, StoreAddress};
 use crate::decide::time::Timestamp;
-use crate::store::Declared;
-use crate::store::clock::Clock;
-use crate::store::schema::sqlite::{self as schema, Problem};
-use crate::store::schema::{Migration, Standing};
-use crate::store::sqlite::{Access, OpenError, open_file};
+use crate::store::DeclaredFields;
+use crate::store::clock::StoreClock;
+use crate::store::schema::sqlite::{self as schema, SqliteMigrationError};
+use crate::store::schema::{Migration, MigrationStatus};
+use crate::store::sqlite::{SqliteAccess, SqliteOpenError, open_file};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub enum MigrateError {
     /// The database could not be opened.
-    Open(OpenError),
+    Open(SqliteOpenError),
     /// It was opened, and left as it is.
-    Schema(PathBuf, Problem),
+    Schema(PathBuf, SqliteMigrationError),
     /// A server could not be asked, or left its schema as it is.
     Server(String),
     /// Going down removes data, and nobody said that it may.
@@ -48,8 +48,8 @@ impl fmt::Display for MigrateError {
 
 impl std::error::Error for MigrateError {}
 
-impl From<OpenError> for MigrateError {
-    fn from(error: OpenError) -> Self {
+impl From<SqliteOpenError> for MigrateError {
+    fn from(error: SqliteOpenError) -> Self {
         Self::Open(error)
     }
 }
@@ -62,7 +62,7 @@ impl From<io::Error> for MigrateError {
 
 /// What a person said about losing data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Consent {
+pub enum DataLossConsent {
     /// It may be removed.
     Given,
     /// Nothing.
@@ -71,44 +71,44 @@ pub enum Consent {
 
 /// What a config says about the schema of its store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Configured {
+pub struct MigrationSettings {
     /// Who brings an older schema up to date, and builds its indexes.
-    pub migrate: Migrate,
+    pub migrate: MigrationMode,
     /// The fields of its sources.
-    pub fields: Vec<Declared>,
+    pub fields: Vec<DeclaredFields>,
 }
 
 /// The store that the config names.
-pub fn store(explicit: Option<&Path>, env: Env<'_>) -> Result<StoreAddress, String> {
+pub fn store(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<StoreAddress, String> {
     configured(explicit, env).map(|(store, _)| store)
 }
 
 /// The same, and what the config says about the schema.
-pub fn configured(explicit: Option<&Path>, env: Env<'_>) -> Result<(StoreAddress, Configured), String> {
+pub fn configured(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<(StoreAddress, MigrationSettings), String> {
     let path = config::find(explicit, env).map_err(|problem| problem.to_string())?;
-    let config = config::load_with(&path, Secrets::Optional, env).map_err(|problems| problems.to_string())?;
+    let config = config::load_with(&path, SecretRequirement::Optional, env).map_err(|problems| problems.to_string())?;
     let fields = crate::node::declared(&config.sources);
-    Ok((config.store, Configured { migrate: config.migrate, fields }))
+    Ok((config.store, MigrationSettings { migrate: config.migrate, fields }))
 }
 
 /// Prints where every version stands. Reads beside a running node.
 pub fn status(path: &Path, out: &mut impl Write) -> Result<(), MigrateError> {
-    let db = open_file(path, Access::Read)?.db;
+    let db = open_file(path, SqliteAccess::Read)?.db;
     tell_standings(&schema::status(&db).map_err(|problem| MigrateError::Schema(path.into(), problem))?, out)
 }
 
 /// Goes up to this version, or as far as it goes. No node may run.
 pub fn up(path: &Path, to: Option<u32>, out: &mut impl Write) -> Result<(), MigrateError> {
-    let mut opened = open_file(path, Access::Tool)?;
-    let now = Clock::wall(Timestamp::default()).now();
+    let mut opened = open_file(path, SqliteAccess::Tool)?;
+    let now = StoreClock::wall(Timestamp::default()).now();
     let way = schema::up(&mut opened.db, to, now).map_err(|problem| MigrateError::Schema(path.into(), problem))?;
     tell(&way, "applied", out)
 }
 
 /// Goes back to this version, which removes data. No node may run.
-pub fn down(path: &Path, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
+pub fn down(path: &Path, to: u32, consent: DataLossConsent, out: &mut impl Write) -> Result<(), MigrateError> {
     agreed(to, consent)?;
-    let mut opened = open_file(path, Access::Tool)?;
+    let mut opened = open_file(path, SqliteAccess::Tool)?;
     if let Some(lock) = &opened.lock {
         lock.forget_last_write(path)?;
     }
@@ -117,7 +117,7 @@ pub fn down(path: &Path, to: u32, consent: Consent, out: &mut impl Write) -> Res
 }
 
 /// Prints where every version stands.
-fn tell_standings(standings: &[Standing], out: &mut impl Write) -> Result<(), MigrateError> {
+fn tell_standings(standings: &[MigrationStatus], out: &mut impl Write) -> Result<(), MigrateError> {
     for version in standings {
         let when = version.applied_at.map_or("not applied".into(), |at| format!("applied {at}"));
         writeln!(out, "{:04} {:<12} {when}", version.version, version.name)?;
@@ -126,8 +126,8 @@ fn tell_standings(standings: &[Standing], out: &mut impl Write) -> Result<(), Mi
 }
 
 /// Going down removes data: somebody must have said that it may.
-fn agreed(to: u32, consent: Consent) -> Result<(), MigrateError> {
-    if consent == Consent::Given { Ok(()) } else { Err(MigrateError::NotAgreed(to)) }
+fn agreed(to: u32, consent: DataLossConsent) -> Result<(), MigrateError> {
+    if consent == DataLossConsent::Given { Ok(()) } else { Err(MigrateError::NotAgreed(to)) }
 }
 
 fn tell(way: &[&Migration], done: &str, out: &mut impl Write) -> Result<(), MigrateError> {
@@ -158,8 +158,8 @@ mod tests {
             text.contains("0002 beside       applied 2") && text.contains("0003 scopes       not applied"),
             "{text}"
         );
-        assert!(matches!(down(&path, 0, Consent::NotGiven, &mut Vec::new()), Err(MigrateError::NotAgreed(0))));
-        down(&path, 0, Consent::Given, &mut Vec::new()).unwrap();
+        assert!(matches!(down(&path, 0, DataLossConsent::NotGiven, &mut Vec::new()), Err(MigrateError::NotAgreed(0))));
+        down(&path, 0, DataLossConsent::Given, &mut Vec::new()).unwrap();
         up(&path, None, &mut Vec::new()).unwrap();
         let mut out = Vec::new();
         up(&path, None, &mut out).unwrap();

@@ -29,15 +29,15 @@ pub mod trouble;
 #[cfg(feature = "sqlite")]
 pub mod vacuum;
 
-use crate::config::problem::Ink;
-use crate::node::Does;
-use crate::telemetry::Format;
+use crate::config::problem::ColorChoice;
+use crate::node::NodeRole;
+use crate::telemetry::LogFormat;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use trouble::{Trouble, complain};
+use trouble::{CommandError, complain};
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -47,25 +47,25 @@ const UNKNOWN: u8 = 2;
 /// Webhooks arrive twice. Your action should happen once.
 #[derive(Parser, Debug)]
 #[command(name = "hookonce", version, about, arg_required_else_help = true)]
-struct Line {
+struct CliArgs {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
+enum CliCommand {
     /// Play one image push against a node in this process, and show what becomes of it
     Demo,
     /// Receive webhooks and act on them
     Serve {
         #[command(flatten)]
-        which: Which,
+        which: ConfigArgs,
         /// How the log is written
         #[arg(long, value_enum, default_value = "text")]
-        log: LogForm,
+        log: LogFormatArg,
         /// Only receive, or only act; another node on the same store does the rest
         #[arg(long, value_enum)]
-        only: Option<Half>,
+        only: Option<NodeRoleArg>,
         /// Go on although the store has lost data: the loss that `serve` named when it refused to start
         #[arg(long, value_name = "EPOCH:COUNTER")]
         accept_loss: Option<String>,
@@ -73,7 +73,7 @@ enum Command {
     /// Say whether the config is right, and what it means
     Check {
         #[command(flatten)]
-        which: Which,
+        which: ConfigArgs,
         /// For programs
         #[arg(long)]
         json: bool,
@@ -85,52 +85,52 @@ enum Command {
     #[cfg(feature = "sqlite")]
     Explain {
         #[command(flatten)]
-        which: Which,
+        which: ConfigArgs,
         #[command(flatten)]
-        ask: explain::Ask,
+        ask: explain::ExplainArgs,
     },
     /// Carry over the config and the memory of another system
     #[cfg(feature = "sqlite")]
     Import {
         #[command(subcommand)]
-        from: From,
+        from: ImportCommand,
     },
     /// Sign a delivery as its sender would, and send it
-    Send(send::Send),
+    Send(send::SendArgs),
     /// List events, newest first
-    List(list::List),
+    List(list::ListArgs),
     /// Show all that is known of one event, and why it stands where it stands
-    Show(show::Show),
+    Show(show::ShowArgs),
     /// Follow what happens on a running node
-    Tail(tail::Tail),
+    Tail(tail::TailArgs),
     /// Run events again
-    Replay(replay::Replay),
+    Replay(replay::ReplayArgs),
     /// End an event that waits or runs
-    Cancel(cancel::Cancel),
+    Cancel(cancel::CancelArgs),
     /// Free what is kept long enough, or forget one event
-    Forget(forget::Forget),
+    Forget(forget::ForgetArgs),
     /// Show or change the version of the store's schema
     #[cfg(feature = "sqlite")]
     Migrate {
         #[command(flatten)]
-        which: Which,
+        which: ConfigArgs,
         /// The database, instead of the one in the config
         #[arg(long, value_name = "PATH", global = true)]
         store: Option<PathBuf>,
         #[command(subcommand)]
-        way: Way,
+        way: MigrateCommand,
     },
     /// Give the room that an SQLite file no longer needs back to the disk; no node may run on it
     #[cfg(feature = "sqlite")]
     Vacuum {
         #[command(flatten)]
-        which: Which,
+        which: ConfigArgs,
         /// The file, instead of the one in the config
         #[arg(long, value_name = "PATH")]
         store: Option<PathBuf>,
     },
     /// Write a config to begin with, and a secret beside it
-    Init(init::Ask),
+    Init(init::InitArgs),
     /// List what is known about senders, or print one as it would be written in a config
     Presets {
         /// The preset to print
@@ -152,14 +152,14 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
-struct Which {
+struct ConfigArgs {
     /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum LogForm {
+enum LogFormatArg {
     /// For people
     Text,
     /// One JSON object per line
@@ -167,7 +167,7 @@ enum LogForm {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum Half {
+enum NodeRoleArg {
     /// Receive, and leave the acting to others
     Ingest,
     /// Act, and receive nothing
@@ -176,7 +176,7 @@ enum Half {
 
 #[cfg(feature = "sqlite")]
 #[derive(Subcommand, Debug)]
-enum From {
+enum ImportCommand {
     /// From steakpie: its config becomes a hookonce.toml, its events are never acted on again
     Steakpie {
         /// Steakpie's config
@@ -201,7 +201,7 @@ enum From {
 
 #[cfg(feature = "sqlite")]
 #[derive(Subcommand, Debug)]
-enum Way {
+enum MigrateCommand {
     /// Show every version and whether it is applied
     Status,
     /// Apply the versions that are missing, and build what indexes are missing on PostgreSQL
@@ -244,7 +244,7 @@ enum Way {
 
 /// Does what the arguments say.
 pub fn run() -> ExitCode {
-    let line = match Line::try_parse() {
+    let line = match CliArgs::try_parse() {
         Ok(line) => line,
         Err(error) => {
             // A closed pipe is no reason to complain about a closed pipe.
@@ -264,104 +264,106 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn obey(command: Command, out: &mut impl Write) -> io::Result<u8> {
+fn obey(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
     match command {
-        Command::Demo => demo::demo(ink(&io::stdout()), out),
-        Command::Serve { which, log, only, accept_loss } => {
+        CliCommand::Demo => demo::demo(ink(&io::stdout()), out),
+        CliCommand::Serve { which, log, only, accept_loss } => {
             let does = match only {
-                None => Does::Both,
-                Some(Half::Ingest) => Does::Ingest,
-                Some(Half::Work) => Does::Work,
+                None => NodeRole::Both,
+                Some(NodeRoleArg::Ingest) => NodeRole::Ingest,
+                Some(NodeRoleArg::Work) => NodeRole::Work,
             };
             let format = match log {
-                LogForm::Text => Format::Text,
-                LogForm::Json => Format::Json,
+                LogFormatArg::Text => LogFormat::Text,
+                LogFormatArg::Json => LogFormat::Json,
             };
-            let how = serve::Start { does, format, accepts: accept_loss };
+            let how = serve::ServeOptions { does, format, accepts: accept_loss };
             serve::serve(which.config.as_deref(), &how, ink(&io::stderr()), &env, out).map(|end| end as u8)
         }
-        Command::Check { which, json, live } => {
+        CliCommand::Check { which, json, live } => {
             let how = if live { check::live::check } else { check::check };
             how(which.config.as_deref(), form(json), &env, out).map(|verdict| verdict as u8)
         }
-        Command::Init(ask) => init::init(&ask, out),
+        CliCommand::Init(ask) => init::init(&ask, out),
         #[cfg(feature = "sqlite")]
-        Command::Explain { which, ask } => {
+        CliCommand::Explain { which, ask } => {
             let form = form(ask.is_for_programs());
             explain::explain(&ask, which.config.as_deref(), form, &env, out).map(|answer| answer as u8)
         }
         #[cfg(feature = "sqlite")]
-        Command::Import { from: From::Steakpie { config, db, out: to, store, dry_run, force } } => {
+        CliCommand::Import { from: ImportCommand::Steakpie { config, db, out: to, store, dry_run, force } } => {
             let may = match (dry_run, force) {
-                (true, _) => import::May::Nothing,
-                (false, false) => import::May::Add,
-                (false, true) => import::May::Replace,
+                (true, _) => import::ImportWriteMode::Nothing,
+                (false, false) => import::ImportWriteMode::Add,
+                (false, true) => import::ImportWriteMode::Replace,
             };
-            let order = import::Order { config, db, out: to, store, may };
+            let order = import::ImportOptions { config, db, out: to, store, may };
             import::steakpie(&order, &env, out).map(|end| end as u8)
         }
-        Command::Send(asked) => beside(send::send(&asked, &env, out)),
-        Command::List(asked) => beside(list::list(&asked, &env, out)),
-        Command::Show(asked) => beside(show::show(&asked, &env, out)),
-        Command::Tail(asked) => beside(tail::tail(&asked, &env, out)),
-        Command::Replay(asked) => beside(replay::replay(&asked, &env, out)),
-        Command::Cancel(asked) => beside(cancel::cancel(&asked, &env, out)),
-        Command::Forget(asked) => beside(forget::forget(&asked, &env, out)),
+        CliCommand::Send(asked) => beside(send::send(&asked, &env, out)),
+        CliCommand::List(asked) => beside(list::list(&asked, &env, out)),
+        CliCommand::Show(asked) => beside(show::show(&asked, &env, out)),
+        CliCommand::Tail(asked) => beside(tail::tail(&asked, &env, out)),
+        CliCommand::Replay(asked) => beside(replay::replay(&asked, &env, out)),
+        CliCommand::Cancel(asked) => beside(cancel::cancel(&asked, &env, out)),
+        CliCommand::Forget(asked) => beside(forget::forget(&asked, &env, out)),
         #[cfg(feature = "sqlite")]
-        Command::Migrate { way: Way::Copy { from, to }, .. } => beside(migrate::copy::copy(&from, &to, &env, out)),
+        CliCommand::Migrate { way: MigrateCommand::Copy { from, to }, .. } => {
+            beside(migrate::copy::copy(&from, &to, &env, out))
+        }
         #[cfg(feature = "sqlite")]
-        Command::Migrate { which, store, way: Way::Reopen { copied, yes } } => beside(async {
+        CliCommand::Migrate { which, store, way: MigrateCommand::Reopen { copied, yes } } => beside(async {
             let address = match (copied, store) {
-                (Some(copied), _) => migrate::copy::address(&copied, &env, crate::store::copy::Side::Source)?,
+                (Some(copied), _) => migrate::copy::address(&copied, &env, crate::store::copy::CopySide::Source)?,
                 (None, store) => store_address(which.config.as_deref(), store, &env)?,
             };
             migrate::copy::reopen(&address, yes, out).await
         }),
         #[cfg(feature = "sqlite")]
-        Command::Vacuum { which, store } => {
+        CliCommand::Vacuum { which, store } => {
             beside(async { vacuum::vacuum(&store_address(which.config.as_deref(), store, &env)?, out) })
         }
         #[cfg(feature = "sqlite")]
-        Command::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
-        Command::Presets { name } => presets::presets(name.as_deref(), out),
-        Command::Schema => schema::schema(out).map(|()| 0),
-        Command::Completions { shell } => completions::completions(Line::command(), shell, out).map(|()| 0),
-        Command::Man { dir } => man::man(&Line::command(), dir.as_deref(), out),
+        CliCommand::Migrate { which, store, way } => migrate(which.config.as_deref(), store, &way, &env, out),
+        CliCommand::Presets { name } => presets::presets(name.as_deref(), out),
+        CliCommand::Schema => schema::schema(out).map(|()| 0),
+        CliCommand::Completions { shell } => completions::completions(CliArgs::command(), shell, out).map(|()| 0),
+        CliCommand::Man { dir } => man::man(&CliArgs::command(), dir.as_deref(), out),
     }
 }
 
 /// For programs, or for people.
-fn form(json: bool) -> check::Form {
-    if json { check::Form::Json } else { check::Form::Text(ink(&io::stdout())) }
+fn form(json: bool) -> check::ReportFormat {
+    if json { check::ReportFormat::Json } else { check::ReportFormat::Text(ink(&io::stdout())) }
 }
 
 /// Runs a command of people's, beside a node or without one, until it ends or a person ends it.
-fn beside(command: impl Future<Output = Result<u8, Trouble>>) -> io::Result<u8> {
+fn beside(command: impl Future<Output = Result<u8, CommandError>>) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?; // heard from here on, whatever the command waits for
         tokio::select! {
             biased;
             done = command => done,
-            _ = interrupt.recv() => Err(Trouble::unknown("interrupted; what was done before stays done")),
+            _ = interrupt.recv() => Err(CommandError::unknown("interrupted; what was done before stays done")),
         }
     });
     runtime.shutdown_background(); // a question that nobody answers must not keep the process
     match done {
         Ok(code) => Ok(code),
-        Err(Trouble::Print(error)) => Err(error),
+        Err(CommandError::Print(error)) => Err(error),
         Err(trouble) => {
             complain(format!("error: {trouble}"));
-            Ok(if matches!(trouble, Trouble::No(_)) { NO } else { UNKNOWN })
+            Ok(if matches!(trouble, CommandError::No(_)) { NO } else { UNKNOWN })
         }
     }
 }
 
 /// Colours, where a person looks and wants them.
-fn ink(to: &impl IsTerminal) -> Ink {
+fn ink(to: &impl IsTerminal) -> ColorChoice {
     let colour = to.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if colour { Ink::Colour } else { Ink::Plain }
+    if colour { ColorChoice::Colour } else { ColorChoice::Plain }
 }
 
 /// The file that was named, else the store in the config.
@@ -369,11 +371,11 @@ fn ink(to: &impl IsTerminal) -> Ink {
 fn store_address(
     config: Option<&Path>,
     store: Option<PathBuf>,
-    env: crate::config::Env<'_>,
-) -> Result<crate::config::StoreAddress, Trouble> {
+    env: crate::config::EnvLookup<'_>,
+) -> Result<crate::config::StoreAddress, CommandError> {
     match store {
         Some(path) => Ok(crate::config::StoreAddress::Sqlite(path)),
-        None => migrate::store(config, env).map_err(Trouble::unknown),
+        None => migrate::store(config, env).map_err(CommandError::unknown),
     }
 }
 
@@ -381,13 +383,13 @@ fn store_address(
 fn migrate(
     config: Option<&Path>,
     store: Option<PathBuf>,
-    way: &Way,
-    env: crate::config::Env<'_>,
+    way: &MigrateCommand,
+    env: crate::config::EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<u8> {
     use crate::config::StoreAddress;
     let asked = match store {
-        Some(path) => Ok((StoreAddress::Sqlite(path), migrate::Configured::default())),
+        Some(path) => Ok((StoreAddress::Sqlite(path), migrate::MigrationSettings::default())),
         None => migrate::configured(config, env),
     };
     let done = match asked {
@@ -397,10 +399,14 @@ fn migrate(
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 match way {
-                    Way::Copy { .. } | Way::Reopen { .. } => unreachable!("it asks for no schema"),
-                    Way::Status => migrate::postgres::status(&url, &config, out).await,
-                    Way::Up { to, schema } => migrate::postgres::up(&url, &config, schema.as_deref(), *to, out).await,
-                    Way::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
+                    MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => {
+                        unreachable!("it asks for no schema")
+                    }
+                    MigrateCommand::Status => migrate::postgres::status(&url, &config, out).await,
+                    MigrateCommand::Up { to, schema } => {
+                        migrate::postgres::up(&url, &config, schema.as_deref(), *to, out).await
+                    }
+                    MigrateCommand::Down { to, yes } => migrate::postgres::down(&url, *to, consent(*yes), out).await,
                 }
             })
         }
@@ -421,19 +427,19 @@ fn migrate(
 }
 
 #[cfg(feature = "sqlite")]
-fn migrate_file(path: &Path, way: &Way, out: &mut impl Write) -> Result<(), migrate::MigrateError> {
+fn migrate_file(path: &Path, way: &MigrateCommand, out: &mut impl Write) -> Result<(), migrate::MigrateError> {
     match way {
-        Way::Copy { .. } | Way::Reopen { .. } => unreachable!("it asks for no schema"),
-        Way::Status => migrate::status(path, out),
-        Way::Up { schema: Some(_), .. } => {
+        MigrateCommand::Copy { .. } | MigrateCommand::Reopen { .. } => unreachable!("it asks for no schema"),
+        MigrateCommand::Status => migrate::status(path, out),
+        MigrateCommand::Up { schema: Some(_), .. } => {
             Err(migrate::MigrateError::Server(format!("{} is a file, which has no schemas", path.display())))
         }
-        Way::Up { to, schema: None } => migrate::up(path, *to, out),
-        Way::Down { to, yes } => migrate::down(path, *to, consent(*yes), out),
+        MigrateCommand::Up { to, schema: None } => migrate::up(path, *to, out),
+        MigrateCommand::Down { to, yes } => migrate::down(path, *to, consent(*yes), out),
     }
 }
 
 #[cfg(feature = "sqlite")]
-fn consent(yes: bool) -> migrate::Consent {
-    if yes { migrate::Consent::Given } else { migrate::Consent::NotGiven }
+fn consent(yes: bool) -> migrate::DataLossConsent {
+    if yes { migrate::DataLossConsent::Given } else { migrate::DataLossConsent::NotGiven }
 }

@@ -1,9 +1,9 @@
 //! What is printed on: a terminal of some width and with colours, or a pipe with neither. Text from outside is tamed
 //! here: whoever looks at an event must not have their terminal driven by it.
 
-use crate::config::problem::Ink;
+use crate::config::problem::ColorChoice;
 use crate::decide::time::Timestamp;
-use crate::store::clock::Clock;
+use crate::store::clock::StoreClock;
 use crate::store::standing::length;
 use serde_json::Value;
 use std::io::{self, IsTerminal};
@@ -13,18 +13,18 @@ const WIDTH: usize = 80;
 
 /// What is printed on, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Paper {
+pub struct Terminal {
     /// How it is written.
-    pub form: Form,
+    pub form: OutputFormat,
     /// With or without colour.
-    pub ink: Ink,
+    pub ink: ColorChoice,
     /// What times are relative to.
     pub now: Timestamp,
 }
 
 /// How something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum OutputFormat {
     /// For people, at most so many columns wide.
     Screen(usize),
     /// For other programs: one thing per line.
@@ -33,16 +33,16 @@ pub enum Form {
     Json,
 }
 
-impl Paper {
+impl Terminal {
     /// Standard output, as it is.
     pub fn stdout(json: bool) -> Self {
         let out = io::stdout();
         let form = match (json, out.is_terminal()) {
-            (true, _) => Form::Json,
-            (false, true) => Form::Screen(width(&out)),
-            (false, false) => Form::Lines,
+            (true, _) => OutputFormat::Json,
+            (false, true) => OutputFormat::Screen(width(&out)),
+            (false, false) => OutputFormat::Lines,
         };
-        Self { form, ink: super::ink(&out), now: Clock::wall(Timestamp::default()).now() }
+        Self { form, ink: super::ink(&out), now: StoreClock::wall(Timestamp::default()).now() }
     }
 
     /// Text in a colour, where there are colours.
@@ -65,8 +65,8 @@ impl Paper {
     /// Text in lines that fit behind an indentation.
     pub fn wrap(&self, text: &str, indent: usize) -> Vec<String> {
         match self.form {
-            Form::Screen(width) => wrap(text, width.saturating_sub(indent).max(20)),
-            Form::Lines | Form::Json => vec![text.to_owned()],
+            OutputFormat::Screen(width) => wrap(text, width.saturating_sub(indent).max(20)),
+            OutputFormat::Lines | OutputFormat::Json => vec![text.to_owned()],
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_moment_is_told_both_ways() {
         let now = Timestamp::parse("2026-02-07T16:23:40Z").unwrap();
-        let paper = Paper { form: Form::Lines, ink: Ink::Plain, now };
+        let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now };
         let at = Value::from("2026-02-07T16:20:40.123456Z");
         assert_eq!(paper.moment(&at), "2026-02-07 16:20:40 UTC (2m ago)");
         assert_eq!(paper.ago(&Value::Null), "");

@@ -1,11 +1,11 @@
 //! `hookonce replay`: gives events another life. They run again, with the body they came with.
 
 use super::consent::consent;
-use super::desk::{Came, Desk, Purpose, Where, short, text};
-use super::paper::{Form, Paper};
-use super::trouble::{Trouble, complain};
-use crate::config::Env;
-use crate::store::Listing;
+use super::desk::{BackendAccess, BackendArgs, CommandOutcome, EventBackend, short, text};
+use super::paper::{OutputFormat, Terminal};
+use super::trouble::{CommandError, complain};
+use crate::config::EnvLookup;
+use crate::store::EventQuery;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const REPLAY_MAX: usize = 10_000;
 
 /// What to replay.
 #[derive(Args, Debug)]
-pub struct Replay {
+pub struct ReplayArgs {
     /// Their ids, the ends of their ids, or ids of their deliveries
     #[arg(required_unless_present = "state", value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     events: Vec<String>,
@@ -36,55 +36,58 @@ pub struct Replay {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: Where,
+    at: BackendArgs,
 }
 
 /// Replays events, the oldest first: of several changes of one subject the last one is the newest again.
-pub async fn replay(asked: &Replay, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let desk = asked.at.open(Purpose::Write, env).await?;
+pub async fn replay(asked: &ReplayArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+    let desk = asked.at.open(BackendAccess::Write, env).await?;
     let mut events = chosen(asked, &desk).await?;
     events.sort_by(|a, b| text(a, "event").cmp(text(b, "event")));
     events.dedup_by(|a, b| a["event"] == b["event"]);
     if events.len() > 1 {
         consent(&format!("{} events would run again.", events.len()), asked.yes).await?;
     }
-    let paper = Paper::stdout(asked.json);
+    let paper = Terminal::stdout(asked.json);
     let (mut replayed, mut refused) = (Vec::new(), Vec::new());
     for event in &events {
         match desk.replay(text(event, "event")).await {
-            Ok(Came::Done(now)) => {
-                if paper.form != Form::Json {
-                    let runs = if matches!(desk, Desk::Store(_)) { ": it runs when a node is started" } else { "" };
+            Ok(CommandOutcome::Done(now)) => {
+                if paper.form != OutputFormat::Json {
+                    let runs =
+                        if matches!(desk, EventBackend::Store(_)) { ": it runs when a node is started" } else { "" };
                     writeln!(out, "replayed {}, life {}{runs}", short(&now), now["life"])?;
                 }
                 replayed.push(now);
             }
-            Ok(Came::Refused(why)) => {
+            Ok(CommandOutcome::Refused(why)) => {
                 complain(format!("{} was not replayed: {why}", short(event)));
                 refused.push(json!({ "event": event["event"], "reason": why }));
             }
             Err(trouble) => {
                 let so_far = format!("{trouble}; {} of {} were replayed before that", replayed.len(), events.len());
-                return Err(if events.len() == 1 { trouble } else { Trouble::unknown(so_far) });
+                return Err(if events.len() == 1 { trouble } else { CommandError::unknown(so_far) });
             }
         }
     }
     let code = u8::from(!refused.is_empty());
     match paper.form {
-        Form::Json => writeln!(out, "{:#}", json!({ "replayed": replayed, "refused": refused }))?,
-        Form::Screen(_) | Form::Lines if events.is_empty() => complain("no event matches; nothing was done"),
-        Form::Screen(_) | Form::Lines => {}
+        OutputFormat::Json => writeln!(out, "{:#}", json!({ "replayed": replayed, "refused": refused }))?,
+        OutputFormat::Screen(_) | OutputFormat::Lines if events.is_empty() => {
+            complain("no event matches; nothing was done");
+        }
+        OutputFormat::Screen(_) | OutputFormat::Lines => {}
     }
     Ok(code)
 }
 
-async fn chosen(asked: &Replay, desk: &Desk) -> Result<Vec<Value>, Trouble> {
+async fn chosen(asked: &ReplayArgs, desk: &EventBackend) -> Result<Vec<Value>, CommandError> {
     if asked.state.is_some() {
         let (source, route, state) = (asked.source.clone(), asked.route.clone(), asked.state.clone());
-        let listing = Listing { source, route, state, limit: REPLAY_MAX + 1, ..Listing::default() };
+        let listing = EventQuery { source, route, state, limit: REPLAY_MAX + 1, ..EventQuery::default() };
         let events = desk.list(listing).await?;
         if events.len() > REPLAY_MAX {
-            return Err(Trouble::no(format!(
+            return Err(CommandError::no(format!(
                 "more than {REPLAY_MAX} events match; choose fewer with --source or --route"
             )));
         }

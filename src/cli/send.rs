@@ -2,19 +2,19 @@
 
 mod letter;
 
-use super::desk::{News, Port, Where, short, text};
-use super::paper::{Form, Paper, one_line, tame};
-use super::show::{Output, Sheet};
-use super::tail::{Teller, to_the_end};
-use super::trouble::{Trouble, complain};
-use crate::config::{self, Config, Env, size_text};
+use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
+use super::paper::{OutputFormat, Terminal, one_line, tame};
+use super::show::{EventPrinter, OutputExtent};
+use super::tail::{TailPrinter, to_the_end};
+use super::trouble::{CommandError, complain};
+use crate::config::{self, Config, EnvLookup, size_text};
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::clock::Clock;
+use crate::store::clock::StoreClock;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use letter::Letter;
+use letter::DeliveryBuilder;
 use reqwest::Url;
 use serde_json::{Value, json};
 use std::io::{self, Read as _, Write};
@@ -28,7 +28,7 @@ const SHOWN_CHARS: usize = 200;
 
 /// What to send.
 #[derive(Args, Debug)]
-pub struct Send {
+pub struct SendArgs {
     /// The body; `-` reads standard input
     #[arg(value_name = "FILE", required_unless_present = "sample")]
     file: Option<PathBuf>,
@@ -68,23 +68,23 @@ pub struct Send {
 }
 
 /// What the node answered.
-struct Answer {
+struct SendResponse {
     status: u16,
     body: Vec<u8>,
     events: Vec<String>,
 }
 
 /// Sends a delivery, and follows what comes of it.
-pub async fn send(asked: &Send, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+pub async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let config = config::load(&config::find(asked.config.as_deref(), env)?, env)?;
     let source = source(asked, &config)?;
-    let clock = Clock::wall(Timestamp::default());
+    let clock = StoreClock::wall(Timestamp::default());
     let letter = write(asked, &config, &source, clock.now())?;
     let url = address(asked, &config, &source, &letter)?;
-    let paper = Paper::stdout(asked.json);
-    let mut watch = if asked.wait { Some(Watch::begin(asked, env).await?) } else { None };
+    let paper = Terminal::stdout(asked.json);
+    let mut watch = if asked.wait { Some(CompletionWatcher::begin(asked, env).await?) } else { None };
     let client = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none()).build();
-    let client = client.map_err(|error| Trouble::unknown(format!("cannot send: {error}")))?;
+    let client = client.map_err(|error| CommandError::unknown(format!("cannot send: {error}")))?;
     let (mut code, mut events) = (0, Vec::new());
     for _ in 0..asked.times {
         let answer = post(&client, &url, &letter, &letter.headers(&source, clock.now())).await?;
@@ -103,15 +103,15 @@ pub async fn send(asked: &Send, env: Env<'_>, out: &mut impl Write) -> Result<u8
 }
 
 /// Somebody who waits for what comes of it, and began to listen before it was sent.
-struct Watch {
-    port: Port,
-    news: News,
+struct CompletionWatcher {
+    port: AdminClient,
+    news: SseReader,
 }
 
-impl Watch {
-    async fn begin(asked: &Send, env: Env<'_>) -> Result<Self, Trouble> {
+impl CompletionWatcher {
+    async fn begin(asked: &SendArgs, env: EnvLookup<'_>) -> Result<Self, CommandError> {
         let (config, admin, token_env) = (asked.config.clone(), asked.admin.clone(), asked.token_env.clone());
-        let port = Where { config, store: None, admin, token_env }.port(env).await?;
+        let port = BackendArgs { config, store: None, admin, token_env }.port(env).await?;
         Ok(Self { news: port.tail().await?, port })
     }
 
@@ -119,10 +119,10 @@ impl Watch {
     async fn end(
         &mut self,
         events: &[String],
-        paper: Paper,
-        clock: &Clock,
+        paper: Terminal,
+        clock: &StoreClock,
         out: &mut impl Write,
-    ) -> Result<u8, Trouble> {
+    ) -> Result<u8, CommandError> {
         if events.is_empty() {
             complain("there is no event to wait for");
             return Ok(1);
@@ -133,64 +133,67 @@ impl Watch {
                 open.push(event.clone());
             }
         }
-        to_the_end(&mut self.news, &open, &mut Teller::new(paper), out).await?;
+        to_the_end(&mut self.news, &open, &mut TailPrinter::new(paper), out).await?;
         let mut code = 0;
         for event in events {
             let story = self.port.show(event).await?;
             code = code.max(u8::from(text(&story, "state") != "done"));
-            if paper.form == Form::Json {
+            if paper.form == OutputFormat::Json {
                 writeln!(out, "{}", json!({ "kind": "end", "end": story }))?;
                 continue;
             }
-            let mut sheet = Sheet { paper: Paper { now: clock.now(), ..paper }, out };
+            let mut sheet = EventPrinter { paper: Terminal { now: clock.now(), ..paper }, out };
             sheet.standing(&story)?;
             if !open.contains(event) {
-                sheet.attempts(&story, Output::Tail)?;
+                sheet.attempts(&story, OutputExtent::Tail)?;
             }
         }
         Ok(code)
     }
 }
 
-fn source(asked: &Send, config: &Config) -> Result<Arc<Source>, Trouble> {
+fn source(asked: &SendArgs, config: &Config) -> Result<Arc<Source>, CommandError> {
     let names: Vec<_> = config.sources.iter().map(|source| &*source.name).collect();
     match (&asked.source, &config.sources[..]) {
         (None, [only]) => Ok(only.clone()),
-        (None, _) => {
-            Err(Trouble::unknown(format!("there are several sources; name one with --source: {}", names.join(", "))))
-        }
+        (None, _) => Err(CommandError::unknown(format!(
+            "there are several sources; name one with --source: {}",
+            names.join(", ")
+        ))),
         (Some(name), all) => all.iter().find(|source| *source.name == **name).cloned().ok_or_else(|| {
             let meant = nearest(name, names.iter().copied()).map(|name| format!("; did you mean `{name}`?"));
             let (all, meant) = (names.join(", "), meant.unwrap_or_default());
-            Trouble::unknown(format!("the config has no source `{}`: {all}{meant}", one_line(name)))
+            CommandError::unknown(format!("the config has no source `{}`: {all}{meant}", one_line(name)))
         }),
     }
 }
 
-fn write(asked: &Send, config: &Config, source: &Source, now: Timestamp) -> Result<Letter, Trouble> {
+fn write(asked: &SendArgs, config: &Config, source: &Source, now: Timestamp) -> Result<DeliveryBuilder, CommandError> {
     let id = asked.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let mut letter = match &asked.file {
         Some(path) => {
-            let mut letter = Letter::of(read(path, source.body_max)?, id);
+            let mut letter = DeliveryBuilder::of(read(path, source.body_max)?, id);
             if asked.id.is_some() {
                 letter.name(source)?;
             }
             letter
         }
-        None => Letter::sample(source, config.notes.get(&source.name).and_then(|notes| notes.preset), id, now)?,
+        None => {
+            DeliveryBuilder::sample(source, config.notes.get(&source.name).and_then(|notes| notes.preset), id, now)?
+        }
     };
     letter.set(source, &asked.set)?;
     Ok(letter)
 }
 
 /// The bytes of a file, or of standard input, as far as the source would take them.
-fn read(path: &Path, most: usize) -> Result<Vec<u8>, Trouble> {
+fn read(path: &Path, most: usize) -> Result<Vec<u8>, CommandError> {
     let name = path.display();
     let cannot = |error: &io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Trouble::unknown(format!("there is no file {name}")),
-        io::ErrorKind::IsADirectory => Trouble::unknown(format!("{name} is a folder; name a file in it")),
-        io::ErrorKind::PermissionDenied => Trouble::unknown(format!("not allowed to read {name}")),
-        _ => Trouble::unknown(format!("{name} cannot be read: {error}")),
+        io::ErrorKind::NotFound => CommandError::unknown(format!("there is no file {name}")),
+        io::ErrorKind::IsADirectory => CommandError::unknown(format!("{name} is a folder; name a file in it")),
+        io::ErrorKind::PermissionDenied => CommandError::unknown(format!("not allowed to read {name}")),
+        _ => CommandError::unknown(format!("{name} cannot be read: {error}")),
     };
     let limit = most as u64 + 1;
     let mut body = Vec::new();
@@ -201,27 +204,29 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, Trouble> {
     };
     read.map_err(|error| cannot(&error))?;
     if body.len() > most {
-        return Err(Trouble::unknown(format!("{name} is longer than its source takes: {}", size_text(most))));
+        return Err(CommandError::unknown(format!("{name} is longer than its source takes: {}", size_text(most))));
     }
     Ok(body)
 }
 
 /// The URL that is named, with the source's path where it has none; else where the config's node listens.
-fn address(asked: &Send, config: &Config, source: &Source, letter: &Letter) -> Result<Url, Trouble> {
+fn address(asked: &SendArgs, config: &Config, source: &Source, letter: &DeliveryBuilder) -> Result<Url, CommandError> {
     if source.stream.is_some() {
         let why =
             format!("the source {} takes from a {}: publish there, or send to the edge", source.name, source.path);
-        return Err(Trouble::unknown(why));
+        return Err(CommandError::unknown(why));
     }
     let named = match &asked.url {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),
         None if config.listen.port() == 0 => {
-            return Err(Trouble::unknown("the config lets the system choose the port; name the address with --url"));
+            return Err(CommandError::unknown(
+                "the config lets the system choose the port; name the address with --url",
+            ));
         }
         None => format!("http://{}", super::desk::reachable(config.listen)),
     };
-    let cannot = |why: String| Trouble::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
+    let cannot = |why: String| CommandError::unknown(format!("`{}` is no URL to send to: {why}", one_line(&named)));
     let mut url = Url::parse(&named).map_err(|error| cannot(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(cannot("expected http:// or https://".into()));
@@ -238,16 +243,16 @@ fn address(asked: &Send, config: &Config, source: &Source, letter: &Letter) -> R
 async fn post(
     client: &reqwest::Client,
     url: &Url,
-    letter: &Letter,
+    letter: &DeliveryBuilder,
     headers: &[(String, String)],
-) -> Result<Answer, Trouble> {
+) -> Result<SendResponse, CommandError> {
     let mut request = client.post(url.clone()).body(letter.body.clone());
     for (name, value) in headers {
         request = request.header(name, value);
     }
     let failed = |error: &reqwest::Error| {
         let hint = if error.is_connect() { "; is `hookonce serve` running?" } else { "" };
-        Trouble::unknown(format!("could not send to {url}: {}{hint}", super::desk::words(error)))
+        CommandError::unknown(format!("could not send to {url}: {}{hint}", super::desk::words(error)))
     };
     let response = request.send().await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();
@@ -256,13 +261,13 @@ async fn post(
     let document: Value = serde_json::from_slice(&body).unwrap_or_default();
     let several = document["events"].as_array().into_iter().flatten();
     let events = several.filter_map(|id| id.as_str().map(str::to_owned)).chain(named).collect();
-    Ok(Answer { status, body, events })
+    Ok(SendResponse { status, body, events })
 }
 
-impl Answer {
-    fn print(&self, paper: &Paper, out: &mut impl Write) -> io::Result<()> {
+impl SendResponse {
+    fn print(&self, paper: &Terminal, out: &mut impl Write) -> io::Result<()> {
         let document = serde_json::from_slice(&self.body).ok();
-        if paper.form == Form::Json {
+        if paper.form == OutputFormat::Json {
             let body = document.unwrap_or_else(|| String::from_utf8_lossy(&self.body).into());
             let answer = json!({ "kind": "answer", "status": self.status, "events": self.events, "answer": body });
             return writeln!(out, "{answer}");

@@ -1,11 +1,11 @@
 //! `hookonce serve`: run a node until it is told to stop.
 
 use crate::action::GuardProgram;
-use crate::config::problem::Ink;
-use crate::config::{self, Config, Env};
-use crate::decide::source::{Makes, Source};
-use crate::node::{Does, Node};
-use crate::telemetry::{self, Format, Level, Log};
+use crate::config::problem::ColorChoice;
+use crate::config::{self, Config, EnvLookup};
+use crate::decide::source::{Fanout, Source};
+use crate::node::{NodeRole, RunningNode};
+use crate::telemetry::{self, LogFormat, LogLevel, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How a node ended; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum End {
+pub enum ServeExit {
     /// It was told to.
     Stopped = 0,
     /// It could not start, or its store broke.
@@ -24,36 +24,42 @@ pub enum End {
 
 /// How a node is started.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct ServeOptions {
     /// What it does.
-    pub does: Does,
+    pub does: NodeRole,
     /// How its log is written.
-    pub format: Format,
+    pub format: LogFormat,
     /// The loss of data that it goes on in spite of, as `EPOCH:COUNTER`.
     pub accepts: Option<String>,
 }
 
 /// Loads the config and runs a node. Where it listens is said on `out`, what is wrong on standard error.
-pub fn serve(explicit: Option<&Path>, how: &Start, ink: Ink, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+pub fn serve(
+    explicit: Option<&Path>,
+    how: &ServeOptions,
+    ink: ColorChoice,
+    env: EnvLookup<'_>,
+    out: &mut impl Write,
+) -> io::Result<ServeExit> {
     hide_environment();
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) => {
             eprint!("{}", problem.render(ink));
-            return Ok(End::Failed);
+            return Ok(ServeExit::Failed);
         }
     };
     let config = match config::load(&path, env) {
         Ok(config) => config,
         Err(problems) => {
             eprint!("{}", problems.render(ink));
-            return Ok(End::Failed);
+            return Ok(ServeExit::Failed);
         }
     };
     for warning in &config.warnings {
         eprintln!("{}", warning.render(ink));
     }
-    Log::start(how.format, Box::new(io::stderr()));
+    Logger::start(how.format, Box::new(io::stderr()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
@@ -65,7 +71,7 @@ pub fn serve(explicit: Option<&Path>, how: &Start, ink: Ink, env: Env<'_>, out: 
     });
     // A read that hangs must not keep the process.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    Log::flush();
+    Logger::flush();
     end
 }
 
@@ -85,15 +91,15 @@ async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
         }
         let why = "there is no reload: SIGHUP does nothing";
         let hint = "run `hookonce check`, then restart";
-        telemetry::say(Level::Warn, "hangup", &[("why", why), ("hint", hint)]);
+        telemetry::say(LogLevel::Warn, "hangup", &[("why", why), ("hint", hint)]);
     }
 }
 
-async fn run(config: &Config, how: &Start, env: Env<'_>, out: &mut impl Write) -> io::Result<End> {
+async fn run(config: &Config, how: &ServeOptions, env: EnvLookup<'_>, out: &mut impl Write) -> io::Result<ServeExit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A node may wait long for its store, and can be told to stop meanwhile too: nothing was taken yet.
     let started = tokio::select! {
-        started = Node::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
+        started = RunningNode::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
         _ = term.recv() => return Ok(stopped()),
         _ = int.recv() => return Ok(stopped()),
     };
@@ -101,26 +107,26 @@ async fn run(config: &Config, how: &Start, env: Env<'_>, out: &mut impl Write) -
         Ok(node) => node,
         Err(cannot) => {
             eprintln!("error: {cannot}");
-            return Ok(End::Failed);
+            return Ok(ServeExit::Failed);
         }
     };
     trace(&node, env);
     greet(config, &node, out)?;
     let end = tokio::select! {
-        _ = term.recv() => End::Stopped,
-        _ = int.recv() => End::Stopped,
+        _ = term.recv() => ServeExit::Stopped,
+        _ = int.recv() => ServeExit::Stopped,
         why = node.broken() => {
-            telemetry::say(Level::Error, "broken", &[("why", &why)]);
-            End::Failed
+            telemetry::say(LogLevel::Error, "broken", &[("why", &why)]);
+            ServeExit::Failed
         }
     };
-    telemetry::say(Level::Info, "draining", &[("hint", "once more to stop at once")]);
+    telemetry::say(LogLevel::Info, "draining", &[("hint", "once more to stop at once")]);
     node.stop(async {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
             // A store that broke takes no result any more: nothing is worth waiting for.
-            () = std::future::ready(()), if end == End::Failed => {}
+            () = std::future::ready(()), if end == ServeExit::Failed => {}
         }
     })
     .await;
@@ -131,25 +137,25 @@ async fn run(config: &Config, how: &Start, env: Env<'_>, out: &mut impl Write) -
 }
 
 /// Says that it was told to stop, and did.
-fn stopped() -> End {
-    telemetry::say(Level::Info, "stopped", &[]);
-    End::Stopped
+fn stopped() -> ServeExit {
+    telemetry::say(LogLevel::Info, "stopped", &[]);
+    ServeExit::Stopped
 }
 
 /// Sends traces where the environment says so.
 #[cfg(feature = "otel")]
-fn trace(node: &Node, env: Env<'_>) {
+fn trace(node: &RunningNode, env: EnvLookup<'_>) {
     if let Some(to) = telemetry::trace::start(env, &node.dispatcher.node().0) {
-        telemetry::say(Level::Info, "traces", &[("to", &to)]);
+        telemetry::say(LogLevel::Info, "traces", &[("to", &to)]);
     }
 }
 
 /// Says when the environment asks for traces that this binary cannot send.
 #[cfg(not(feature = "otel"))]
-fn trace(_: &Node, env: Env<'_>) {
+fn trace(_: &RunningNode, env: EnvLookup<'_>) {
     if env("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).is_some() {
         let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and this binary was built without the feature otel";
-        telemetry::say(Level::Warn, "traces", &[("why", why)]);
+        telemetry::say(LogLevel::Warn, "traces", &[("why", why)]);
     }
 }
 
@@ -166,14 +172,14 @@ async fn watch(path: &Path) -> std::convert::Infallible {
         if now != known && now.is_some() {
             let shown = path.display().to_string();
             let hint = "it was not read; check it, then restart";
-            telemetry::say(Level::Warn, "config", &[("changed", &shown), ("hint", hint)]);
+            telemetry::say(LogLevel::Warn, "config", &[("changed", &shown), ("hint", hint)]);
         }
         known = now.or(known);
     }
 }
 
 /// One line per source: where it listens, who signs, what it acts on, where it goes.
-fn greet(config: &Config, node: &Node, out: &mut impl Write) -> io::Result<()> {
+fn greet(config: &Config, node: &RunningNode, out: &mut impl Write) -> io::Result<()> {
     match node.ingest {
         Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
         None => writeln!(out, "only acts: deliveries arrive on other nodes")?,
@@ -188,7 +194,7 @@ fn line(source: &Source, at: SocketAddr) -> String {
         .iter()
         .map(|route| match (&route.when, route.makes) {
             (Some(when), _) => format!("{} when {}", route.name, when.text()),
-            (None, Makes::Record) => format!("{} (only recorded)", route.name),
+            (None, Fanout::Record) => format!("{} (only recorded)", route.name),
             (None, _) => route.name.to_string(),
         })
         .collect();

@@ -1,10 +1,10 @@
 //! `hookonce show`: all that is known of one event, and why it stands where it stands.
 
-use super::desk::{Purpose, Where, text};
+use super::desk::{BackendAccess, BackendArgs, text};
 use super::list::{state, times, value};
-use super::paper::{Form, Paper, one_line, tame};
-use super::trouble::Trouble;
-use crate::config::Env;
+use super::paper::{OutputFormat, Terminal, one_line, tame};
+use super::trouble::CommandError;
+use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
 use crate::store::standing::length;
 use clap::Args;
@@ -19,7 +19,7 @@ const INDENT: usize = 12;
 
 /// What to show.
 #[derive(Args, Debug)]
-pub struct Show {
+pub struct ShowArgs {
     /// Its id, the end of its id, or the id of a delivery of it
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     event: String,
@@ -30,12 +30,12 @@ pub struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: Where,
+    at: BackendArgs,
 }
 
 /// How much of an attempt's output is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Output {
+pub(super) enum OutputExtent {
     /// The last lines.
     Tail,
     /// All that is kept.
@@ -43,28 +43,28 @@ pub(super) enum Output {
 }
 
 /// Shows one event.
-pub async fn show(asked: &Show, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let desk = asked.at.open(Purpose::Read, env).await?;
+pub async fn show(asked: &ShowArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+    let desk = asked.at.open(BackendAccess::Read, env).await?;
     let story = desk.show(&asked.event).await?;
-    let paper = Paper::stdout(asked.json);
+    let paper = Terminal::stdout(asked.json);
     match paper.form {
-        Form::Json => writeln!(out, "{story:#}")?,
-        Form::Screen(_) | Form::Lines => {
-            let output = if asked.output { Output::All } else { Output::Tail };
-            Sheet { paper, out }.story(&story, output)?;
+        OutputFormat::Json => writeln!(out, "{story:#}")?,
+        OutputFormat::Screen(_) | OutputFormat::Lines => {
+            let output = if asked.output { OutputExtent::All } else { OutputExtent::Tail };
+            EventPrinter { paper, out }.story(&story, output)?;
         }
     }
     Ok(0)
 }
 
 /// A page of labels and what is told beside them.
-pub(super) struct Sheet<'o, W> {
-    pub(super) paper: Paper,
+pub(super) struct EventPrinter<'o, W> {
+    pub(super) paper: Terminal,
     pub(super) out: &'o mut W,
 }
 
-impl<W: Write> Sheet<'_, W> {
-    fn story(&mut self, story: &Value, output: Output) -> io::Result<()> {
+impl<W: Write> EventPrinter<'_, W> {
+    fn story(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
         self.tell("event", text(story, "event"))?;
         self.standing(story)?;
         self.tell("source", &format!("{}, route {}", text(story, "source"), text(story, "route")))?;
@@ -133,7 +133,7 @@ impl<W: Write> Sheet<'_, W> {
         if more > 0 { self.label("", &format!("and {more} more duplicates")) } else { Ok(()) }
     }
 
-    pub(super) fn attempts(&mut self, story: &Value, output: Output) -> io::Result<()> {
+    pub(super) fn attempts(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
         let mut label = "attempts";
         for tried in story["attempts"].as_array().into_iter().flatten() {
             self.tell(std::mem::take(&mut label), &self.tried(tried, story["life"] != 1))?;
@@ -152,10 +152,10 @@ impl<W: Write> Sheet<'_, W> {
         format!("{life}attempt {} {} after {took}, {ago}{why}", tried["attempt"], text(tried, "outcome"))
     }
 
-    fn output(&mut self, text: &str, output: Output) -> io::Result<()> {
+    fn output(&mut self, text: &str, output: OutputExtent) -> io::Result<()> {
         let tamed = tame(text);
         let lines: Vec<_> = tamed.lines().collect();
-        let skipped = if output == Output::All { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
+        let skipped = if output == OutputExtent::All { 0 } else { lines.len().saturating_sub(OUTPUT_LINES) };
         if skipped > 0 {
             let more = format!("… {skipped} lines before; --output shows all");
             self.label("", &format!("  {}", self.paper.paint("2", &more)))?;
@@ -163,7 +163,7 @@ impl<W: Write> Sheet<'_, W> {
         lines[skipped..].iter().try_for_each(|line| self.label("", &format!("  {}", self.paper.paint("2", line))))
     }
 
-    fn receipt(&mut self, story: &Value, output: Output) -> io::Result<()> {
+    fn receipt(&mut self, story: &Value, output: OutputExtent) -> io::Result<()> {
         let Some(receipt) = story.get("receipt") else { return Ok(()) };
         let body = text(receipt, "body");
         let cut = if receipt["cut"] == true { ", not whole" } else { "" };
@@ -205,13 +205,13 @@ fn same(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::problem::Ink;
+    use crate::config::problem::ColorChoice;
     use serde_json::json;
 
-    fn told(story: &Value, form: Form, ink: Ink, output: Output) -> String {
+    fn told(story: &Value, form: OutputFormat, ink: ColorChoice, output: OutputExtent) -> String {
         let mut out = Vec::new();
-        let paper = Paper { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
-        Sheet { paper, out: &mut out }.story(story, output).unwrap();
+        let paper = Terminal { form, ink, now: Timestamp::parse("2026-02-07T16:30:00Z").unwrap() };
+        EventPrinter { paper, out: &mut out }.story(story, output).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn an_event_is_told_on_one_page() {
-        let page = told(&story(), Form::Lines, Ink::Plain, Output::Tail);
+        let page = told(&story(), OutputFormat::Lines, ColorChoice::Plain, OutputExtent::Tail);
         let expected = "event       019c3812-0000-7000-8000-00003fa9c01e
 state       dead: it failed because step 1 of block 1 exited with 1: docker compose pull
 source      ghcr, route deploy
@@ -251,17 +251,20 @@ attempts    attempt 1 failed after 829ms, 9m ago: step 1 of block 1 exited with 
 ";
         assert!(page.starts_with(expected), "{page}");
         assert!(page.ends_with("  line 12\nreceipt     500, 2 bytes\n              no\n"), "{page}");
-        assert!(told(&story(), Form::Lines, Ink::Plain, Output::All).contains("              line 1\n"));
+        assert!(
+            told(&story(), OutputFormat::Lines, ColorChoice::Plain, OutputExtent::All)
+                .contains("              line 1\n")
+        );
     }
 
     #[test]
     fn a_page_fits_its_terminal_and_has_colours_only_there() {
-        let page = told(&story(), Form::Screen(50), Ink::Colour, Output::Tail);
+        let page = told(&story(), OutputFormat::Screen(50), ColorChoice::Colour, OutputExtent::Tail);
         assert!(
             page.contains("\x1b[31mdead\x1b[0m: it failed because step 1 of\n            block 1 exited"),
             "{page}"
         );
-        let plain = told(&story(), Form::Screen(50), Ink::Plain, Output::Tail);
+        let plain = told(&story(), OutputFormat::Screen(50), ColorChoice::Plain, OutputExtent::Tail);
         assert!(plain.lines().all(|line| line.chars().count() <= 52), "{plain}");
         assert!(!plain.contains('\x1b'));
     }

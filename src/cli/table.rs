@@ -1,19 +1,19 @@
 //! A table that fits its terminal: wide columns are cut first, then the last ones are left out.
 
-use super::paper::Paper;
+use super::paper::Terminal;
 
 /// Between two columns.
 const GAP: usize = 2;
 
 /// A table for people.
 #[derive(Debug, Default)]
-pub struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
+pub struct TextTable {
+    columns: Vec<TextTableColumn>,
+    rows: Vec<Vec<TextTableCell>>,
 }
 
 #[derive(Debug)]
-struct Column {
+struct TextTableColumn {
     head: String,
     /// Cut no further than to this width; where even that does not fit, the column is left out.
     least: usize,
@@ -21,35 +21,35 @@ struct Column {
 
 /// One cell: its text and its colour.
 #[derive(Clone, Debug, Default)]
-pub struct Cell {
+pub struct TextTableCell {
     text: String,
     code: &'static str,
 }
 
-impl Cell {
+impl TextTableCell {
     /// Text in the colour of this code.
     pub fn new(text: impl Into<String>, code: &'static str) -> Self {
         Self { text: text.into(), code }
     }
 }
 
-impl Table {
+impl TextTable {
     /// One more column, which is not cut below so many characters, nor below its head.
     #[must_use]
     pub fn column(mut self, head: &str, least: usize) -> Self {
-        self.columns.push(Column { head: head.to_uppercase(), least: least.max(breadth(head)) });
+        self.columns.push(TextTableColumn { head: head.to_uppercase(), least: least.max(breadth(head)) });
         self
     }
 
     /// One more row: a cell for each column.
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub fn row(&mut self, cells: Vec<TextTableCell>) {
         self.rows.push(cells);
     }
 
     /// The table, at most so wide.
-    pub fn render(&self, paper: &Paper, width: usize) -> String {
+    pub fn render(&self, paper: &Terminal, width: usize) -> String {
         let widths = self.fit(width);
-        let heads = self.columns.iter().map(|column| Cell::new(column.head.clone(), "2")).collect();
+        let heads = self.columns.iter().map(|column| TextTableCell::new(column.head.clone(), "2")).collect();
         let mut out = String::new();
         for row in std::iter::once(&heads).chain(&self.rows) {
             let mut line = String::new();
@@ -68,7 +68,7 @@ impl Table {
 
     /// How wide each column is; fewer than there are columns, if the last ones do not fit.
     fn fit(&self, width: usize) -> Vec<usize> {
-        let wide = |i: usize, column: &Column| {
+        let wide = |i: usize, column: &TextTableColumn| {
             let cells = self.rows.iter().map(|row| breadth(&row[i].text));
             cells.max().unwrap_or(0).max(breadth(&column.head))
         };
@@ -128,33 +128,37 @@ fn column(c: char) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::paper::Form;
-    use crate::config::problem::Ink;
+    use crate::cli::paper::OutputFormat;
+    use crate::config::problem::ColorChoice;
     use crate::decide::time::Timestamp;
 
-    fn check(width: usize, ink: Ink, expected: &str) {
-        let mut table = Table::default().column("event", 5).column("tag", 4).column("sha", 6);
-        table.row(vec![Cell::new("3fa9c", ""), Cell::new("latest", "32"), Cell::new("sha256:b97c4e", "")]);
-        table.row(vec![Cell::new("00001", ""), Cell::new("", "31"), Cell::new("漢字", "")]);
-        let paper = Paper { form: Form::Screen(width), ink, now: Timestamp(0) };
+    fn check(width: usize, ink: ColorChoice, expected: &str) {
+        let mut table = TextTable::default().column("event", 5).column("tag", 4).column("sha", 6);
+        table.row(vec![
+            TextTableCell::new("3fa9c", ""),
+            TextTableCell::new("latest", "32"),
+            TextTableCell::new("sha256:b97c4e", ""),
+        ]);
+        table.row(vec![TextTableCell::new("00001", ""), TextTableCell::new("", "31"), TextTableCell::new("漢字", "")]);
+        let paper = Terminal { form: OutputFormat::Screen(width), ink, now: Timestamp(0) };
         assert_eq!(table.render(&paper, width), expected, "{width}");
     }
 
     #[test]
     fn a_table_is_cut_to_its_terminal_and_loses_its_last_columns_last() {
-        check(80, Ink::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b97c4e\n00001          漢字\n");
-        check(28, Ink::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b97c4e\n00001          漢字\n");
-        check(24, Ink::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b…\n00001          漢字\n");
-        check(19, Ink::Plain, "EVENT  TAG   SHA\n3fa9c  lat…  sha25…\n00001        漢字\n");
-        check(18, Ink::Plain, "EVENT  TAG\n3fa9c  latest\n00001\n");
-        check(1, Ink::Plain, "EVENT\n3fa9c\n00001\n");
+        check(80, ColorChoice::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b97c4e\n00001          漢字\n");
+        check(28, ColorChoice::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b97c4e\n00001          漢字\n");
+        check(24, ColorChoice::Plain, "EVENT  TAG     SHA\n3fa9c  latest  sha256:b…\n00001          漢字\n");
+        check(19, ColorChoice::Plain, "EVENT  TAG   SHA\n3fa9c  lat…  sha25…\n00001        漢字\n");
+        check(18, ColorChoice::Plain, "EVENT  TAG\n3fa9c  latest\n00001\n");
+        check(1, ColorChoice::Plain, "EVENT\n3fa9c\n00001\n");
     }
 
     #[test]
     fn colours_do_not_count_as_width() {
         check(
             24,
-            Ink::Colour,
+            ColorChoice::Colour,
             "\x1b[2mEVENT\x1b[0m  \x1b[2mTAG\x1b[0m     \x1b[2mSHA\x1b[0m\n3fa9c  \x1b[32mlatest\x1b[0m  sha256:b…\n\
              00001          漢字\n",
         );

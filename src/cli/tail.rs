@@ -1,12 +1,12 @@
 //! `hookonce tail`: what happens on a node, while it happens.
 
-use super::desk::{News, Port, Where, short, text};
+use super::desk::{AdminClient, BackendArgs, SseReader, short, text};
 use super::list::{state, value};
-use super::paper::{Form, Paper, one_line, tame};
-use super::trouble::{Trouble, complain};
-use crate::config::Env;
+use super::paper::{OutputFormat, Terminal, one_line, tame};
+use super::trouble::{CommandError, complain};
+use crate::config::EnvLookup;
 use crate::decide::time::Timestamp;
-use crate::store::clock::Clock;
+use crate::store::clock::StoreClock;
 use crate::telemetry::detail;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// What to follow.
 #[derive(Args, Debug)]
-pub struct Tail {
+pub struct TailArgs {
     /// Only events of this source
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
@@ -30,11 +30,11 @@ pub struct Tail {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: Where,
+    at: BackendArgs,
 }
 
 /// Follows a node until it stops, the event ends, or a person has seen enough.
-pub async fn tail(asked: &Tail, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
+pub async fn tail(asked: &TailArgs, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
     let port = asked.at.port(env).await?;
     tokio::select! {
         biased;
@@ -43,9 +43,9 @@ pub async fn tail(asked: &Tail, env: Env<'_>, out: &mut impl Write) -> Result<u8
     }
 }
 
-async fn follow(asked: &Tail, port: &Port, out: &mut impl Write) -> Result<u8, Trouble> {
+async fn follow(asked: &TailArgs, port: &AdminClient, out: &mut impl Write) -> Result<u8, CommandError> {
     let mut news = port.tail().await?; // before anything is looked up, so that nothing is missed between the two
-    let mut teller = Teller::new(Paper::stdout(asked.json));
+    let mut teller = TailPrinter::new(Terminal::stdout(asked.json));
     let only = match &asked.event {
         Some(name) => {
             let story = port.show(name).await?;
@@ -57,7 +57,7 @@ async fn follow(asked: &Tail, port: &Port, out: &mut impl Write) -> Result<u8, T
         }
         None => None,
     };
-    let mut wanted = Wanted { source: asked.source.clone(), only, known: BTreeSet::new() };
+    let mut wanted = TailFilter { source: asked.source.clone(), only, known: BTreeSet::new() };
     wanted.learn(port).await?;
     while let Some((kind, document)) = news.next().await? {
         if wanted.wants(&kind, &document) {
@@ -73,16 +73,16 @@ async fn follow(asked: &Tail, port: &Port, out: &mut impl Write) -> Result<u8, T
 }
 
 /// Which news.
-struct Wanted {
+struct TailFilter {
     source: Option<String>,
     only: Option<String>,
     /// Events of the source, since output names only its event.
     known: BTreeSet<String>,
 }
 
-impl Wanted {
+impl TailFilter {
     /// What is running already writes output too.
-    async fn learn(&mut self, port: &Port) -> Result<(), Trouble> {
+    async fn learn(&mut self, port: &AdminClient) -> Result<(), CommandError> {
         if let Some(source) = self.source.clone() {
             for event in port.running(&source).await? {
                 self.known.insert(text(&event, "event").to_owned());
@@ -106,21 +106,21 @@ impl Wanted {
 }
 
 /// Tells news, line by line.
-pub(super) struct Teller {
-    paper: Paper,
-    clock: Clock,
+pub(super) struct TailPrinter {
+    paper: Terminal,
+    clock: StoreClock,
     /// The beginning of a line of output whose end has not come yet, by event.
     open: BTreeMap<String, String>,
 }
 
-impl Teller {
-    pub(super) fn new(paper: Paper) -> Self {
-        Self { paper, clock: Clock::wall(Timestamp::default()), open: BTreeMap::new() }
+impl TailPrinter {
+    pub(super) fn new(paper: Terminal) -> Self {
+        Self { paper, clock: StoreClock::wall(Timestamp::default()), open: BTreeMap::new() }
     }
 
     /// Tells one piece of news; what is told is written at once.
-    pub(super) fn tell(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), Trouble> {
-        if self.paper.form == Form::Json {
+    pub(super) fn tell(&mut self, kind: &str, document: &Value, out: &mut impl Write) -> Result<(), CommandError> {
+        if self.paper.form == OutputFormat::Json {
             let mut line = json!({ "kind": kind });
             if let (Some(line), Some(document)) = (line.as_object_mut(), document.as_object()) {
                 line.extend(document.clone());
@@ -141,7 +141,7 @@ impl Teller {
     }
 
     /// Tells the lines that were begun and not ended.
-    pub(super) fn flush(&mut self, out: &mut impl Write) -> Result<(), Trouble> {
+    pub(super) fn flush(&mut self, out: &mut impl Write) -> Result<(), CommandError> {
         let events: Vec<_> = self.open.keys().cloned().collect();
         events.iter().try_for_each(|event| self.close(event, out))
     }
@@ -192,7 +192,7 @@ impl Teller {
         told.join(" ")
     }
 
-    fn output(&mut self, chunk: &Value, out: &mut impl Write) -> Result<(), Trouble> {
+    fn output(&mut self, chunk: &Value, out: &mut impl Write) -> Result<(), CommandError> {
         let event = text(chunk, "event");
         let mut open = self.open.remove(event).unwrap_or_default();
         open += text(chunk, "text");
@@ -209,14 +209,14 @@ impl Teller {
         Ok(())
     }
 
-    fn close(&mut self, event: &str, out: &mut impl Write) -> Result<(), Trouble> {
+    fn close(&mut self, event: &str, out: &mut impl Write) -> Result<(), CommandError> {
         match self.open.remove(event) {
             Some(line) => self.line(event, &line, out),
             None => Ok(()),
         }
     }
 
-    fn line(&self, event: &str, line: &str, out: &mut impl Write) -> Result<(), Trouble> {
+    fn line(&self, event: &str, line: &str, out: &mut impl Write) -> Result<(), CommandError> {
         for line in tame(line).lines() {
             let id = short(&json!({ "event": event }));
             writeln!(out, "{} {line}", self.paper.paint("2", &format!("{id} |")))?;
@@ -227,15 +227,15 @@ impl Teller {
 
 /// Follows these events to their end; what they are told is written at once.
 pub(super) async fn to_the_end(
-    news: &mut News,
+    news: &mut SseReader,
     events: &[String],
-    teller: &mut Teller,
+    teller: &mut TailPrinter,
     out: &mut impl Write,
-) -> Result<(), Trouble> {
+) -> Result<(), CommandError> {
     let mut left: BTreeSet<&str> = events.iter().map(String::as_str).collect();
     while !left.is_empty() {
         let Some((kind, document)) = news.next().await? else {
-            return Err(Trouble::unknown("the node has stopped before it ended"));
+            return Err(CommandError::unknown("the node has stopped before it ended"));
         };
         let event = text(&document, "event");
         if left.contains(event) && kind != "delivery" {
@@ -251,11 +251,11 @@ pub(super) async fn to_the_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::problem::Ink;
+    use crate::config::problem::ColorChoice;
 
     fn told(news: &[(&str, Value)]) -> String {
-        let paper = Paper { form: Form::Lines, ink: Ink::Plain, now: Timestamp(0) };
-        let (mut teller, mut out) = (Teller::new(paper), Vec::new());
+        let paper = Terminal { form: OutputFormat::Lines, ink: ColorChoice::Plain, now: Timestamp(0) };
+        let (mut teller, mut out) = (TailPrinter::new(paper), Vec::new());
         for (kind, document) in news {
             teller.tell(kind, document, &mut out).unwrap();
         }

@@ -1,13 +1,13 @@
 //! Why a command ended without doing what it was asked: the answer was no, or it could not find out.
 
-use crate::config::problem::{Problem, Problems};
+use crate::config::problem::{ConfigDiagnostic, ConfigError};
 use crate::store::{StoreError, SweepError};
 use std::fmt;
 use std::io::{self, Write};
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum CommandError {
     /// The answer is no.
     No(String),
     /// It could not find out.
@@ -16,7 +16,7 @@ pub enum Trouble {
     Print(io::Error),
 }
 
-impl Trouble {
+impl CommandError {
     /// The answer is no, in a sentence.
     pub fn no(why: impl Into<String>) -> Self {
         Self::No(why.into())
@@ -28,7 +28,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::No(why) | Self::Unknown(why) => f.write_str(why),
@@ -37,7 +37,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl std::error::Error for Trouble {
+impl std::error::Error for CommandError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Print(error) => Some(error),
@@ -46,33 +46,33 @@ impl std::error::Error for Trouble {
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         Self::Print(error)
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
         Self::Unknown(error.to_string())
     }
 }
 
-impl From<SweepError> for Trouble {
+impl From<SweepError> for CommandError {
     fn from(failed: SweepError) -> Self {
         Self::Unknown(failed.to_string())
     }
 }
 
-impl From<Problem> for Trouble {
-    fn from(problem: Problem) -> Self {
+impl From<ConfigDiagnostic> for CommandError {
+    fn from(problem: ConfigDiagnostic) -> Self {
         let hint = problem.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
         Self::Unknown(format!("{}{hint}", problem.title))
     }
 }
 
-impl From<Problems> for Trouble {
-    fn from(problems: Problems) -> Self {
+impl From<ConfigError> for CommandError {
+    fn from(problems: ConfigError) -> Self {
         let all = problems.to_string();
         Self::Unknown(all.strip_prefix("error: ").unwrap_or(&all).to_owned())
     }

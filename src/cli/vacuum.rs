@@ -1,30 +1,30 @@
 //! `hookonce vacuum`: gives the room of an SQLite file that nothing needs any more back to the disk.
 
-use super::trouble::Trouble;
-use crate::store::address::Address;
-use crate::store::sqlite::{Access, open_file, vacuum as vacuum_file};
+use super::trouble::CommandError;
+use crate::store::address::StoreUrl;
+use crate::store::sqlite::{SqliteAccess, open_file, vacuum as vacuum_file};
 use std::io::Write;
 use std::path::Path;
 
 /// Rewrites the file without its free pages. No node may run on it.
-pub fn vacuum(address: &Address, out: &mut impl Write) -> Result<u8, Trouble> {
+pub fn vacuum(address: &StoreUrl, out: &mut impl Write) -> Result<u8, CommandError> {
     match address {
-        Address::Sqlite(path) => file(path, out),
-        Address::Postgres(_) => Err(Trouble::no(
+        StoreUrl::Sqlite(path) => file(path, out),
+        StoreUrl::Postgres(_) => Err(CommandError::no(
             "PostgreSQL frees room by itself (autovacuum), for new events; `VACUUM FULL` of the server gives it back to \
              the disk, and locks each table meanwhile",
         )),
-        Address::Redis(_) | Address::Memory => Err(Trouble::no(format!(
+        StoreUrl::Redis(_) | StoreUrl::Memory => Err(CommandError::no(format!(
             "{address} keeps nothing in a file of hookonce's own; there is nothing to give back"
         ))),
     }
 }
 
-fn file(path: &Path, out: &mut impl Write) -> Result<u8, Trouble> {
-    let cannot = |error: crate::store::sqlite::OpenError| Trouble::unknown(error.to_string());
+fn file(path: &Path, out: &mut impl Write) -> Result<u8, CommandError> {
+    let cannot = |error: crate::store::sqlite::SqliteOpenError| CommandError::unknown(error.to_string());
     // Read first: what is not there is not made, nor a lock beside it.
-    drop(open_file(path, Access::Read).map_err(cannot)?);
-    let opened = open_file(path, Access::Copy).map_err(cannot)?;
+    drop(open_file(path, SqliteAccess::Read).map_err(cannot)?);
+    let opened = open_file(path, SqliteAccess::Copy).map_err(cannot)?;
     let freed = vacuum_file(path, &opened.db).map_err(cannot)?;
     let saved = freed.before.saturating_sub(freed.after);
     writeln!(

@@ -1,50 +1,51 @@
 //! Where a node and its store are: all that a command beside it needs of a config. No secret is asked for, and what is
 //! wrong with a source is not looked at: whoever wants to see what happened is not stopped by what is wrong now.
 
-use super::keys::Part;
-use super::problem::{Nature, Problems};
-use super::raw::{Entry, Origin, Span, Table};
-use super::resolve::{ADMIN, Resolver};
-use super::section::Section;
-use super::{Env, Secret, StoreAddress, shape};
+use super::keys::SectionKind;
+use super::problem::{ConfigError, ConfigErrorKind};
+use super::raw::{ConfigEntry, ConfigOrigin, ConfigSpan, ConfigTable};
+use super::resolve::{ADMIN, ConfigResolver};
+use super::section::ConfigSection;
+use super::{ConfigSecret, EnvLookup, StoreAddress, shape};
 use std::net::SocketAddr;
 use std::path::Path;
 
 /// Where a node of this config and its store are.
 #[derive(Clone, Debug)]
-pub struct Addresses {
+pub struct NodeAddresses {
     /// Where events are kept.
     pub store: StoreAddress,
     /// The port for people.
     pub admin: SocketAddr,
     /// A token of that port, if one is at hand: the one that may do most.
-    pub token: Option<Secret>,
+    pub token: Option<ConfigSecret>,
 }
 
 /// Reads them.
-pub(super) fn resolve(text: &str, file: &str, base: &Path, env: Env<'_>) -> Result<Addresses, Problems> {
-    let mut resolver = Resolver::new(text, base, env);
+pub(super) fn resolve(text: &str, file: &str, base: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
+    let mut resolver = ConfigResolver::new(text, base, env);
     let addresses = resolver.addresses();
     let failed = resolver.found.has_errors();
     let (list, more) = resolver.found.finish(&|_| (file.to_owned(), text));
     match addresses {
         Some(addresses) if !failed => Ok(addresses),
-        _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list, more }),
+        _ => Err(ConfigError { file: file.to_owned(), nature: ConfigErrorKind::Wrong, list, more }),
     }
 }
 
-impl Resolver<'_> {
-    fn addresses(&mut self) -> Option<Addresses> {
-        let mut root: Table = self.tree()?;
-        root.entries.retain(|entry: &Entry| matches!(&*entry.key, "store" | "admin"));
-        shape::check(&root, Part::Top, "the top level", &mut self.found);
-        let top = Section::new(&root, Part::Top, Span { origin: Origin::Config, start: 0, end: 0 });
-        let admin = top.section("admin", Part::Admin);
-        let tokens = admin.iter().flat_map(|admin| admin.sections("tokens", Part::Token));
+impl ConfigResolver<'_> {
+    fn addresses(&mut self) -> Option<NodeAddresses> {
+        let mut root: ConfigTable = self.tree()?;
+        root.entries.retain(|entry: &ConfigEntry| matches!(&*entry.key, "store" | "admin"));
+        shape::check(&root, SectionKind::Top, "the top level", &mut self.found);
+        let top =
+            ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
+        let admin = top.section("admin", SectionKind::Admin);
+        let tokens = admin.iter().flat_map(|admin| admin.sections("tokens", SectionKind::Token));
         let (all, some): (Vec<_>, Vec<_>) = tokens.partition(|entry| entry.text("may") == Some("all"));
         let first = admin.and_then(|admin| admin.node("token")).into_iter();
         let others = all.iter().chain(&some).filter_map(|entry| entry.node("token"));
-        Some(Addresses {
+        Some(NodeAddresses {
             store: self.store(&top),
             admin: admin.and_then(|admin| admin.address("listen")).unwrap_or(ADMIN),
             token: first.chain(others).find_map(|node| self.at_hand(node)),
@@ -56,7 +57,7 @@ impl Resolver<'_> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Addresses, Problems> {
+    fn read(text: &str) -> Result<NodeAddresses, ConfigError> {
         let env = |name: &str| (name == "SET").then(|| "a token".to_owned());
         resolve(text, "hookonce.toml", Path::new("/folder"), &env)
     }

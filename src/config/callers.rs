@@ -6,8 +6,8 @@
 
 use crate::decide::limits::{CALLER_FILE_BYTES_MAX, CALLERS_AT_HAND, SECRETS_MAX};
 use crate::decide::time::Duration;
-use crate::decide::verify::{Book, Scheme};
-use crate::telemetry::{self, Level};
+use crate::decide::verify::{CallerDirectory, VerificationScheme};
+use crate::telemetry::{self, LogLevel};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -21,33 +21,33 @@ use std::time::Instant;
 const SETTLES: Duration = Duration::from_millis(100);
 
 /// A folder of callers.
-pub(super) struct Folder {
+pub(super) struct CallerFolder {
     path: PathBuf,
     /// What a caller's secrets are put into.
-    pattern: Scheme,
-    at_hand: Mutex<HashMap<Arc<str>, Read>>,
+    pattern: VerificationScheme,
+    at_hand: Mutex<HashMap<Arc<str>, CachedCallerFile>>,
 }
 
 /// A file as it was read.
-struct Read {
-    look: Look,
+struct CachedCallerFile {
+    look: FileFingerprint,
     /// When it first looked like this.
     since: Instant,
     at: Instant,
     /// `None`: nobody can sign with what is in it.
-    scheme: Option<Arc<Scheme>>,
+    scheme: Option<Arc<VerificationScheme>>,
 }
 
 /// What a file looks like from outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Look {
+struct FileFingerprint {
     file: (u64, u64),
     bytes: u64,
     written: (i64, i64),
     changed: (i64, i64),
 }
 
-impl Look {
+impl FileFingerprint {
     fn of(file: &Metadata) -> Self {
         Self {
             file: (file.dev(), file.ino()),
@@ -58,8 +58,8 @@ impl Look {
     }
 }
 
-impl Folder {
-    pub(super) fn new(path: PathBuf, pattern: Scheme) -> Self {
+impl CallerFolder {
+    pub(super) fn new(path: PathBuf, pattern: VerificationScheme) -> Self {
         Self { path, pattern, at_hand: Mutex::default() }
     }
 
@@ -85,13 +85,13 @@ impl Folder {
     }
 
     /// Reads a caller's file. What is wrong with it is told, and it is as if it were empty.
-    fn read(&self, caller: &str) -> Option<(Look, Option<Arc<Scheme>>)> {
+    fn read(&self, caller: &str) -> Option<(FileFingerprint, Option<Arc<VerificationScheme>>)> {
         let path = self.path.join(caller);
         let file = open(&path).ok()?;
-        let look = Look::of(&file.metadata().ok()?);
+        let look = FileFingerprint::of(&file.metadata().ok()?);
         let scheme = self.inside(&path).and_then(|()| secrets(file)).and_then(|all| self.pattern.with_secrets(all));
         if let Err(why) = &scheme {
-            telemetry::say(Level::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
+            telemetry::say(LogLevel::Warn, "caller", &[("file", &path.display().to_string()), ("why", why)]);
         }
         Some((look, scheme.ok().map(Arc::new)))
     }
@@ -104,15 +104,15 @@ impl Folder {
     }
 }
 
-impl Book for Folder {
-    fn scheme(&self, caller: &str) -> Option<Arc<Scheme>> {
+impl CallerDirectory for CallerFolder {
+    fn scheme(&self, caller: &str) -> Option<Arc<VerificationScheme>> {
         let there = std::fs::metadata(self.path.join(caller)).ok().filter(Metadata::is_file);
         let mut at_hand = self.at_hand.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(there) = there else {
             at_hand.remove(caller);
             return None;
         };
-        let (look, now) = (Look::of(&there), Instant::now());
+        let (look, now) = (FileFingerprint::of(&there), Instant::now());
         let known = at_hand.get(caller).filter(|known| known.look == look);
         if let Some(known) = known.filter(|known| known.at - known.since >= SETTLES) {
             return known.scheme.clone();
@@ -126,7 +126,7 @@ impl Book for Folder {
             at_hand.clear();
         }
         let since = if read == look { since } else { now };
-        at_hand.insert(caller.into(), Read { look: read, since, at: now, scheme: scheme.clone() });
+        at_hand.insert(caller.into(), CachedCallerFile { look: read, since, at: now, scheme: scheme.clone() });
         scheme
     }
 
@@ -136,7 +136,7 @@ impl Book for Folder {
 }
 
 /// Secrets are never printed.
-impl fmt::Debug for Folder {
+impl fmt::Debug for CallerFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Folder({})", self.path.display())
     }

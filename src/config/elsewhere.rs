@@ -1,10 +1,10 @@
 //! Values that do not stand in the file: `{ env = "…" }` and `{ file = "…" }`. Secrets always, URLs if wanted.
 
-use super::callers::Folder;
-use super::keys::Part;
-use super::raw::{Node, Span, Value};
-use super::resolve::Resolver;
-use super::section::Section;
+use super::callers::CallerFolder;
+use super::keys::SectionKind;
+use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use crate::decide::limits;
 use std::fmt;
 use std::io::{self, Read as _};
@@ -20,17 +20,17 @@ pub const UNKNOWN_URL: &str = "http://unknown.invalid/";
 
 /// Whether a config is of any use without what does not stand in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Secrets {
+pub enum SecretRequirement {
     /// A secret or URL that is not there is an error: for who runs on it.
     Required,
-    /// It is left out, and noted in [`Elsewhere::lack`]: for who only wants to know what the config says. Nothing is
+    /// It is left out, and noted in [`ExternalValue::lack`]: for who only wants to know what the config says. Nothing is
     /// believed with a secret that is not there.
     Optional,
 }
 
 /// A value that does not stand in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
+pub struct ExternalValue {
     /// What it is for: the key it belongs to.
     pub what: String,
     /// The source it belongs to, if it does.
@@ -43,40 +43,40 @@ pub struct Elsewhere {
 
 /// Bytes that are never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Vec<u8>);
+pub struct ConfigSecret(Vec<u8>);
 
-impl Secret {
+impl ConfigSecret {
     /// The bytes: for comparing in constant time, never for showing.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ConfigSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(•••)")
     }
 }
 
 /// A text that may stand in the file or elsewhere, and how it may be shown.
-pub(super) struct Open {
+pub(super) struct ConfigText {
     pub(super) text: String,
     pub(super) shown: Option<String>,
-    pub(super) at: Span,
+    pub(super) at: ConfigSpan,
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     /// One secret.
-    pub(super) fn secret(&mut self, what: &str, node: &Node) -> Option<Secret> {
+    pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
         match &node.value {
-            Value::Text(_) => {
+            ConfigValue::Text(_) => {
                 self.found
                     .error(format!("`{what}` stands in the file"))
                     .at(node.at, "a secret is never written into the config")
                     .hint(format!("put it into the environment and write {what} = {{ env = \"NAME\" }}, or into a file and write {what} = {{ file = \"PATH\" }}"));
                 None
             }
-            Value::Table(_) => {
+            ConfigValue::Table(_) => {
                 let bytes = self.fetch(what, node)?;
                 if is_short(&bytes) {
                     self.found
@@ -84,14 +84,14 @@ impl Resolver<'_> {
                         .at(node.at, "it could be guessed")
                         .hint("make one with `openssl rand -hex 32`");
                 }
-                Some(Secret(bytes))
+                Some(ConfigSecret(bytes))
             }
             _ => None,
         }
     }
 
     /// Warns about a file with a secret in it that every user of the machine can read.
-    pub(super) fn for_us_alone(&mut self, path: &Path, at: Span) {
+    pub(super) fn for_us_alone(&mut self, path: &Path, at: ConfigSpan) {
         if let Some(mode) = open_to_all(path) {
             self.found
                 .warning(format!("every user of this machine can read {}", path.display()))
@@ -101,7 +101,7 @@ impl Resolver<'_> {
     }
 
     /// One secret, or several while rotating.
-    pub(super) fn secrets(&mut self, what: &str, node: &Node) -> Option<Vec<Secret>> {
+    pub(super) fn secrets(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<ConfigSecret>> {
         let Some(list) = node.list() else { return self.secret(what, node).map(|secret| vec![secret]) };
         if list.is_empty() {
             self.found.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
@@ -112,7 +112,7 @@ impl Resolver<'_> {
             self.found.error(format!("`{what}` has {} secrets", list.len())).at(node.at, label);
             return None;
         }
-        let mut secrets: Vec<Secret> = Vec::new();
+        let mut secrets: Vec<ConfigSecret> = Vec::new();
         let mut complete = true;
         for item in list {
             match self.secret(what, item) {
@@ -126,44 +126,44 @@ impl Resolver<'_> {
                 None => complete = false,
             }
         }
-        (complete || self.secrets == Secrets::Optional).then_some(secrets)
+        (complete || self.secrets == SecretRequirement::Optional).then_some(secrets)
     }
 
     /// A text that may stand in the file.
-    pub(super) fn open(&mut self, what: &str, node: &Node) -> Option<Open> {
+    pub(super) fn open(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigText> {
         if let Some(text) = node.text() {
-            return Some(Open { text: text.to_owned(), shown: None, at: node.at });
+            return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
         }
-        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
         let shown = match (from.text("env"), from.text("file")) {
             (Some(name), _) => format!("${name}"),
             (_, Some(path)) => format!("the content of {path}"),
             _ => String::new(),
         };
         let Some(bytes) = self.fetch(what, node) else {
-            let unknown = || Open { text: UNKNOWN_URL.to_owned(), shown: Some(shown), at: node.at };
+            let unknown = || ConfigText { text: UNKNOWN_URL.to_owned(), shown: Some(shown), at: node.at };
             return self.may_lack(what).then(unknown);
         };
         let Ok(text) = String::from_utf8(bytes) else {
             self.found.error(format!("`{what}` is not text")).at(node.at, format!("{shown} is not UTF-8"));
             return None;
         };
-        Some(Open { text, shown: Some(shown), at: node.at })
+        Some(ConfigText { text, shown: Some(shown), at: node.at })
     }
 
     /// A secret if it is at hand; that it is not is nobody's problem.
-    pub(super) fn at_hand(&self, node: &Node) -> Option<Secret> {
-        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+    pub(super) fn at_hand(&self, node: &ConfigNode) -> Option<ConfigSecret> {
+        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
         let bytes = match (from.text("env"), from.text("file")) {
             (Some(name), None) => (self.env)(name)?.into_bytes(),
             (None, Some(path)) => read(&self.base.join(path)).ok()?,
             _ => return None,
         };
-        (!bytes.is_empty()).then_some(Secret(bytes))
+        (!bytes.is_empty()).then_some(ConfigSecret(bytes))
     }
 
-    fn fetch(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
-        let from = Section::new(node.table()?, Part::Elsewhere, node.at);
+    fn fetch(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
+        let from = ConfigSection::new(node.table()?, SectionKind::Elsewhere, node.at);
         if let Some(dir) = from.node("dir") {
             self.found
                 .error(format!("`{what}` cannot be a folder here"))
@@ -189,7 +189,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn variable(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
+    fn variable(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
         let name = node.text()?;
         self.env_names.insert(name.to_owned());
         let had = match (self.env)(name) {
@@ -206,7 +206,7 @@ impl Resolver<'_> {
         self.had(what, format!("${name}"), node.at, had)
     }
 
-    fn file(&mut self, what: &str, node: &Node) -> Option<Vec<u8>> {
+    fn file(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
         let path = self.base.join(node.text()?);
         let had = match read(&path) {
             Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
@@ -221,13 +221,13 @@ impl Resolver<'_> {
     }
 
     /// Notes a folder of callers, which is read while the node runs.
-    pub(super) fn folder_of(&mut self, what: &str, node: &Node, path: &Path) {
+    pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path) {
         if let Some(table) = node.table()
             && (table.get("env").is_some() || table.get("file").is_some())
         {
             self.found.error(format!("`{what}` comes from two places")).at(node.at, "`dir` stands alone");
         }
-        let had = Folder::names(path).map_err(|e| {
+        let had = CallerFolder::names(path).map_err(|e| {
             let why = if path.is_file() { "it is a file".to_owned() } else { io_words(&e) };
             let why = why.replace("there is no such file", "there is no such folder");
             let hint = "make the folder, and put a file into it for each caller, with a secret on each line";
@@ -247,7 +247,7 @@ impl Resolver<'_> {
 
     /// Warns about callers' files that others can read, and about secrets in them that could be guessed: one warning
     /// for all of them.
-    fn callers_are_safe(&mut self, folder: &Path, callers: &[String], at: Span) {
+    fn callers_are_safe(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
         let some = || callers.iter().take(limits::CALLERS_AT_HAND);
         let open: Vec<_> = some().filter(|name| open_to_all(&folder.join(name)).is_some()).collect();
         if let [first, others @ ..] = open.as_slice() {
@@ -257,7 +257,7 @@ impl Resolver<'_> {
                 .at(at, format!("in {}", folder.display()))
                 .hint(format!("chmod 700 {}", folder.display()));
         }
-        let short: Vec<_> = some().filter(|name| Folder::has_short(folder, name, is_short)).collect();
+        let short: Vec<_> = some().filter(|name| CallerFolder::has_short(folder, name, is_short)).collect();
         if let [first, others @ ..] = short.as_slice() {
             let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
             let least = limits::SECRET_BYTES_MIN;
@@ -269,19 +269,25 @@ impl Resolver<'_> {
     }
 
     /// Notes where a value is. One that is not there is an error, unless nobody needs it.
-    fn had(&mut self, what: &str, from: String, at: Span, had: Result<Vec<u8>, (String, String)>) -> Option<Vec<u8>> {
+    fn had(
+        &mut self,
+        what: &str,
+        from: String,
+        at: ConfigSpan,
+        had: Result<Vec<u8>, (String, String)>,
+    ) -> Option<Vec<u8>> {
         let lack = had.as_ref().err().cloned();
         if let Some((title, hint)) = lack.as_ref().filter(|_| !self.may_lack(what)) {
             let hint = Some(hint.clone()).filter(|hint| !hint.is_empty());
             self.found.error(title).at(at, format!("needed for `{what}`")).hint_if(hint);
         }
-        self.elsewhere.push(Elsewhere { what: what.to_owned(), source: None, from, lack });
+        self.elsewhere.push(ExternalValue { what: what.to_owned(), source: None, from, lack });
         had.ok()
     }
 
     /// May this be missing? Never the store: without it there is nothing to look at.
     fn may_lack(&self, what: &str) -> bool {
-        self.secrets == Secrets::Optional && what != "store"
+        self.secrets == SecretRequirement::Optional && what != "store"
     }
 }
 

@@ -1,17 +1,17 @@
 //! Fields, their names wherever they are used, and expressions over them.
 
 use super::StreamPlan;
-use super::keys::Part;
+use super::keys::SectionKind;
 use super::nearest;
-use super::raw::{Entry, Node, Span, Value};
-use super::resolve::Resolver;
-use super::section::Section;
-use crate::decide::field::{Field, FieldIx, FieldSet, Place};
+use super::raw::{ConfigEntry, ConfigNode, ConfigSpan, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use crate::decide::filter::Filter;
 use crate::decide::kind;
 use crate::decide::limits;
-use crate::decide::source::{DeliveryId, Kind};
-use crate::decide::verify::Scheme;
+use crate::decide::source::{DeliveryIdLocation, RequiredEventKind};
+use crate::decide::verify::VerificationScheme;
 use std::collections::HashMap;
 
 /// Words that mean something else where a field's name may stand.
@@ -19,18 +19,18 @@ const RESERVED: [&str; 7] = ["delivery", "body", "exists", "in", "true", "false"
 
 /// A source's fields, and what is needed to judge whether one may be used somewhere.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'a> {
+pub(super) struct FieldScope<'a> {
     pub(super) source: &'a str,
     pub(super) fields: &'a FieldSet,
     /// `None`: it could not be read, so nothing is said about what it covers.
-    pub(super) scheme: Option<&'a Scheme>,
-    pub(super) kind: Option<&'a Kind>,
-    pub(super) delivery: Option<&'a DeliveryId>,
+    pub(super) scheme: Option<&'a VerificationScheme>,
+    pub(super) kind: Option<&'a RequiredEventKind>,
+    pub(super) delivery: Option<&'a DeliveryIdLocation>,
     /// Where it takes from a stream.
     pub(super) stream: Option<&'a StreamPlan>,
 }
 
-impl Names<'_> {
+impl FieldScope<'_> {
     pub(super) fn all(&self) -> Vec<&str> {
         self.fields.iter().map(|field| &*field.name).collect()
     }
@@ -43,13 +43,13 @@ impl Names<'_> {
     }
 
     /// Can anybody change the value of this field without anybody noticing?
-    fn unsigned(&self, ix: FieldIx) -> bool {
+    fn unsigned(&self, ix: FieldIndex) -> bool {
         self.scheme.is_some_and(|scheme| !scheme.covers(&self.fields.get(ix).at))
     }
 
     /// Is this field the kind of event, which is compared with the shape of the body?
-    fn compared(&self, ix: FieldIx) -> bool {
-        let Place::Header(header) = &self.fields.get(ix).at else { return false };
+    fn compared(&self, ix: FieldIndex) -> bool {
+        let FieldLocation::Header(header) = &self.fields.get(ix).at else { return false };
         header == kind::HEADER || self.kind.is_some_and(|kind| kind.header == *header)
     }
 }
@@ -98,9 +98,9 @@ const COLUMNS: [&str; 30] = [
     "published_again",
 ];
 
-impl Resolver<'_> {
-    pub(super) fn fields(&mut self, source: &Section<'_>, kind: Option<&Kind>) -> FieldSet {
-        let entries = source.node("fields").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+impl ConfigResolver<'_> {
+    pub(super) fn fields(&mut self, source: &ConfigSection<'_>, kind: Option<&RequiredEventKind>) -> FieldSet {
+        let entries = source.node("fields").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if entries.len() > limits::FIELDS_MAX {
             let label = format!("at most {} are allowed", limits::FIELDS_MAX);
             self.found.error(format!("{} fields are declared", entries.len())).at(source.key_place("fields"), label);
@@ -126,7 +126,7 @@ impl Resolver<'_> {
         FieldSet::new(fields, kind.map(|kind| kind.shape.clone()))
     }
 
-    fn field_name(&mut self, entry: &Entry) {
+    fn field_name(&mut self, entry: &ConfigEntry) {
         if !is_name(&entry.key) {
             self.found
                 .error(format!("`{}` cannot be the name of a field", entry.key))
@@ -139,12 +139,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn field(&mut self, entry: &Entry) -> Field {
+    fn field(&mut self, entry: &ConfigEntry) -> Field {
         let name = entry.key.as_str().into();
-        let Value::Table(table) = &entry.node.value else {
+        let ConfigValue::Table(table) = &entry.node.value else {
             return Field { name, at: self.place(&entry.node), trim: false, after: None, default: None };
         };
-        let section = Section::new(table, Part::Field, entry.node.at);
+        let section = ConfigSection::new(table, SectionKind::Field, entry.node.at);
         if !section.has("at") {
             self.found
                 .error(format!("field `{}` does not say where it is", entry.key))
@@ -162,9 +162,9 @@ impl Resolver<'_> {
     }
 
     /// A place in a delivery. One that cannot be read is told and replaced, so that its field is still declared.
-    pub(super) fn place(&mut self, node: &Node) -> Place {
+    pub(super) fn place(&mut self, node: &ConfigNode) -> FieldLocation {
         let Some(text) = node.text() else { return unknown_place() };
-        Place::parse(text).unwrap_or_else(|why| {
+        FieldLocation::parse(text).unwrap_or_else(|why| {
             self.found
                 .error(format!("`{text}` is not a place in a delivery"))
                 .at(node.at, why)
@@ -174,7 +174,7 @@ impl Resolver<'_> {
     }
 
     /// The field of this name, for `what`.
-    pub(super) fn named(&mut self, what: &str, node: &Node, names: &Names<'_>) -> Option<FieldIx> {
+    pub(super) fn named(&mut self, what: &str, node: &ConfigNode, names: &FieldScope<'_>) -> Option<FieldIndex> {
         let name = node.text()?;
         let found = names.fields.ix(name);
         if found.is_none() {
@@ -187,7 +187,7 @@ impl Resolver<'_> {
     }
 
     /// The same, but only what the signature covers will do.
-    pub(super) fn signed(&mut self, what: &str, node: &Node, names: &Names<'_>) -> Option<FieldIx> {
+    pub(super) fn signed(&mut self, what: &str, node: &ConfigNode, names: &FieldScope<'_>) -> Option<FieldIndex> {
         let ix = self.named(what, node, names)?;
         if names.unsigned(ix) {
             let field = &names.fields.get(ix).name;
@@ -200,7 +200,7 @@ impl Resolver<'_> {
     }
 
     /// A list of fields, each once.
-    pub(super) fn signed_list(&mut self, what: &str, nodes: &[Node], names: &Names<'_>) -> Vec<FieldIx> {
+    pub(super) fn signed_list(&mut self, what: &str, nodes: &[ConfigNode], names: &FieldScope<'_>) -> Vec<FieldIndex> {
         let mut list = Vec::new();
         for node in nodes {
             let Some(ix) = self.signed(what, node, names) else { continue };
@@ -213,12 +213,12 @@ impl Resolver<'_> {
         list
     }
 
-    pub(super) fn twice(&mut self, what: &str, node: &Node) {
+    pub(super) fn twice(&mut self, what: &str, node: &ConfigNode) {
         self.found.error(format!("`{what}` says the same twice")).at(node.at, "");
     }
 
     /// An expression over fields.
-    pub(super) fn filter(&mut self, what: &str, section: &Section<'_>, names: &Names<'_>) -> Option<Filter> {
+    pub(super) fn filter(&mut self, what: &str, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<Filter> {
         let node = section.node(what)?;
         match Filter::parse(node.text()?, names.fields) {
             Ok(filter) => {
@@ -233,7 +233,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn filter_is_signed(&mut self, what: &str, node: &Node, filter: &Filter, names: &Names<'_>) {
+    fn filter_is_signed(&mut self, what: &str, node: &ConfigNode, filter: &Filter, names: &FieldScope<'_>) {
         for ix in filter.fields() {
             let field = names.fields.get(ix);
             if names.unsigned(ix) && !names.compared(ix) {
@@ -247,7 +247,7 @@ impl Resolver<'_> {
 
     /// Warns of a field in a subject, a URL, a `dir`, an argument, a header, a statement or a group that is not signed.
     /// `written` is how it stands there.
-    pub(super) fn used_is_signed(&mut self, written: &str, at: Span, field: &str, names: &Names<'_>) {
+    pub(super) fn used_is_signed(&mut self, written: &str, at: ConfigSpan, field: &str, names: &FieldScope<'_>) {
         let unsigned = names.fields.ix(field).filter(|ix| names.unsigned(*ix) && !names.compared(*ix));
         if let Some(ix) = unsigned {
             self.found
@@ -259,6 +259,6 @@ impl Resolver<'_> {
 }
 
 /// Stands in for a place that could not be read: every signature covers it, so nothing more is said about it.
-fn unknown_place() -> Place {
-    Place::Body(Vec::new())
+fn unknown_place() -> FieldLocation {
+    FieldLocation::Body(Vec::new())
 }

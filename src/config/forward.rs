@@ -1,18 +1,18 @@
 //! Receivers: where they are, what they are sent beside the body, and what of their answer is kept.
 
-use super::fields::Names;
-use super::keys::Part;
-use super::raw::{Entry, Node, Span};
-use super::resolve::Resolver;
+use super::fields::FieldScope;
+use super::keys::SectionKind;
+use super::raw::{ConfigEntry, ConfigNode, ConfigSpan};
+use super::resolve::ConfigResolver;
 use super::run::references;
-use super::section::Section;
-use crate::action::plan::{HeaderText, Http2, Piece, Receiver, SigningKey, Template};
-use crate::action::resolve::{Range, look};
+use super::section::ConfigSection;
+use crate::action::plan::{FieldTemplate, FieldTemplatePart, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
+use crate::action::resolve::{IpRange, look};
 use crate::action::target;
 use crate::decide::limits;
-use crate::decide::source::Respond;
+use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
-use crate::decide::verify::{Scheme, is_standard_header};
+use crate::decide::verify::{VerificationScheme, is_standard_header};
 use std::net::{IpAddr, Ipv4Addr};
 
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,10 +20,10 @@ const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// How long a receiver may take where nothing is written.
-fn default_timeout(respond: Respond) -> Duration {
+fn default_timeout(respond: ResponseMode) -> Duration {
     match respond {
-        Respond::Accepted => FORWARD_TIMEOUT,
-        Respond::WhenDone { within } => within.saturating_sub(ANSWER_TIME).max(within / 2),
+        ResponseMode::Accepted => FORWARD_TIMEOUT,
+        ResponseMode::WhenDone { within } => within.saturating_sub(ANSWER_TIME).max(within / 2),
     }
 }
 
@@ -50,16 +50,16 @@ const OWN_PREFIX: &str = "hookonce-";
 /// Headers whose values are secrets.
 const SECRET_HEADERS: [&str; 2] = ["authorization", "cookie"];
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn forward(
         &mut self,
-        route: &Section<'_>,
-        names: &Names<'_>,
-        respond: Respond,
-    ) -> Option<Vec<Receiver>> {
-        let sections = route.sections("forward", Part::Forward);
+        route: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<Vec<ReceiverPlan>> {
+        let sections = route.sections("forward", SectionKind::Forward);
         self.number_of("forward", sections.len(), route)?;
-        if sections.len() > 1 && respond != Respond::Accepted {
+        if sections.len() > 1 && respond != ResponseMode::Accepted {
             self.found
                 .error("`forward` has several receivers, and the sender waits for one answer")
                 .at(route.key_place("forward"), "")
@@ -80,29 +80,29 @@ impl Resolver<'_> {
                     .at(section.key_place("allow"), "`url` has no field in it, so it is trusted wherever it leads");
             }
             let sign = self.sign(&section);
-            receivers.push(Receiver {
+            receivers.push(ReceiverPlan {
                 pass: self.passed(&section, sign.is_some()),
                 set: self.set(&section, names, sign.is_some()),
                 sign,
                 allow,
-                http2: if section.text("http2") == Some("prior") { Http2::Prior } else { Http2::Negotiated },
+                http2: if section.text("http2") == Some("prior") { Http2Mode::Prior } else { Http2Mode::Negotiated },
                 at_once: section.count("at_once").map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
                 receipt_headers: self.receipt_headers(&section),
                 shown,
-                ..Receiver::new(url, timeout)
+                ..ReceiverPlan::new(url, timeout)
             });
         }
         Some(receivers)
     }
 
     /// The URL, and how it may be shown.
-    fn url(&mut self, node: &Node, allow: &[Range], names: &Names<'_>) -> Option<(Template, String)> {
+    fn url(&mut self, node: &ConfigNode, allow: &[IpRange], names: &FieldScope<'_>) -> Option<(FieldTemplate, String)> {
         let open = self.open("url", node)?;
         // A value that stands elsewhere is taken as it is: it is a secret, and may have braces in it.
         let written = open.shown.is_none();
-        let template = if written { Template(self.pieces(node, names)) } else { Template::from(&*open.text) };
+        let template = if written { FieldTemplate(self.pieces(node, names)) } else { FieldTemplate::from(&*open.text) };
         let sample: String =
-            template.0.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "x" }).collect();
+            template.0.iter().map(|piece| if let FieldTemplatePart::Text(text) = piece { text } else { "x" }).collect();
         let wrong = match reqwest::Url::parse(&sample) {
             Err(_) if !open.text.contains("://") => "it must begin with http:// or https://".to_owned(),
             Err(e) => e.to_string(),
@@ -133,13 +133,13 @@ impl Resolver<'_> {
     }
 
     /// A field never chooses the scheme, the port, or more than one part of a URL.
-    fn fields_of_url(&mut self, node: &Node, text: &str) {
+    fn fields_of_url(&mut self, node: &ConfigNode, text: &str) {
         for (range, name) in references(text) {
             let next = text[range.end..].chars().next();
-            let fits = match target::Part::after(&text[..range.start]) {
-                target::Part::Host => target::ends_label(next),
-                target::Part::Path | target::Part::Query => true,
-                target::Part::Other => false,
+            let fits = match target::UrlComponent::after(&text[..range.start]) {
+                target::UrlComponent::Host => target::ends_label(next),
+                target::UrlComponent::Path | target::UrlComponent::Query => true,
+                target::UrlComponent::Other => false,
             };
             if !fits {
                 let at = self.inside(node.at, &range);
@@ -152,7 +152,7 @@ impl Resolver<'_> {
     }
 
     /// What is checked for every event is known now where the host is written out.
-    fn leads_where_it_may(&mut self, at: Span, template: &Template, url: &reqwest::Url, allow: &[Range]) {
+    fn leads_where_it_may(&mut self, at: ConfigSpan, template: &FieldTemplate, url: &reqwest::Url, allow: &[IpRange]) {
         if target::names_host(template) {
             return;
         }
@@ -169,8 +169,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn allow(&mut self, section: &Section<'_>) -> Vec<Range> {
-        let list = section.node("allow").and_then(Node::list).unwrap_or(&[]);
+    fn allow(&mut self, section: &ConfigSection<'_>) -> Vec<IpRange> {
+        let list = section.node("allow").and_then(ConfigNode::list).unwrap_or(&[]);
         let mut ranges = Vec::new();
         for item in list {
             match item.text().map(str::parse) {
@@ -184,8 +184,8 @@ impl Resolver<'_> {
         ranges
     }
 
-    fn sign(&mut self, section: &Section<'_>) -> Option<SigningKey> {
-        let inner = section.section("sign", Part::Sign)?;
+    fn sign(&mut self, section: &ConfigSection<'_>) -> Option<SigningKey> {
+        let inner = section.section("sign", SectionKind::Sign)?;
         let Some(node) = inner.node("secret") else {
             self.found
                 .error("`sign` has no `secret`")
@@ -194,14 +194,14 @@ impl Resolver<'_> {
             return None;
         };
         let secret = self.secret("secret", node)?.expose().to_vec();
-        if let Err(why) = Scheme::standard_webhooks(std::slice::from_ref(&secret), Duration::ZERO) {
+        if let Err(why) = VerificationScheme::standard_webhooks(std::slice::from_ref(&secret), Duration::ZERO) {
             self.found.error("the secret is not one of Standard Webhooks").at(node.at, why);
             return None;
         }
         Some(SigningKey(secret))
     }
 
-    fn passed(&mut self, section: &Section<'_>, signs: bool) -> Vec<String> {
+    fn passed(&mut self, section: &ConfigSection<'_>, signs: bool) -> Vec<String> {
         let list = self.header_list("headers", section);
         let mut passed: Vec<String> = Vec::new();
         for item in list {
@@ -215,14 +215,19 @@ impl Resolver<'_> {
         passed
     }
 
-    fn set(&mut self, section: &Section<'_>, names: &Names<'_>, signs: bool) -> Vec<(String, HeaderText)> {
-        let entries = section.node("set").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+    fn set(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        signs: bool,
+    ) -> Vec<(String, ReceiverHeaderValue)> {
+        let entries = section.node("set").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         self.not_too_many("set", entries.len(), section);
-        let passed: Vec<_> = section.node("headers").and_then(Node::list).unwrap_or(&[]).iter().collect();
-        let mut set: Vec<(String, HeaderText)> = Vec::new();
+        let passed: Vec<_> = section.node("headers").and_then(ConfigNode::list).unwrap_or(&[]).iter().collect();
+        let mut set: Vec<(String, ReceiverHeaderValue)> = Vec::new();
         for entry in entries {
             let Some(name) = self.header(&entry.key, entry.key_at, signs) else { continue };
-            let same = |node: &&Node| node.text().is_some_and(|text| text.eq_ignore_ascii_case(&name));
+            let same = |node: &&ConfigNode| node.text().is_some_and(|text| text.eq_ignore_ascii_case(&name));
             if set.iter().any(|(known, _)| *known == name) || passed.iter().copied().any(|node| same(&node)) {
                 self.found
                     .error(format!("the header `{name}` is written twice"))
@@ -235,7 +240,7 @@ impl Resolver<'_> {
         set
     }
 
-    fn header_text(&mut self, entry: &Entry, name: &str, names: &Names<'_>) -> Option<HeaderText> {
+    fn header_text(&mut self, entry: &ConfigEntry, name: &str, names: &FieldScope<'_>) -> Option<ReceiverHeaderValue> {
         let node = &entry.node;
         let open = self.open(name, node)?;
         if open.text.chars().any(char::is_control) {
@@ -245,9 +250,9 @@ impl Resolver<'_> {
             return None;
         }
         if open.shown.is_some() {
-            return Some(HeaderText::Secret(open.text));
+            return Some(ReceiverHeaderValue::Secret(open.text));
         }
-        let template = Template(self.pieces(node, names));
+        let template = FieldTemplate(self.pieces(node, names));
         if SECRET_HEADERS.contains(&name) && template.fields().next().is_none() {
             self.found.conceal(node.at);
             self.found
@@ -256,10 +261,10 @@ impl Resolver<'_> {
                 .hint(format!("put it into the environment and write {name} = {{ env = \"NAME\" }}"));
             return None;
         }
-        Some(HeaderText::Template(template))
+        Some(ReceiverHeaderValue::Template(template))
     }
 
-    fn receipt_headers(&mut self, section: &Section<'_>) -> Vec<String> {
+    fn receipt_headers(&mut self, section: &ConfigSection<'_>) -> Vec<String> {
         let list = self.header_list("receipt_headers", section);
         let mut kept: Vec<String> = Vec::new();
         for item in list {
@@ -278,13 +283,13 @@ impl Resolver<'_> {
         kept
     }
 
-    fn header_list<'n>(&mut self, key: &str, section: &Section<'n>) -> &'n [Node] {
-        let list = section.node(key).and_then(Node::list).unwrap_or(&[]);
+    fn header_list<'n>(&mut self, key: &str, section: &ConfigSection<'n>) -> &'n [ConfigNode] {
+        let list = section.node(key).and_then(ConfigNode::list).unwrap_or(&[]);
         self.not_too_many(key, list.len(), section);
         list
     }
 
-    fn not_too_many(&mut self, key: &str, count: usize, section: &Section<'_>) {
+    fn not_too_many(&mut self, key: &str, count: usize, section: &ConfigSection<'_>) {
         if count > limits::FORWARDED_HEADERS_MAX {
             let label = format!("at most {} are allowed", limits::FORWARDED_HEADERS_MAX);
             self.found.error(format!("`{key}` has {count} entries")).at(section.key_place(key), label);
@@ -292,7 +297,7 @@ impl Resolver<'_> {
     }
 
     /// A header that may be passed on or set, in lower case.
-    fn header(&mut self, text: &str, at: Span, signs: bool) -> Option<String> {
+    fn header(&mut self, text: &str, at: ConfigSpan, signs: bool) -> Option<String> {
         let name = self.header_name(text, at)?;
         let ours = OWN_HEADERS.contains(&&*name) || name.starts_with(OWN_PREFIX);
         let wrong = if HOP_HEADERS.contains(&&*name) {
@@ -310,7 +315,7 @@ impl Resolver<'_> {
         None
     }
 
-    fn header_name(&mut self, text: &str, at: Span) -> Option<String> {
+    fn header_name(&mut self, text: &str, at: ConfigSpan) -> Option<String> {
         let name = reqwest::header::HeaderName::try_from(text).ok();
         if name.is_none() {
             self.found

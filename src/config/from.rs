@@ -1,15 +1,15 @@
 //! `from`: a stream that a source takes its deliveries from.
 
 use super::StoreAddress;
-use super::keys::Part;
-use super::raw::{Node, Span};
-use super::resolve::Resolver;
-use super::section::Section;
-use crate::action::plan::nats::Server;
-use crate::decide::envelope::{self, Envelope};
-use crate::decide::field::Place;
-use crate::decide::source::{DeliveryId, Stream};
-use crate::decide::verify::Scheme;
+use super::keys::SectionKind;
+use super::raw::{ConfigNode, ConfigSpan};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::action::plan::nats::NatsServer;
+use crate::decide::envelope::{self, EnvelopeFormat};
+use crate::decide::field::FieldLocation;
+use crate::decide::source::{DeliveryIdLocation, StreamBinding};
+use crate::decide::verify::VerificationScheme;
 use std::sync::Arc;
 
 const CONSUMER: &str = "hookonce";
@@ -20,13 +20,13 @@ const REPLICAS_MAX: u32 = 5;
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamPlan {
     /// Where it is.
-    pub server: Server,
+    pub server: NatsServer,
     /// Its name.
     pub name: Arc<str>,
     /// The durable consumer that all nodes share.
     pub consumer: Arc<str>,
     /// When a message is acknowledged.
-    pub ack: Ack,
+    pub ack: AckTiming,
     /// Whether what is missing is made.
     pub create: bool,
     /// What is taken of it; nothing: all.
@@ -34,12 +34,12 @@ pub struct StreamPlan {
     /// How many servers of a cluster keep a stream that is made.
     pub replicas: usize,
     /// How a message carries its delivery.
-    pub envelope: Envelope,
+    pub envelope: EnvelopeFormat,
 }
 
 /// When a message is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ack {
+pub enum AckTiming {
     /// When its events are stored.
     Claimed,
     /// When they are over.
@@ -52,28 +52,28 @@ impl StreamPlan {
         format!("stream {} at {}, consumer {}", self.name, self.server.shown, self.consumer)
     }
 
-    pub(super) fn stream(&self) -> Stream {
-        Stream { name: self.name.clone(), consumer: self.consumer.clone() }
+    pub(super) fn stream(&self) -> StreamBinding {
+        StreamBinding { name: self.name.clone(), consumer: self.consumer.clone() }
     }
 
     /// Where an envelope puts the sender's delivery id.
-    pub(super) fn delivery_id(&self, scheme: &Scheme) -> Option<DeliveryId> {
-        let at = Place::Header(envelope::DELIVERY_HEADER.into());
+    pub(super) fn delivery_id(&self, scheme: &VerificationScheme) -> Option<DeliveryIdLocation> {
+        let at = FieldLocation::Header(envelope::DELIVERY_HEADER.into());
         let signed = scheme.covers(&at);
-        (self.envelope == Envelope::Patchwork).then_some(DeliveryId { at, signed })
+        (self.envelope == EnvelopeFormat::Patchwork).then_some(DeliveryIdLocation { at, signed })
     }
 }
 
-impl Resolver<'_> {
-    pub(super) fn from(&mut self, source: &Section<'_>) -> Option<StreamPlan> {
-        let section = source.section("from", Part::From)?;
+impl ConfigResolver<'_> {
+    pub(super) fn from(&mut self, source: &ConfigSection<'_>) -> Option<StreamPlan> {
+        let section = source.section("from", SectionKind::From)?;
         for (key, why) in [
             ("path", "a stream has no path"),
             ("respond", "nobody waits for an answer; `from.ack` says when a message is acknowledged"),
             ("respond_within", "nobody waits for an answer"),
         ] {
             // A preset was written for a path.
-            let written = source.node(key).filter(|node| super::once::whence(node.at) == super::Whence::Written);
+            let written = source.node(key).filter(|node| super::once::whence(node.at) == super::Provenance::Written);
             if let Some(node) = written {
                 self.found.error(format!("`{key}` and `from` cannot stand together")).at(node.at, why);
             }
@@ -92,7 +92,7 @@ impl Resolver<'_> {
             Some(_) => self.stream_name(&section, "consumer"),
             None => Some(CONSUMER.into()),
         };
-        let subjects = section.node("subjects").and_then(Node::list).unwrap_or(&[]);
+        let subjects = section.node("subjects").and_then(ConfigNode::list).unwrap_or(&[]);
         for node in subjects {
             let text = node.text().unwrap_or_default();
             if text.split('.').any(str::is_empty) || text.contains(char::is_whitespace) {
@@ -105,16 +105,16 @@ impl Resolver<'_> {
             server: server?,
             name: name?,
             consumer: consumer?,
-            ack: if section.text("ack") == Some("done") { Ack::Done } else { Ack::Claimed },
+            ack: if section.text("ack") == Some("done") { AckTiming::Done } else { AckTiming::Claimed },
             create: section.flag("create").unwrap_or_default(),
-            subjects: subjects.iter().filter_map(Node::text).map(str::to_owned).collect(),
+            subjects: subjects.iter().filter_map(ConfigNode::text).map(str::to_owned).collect(),
             replicas: self.replicas(&section).unwrap_or(1),
             envelope: super::nats::envelope(&section),
         })
     }
 
     /// Only a stream that is made here is given replicas.
-    fn replicas(&mut self, section: &Section<'_>) -> Option<usize> {
+    fn replicas(&mut self, section: &ConfigSection<'_>) -> Option<usize> {
         let replicas = section.count("replicas")?;
         if replicas > REPLICAS_MAX {
             self.found.error(format!("a stream has at most {REPLICAS_MAX} replicas")).at(section.place("replicas"), "");
@@ -128,7 +128,7 @@ impl Resolver<'_> {
         usize::try_from(replicas).ok()
     }
 
-    fn stream_name(&mut self, section: &Section<'_>, key: &str) -> Option<Arc<str>> {
+    fn stream_name(&mut self, section: &ConfigSection<'_>, key: &str) -> Option<Arc<str>> {
         let text = section.text(key)?;
         let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
         if text.is_empty() || text.contains(bad) {
@@ -141,8 +141,8 @@ impl Resolver<'_> {
     }
 
     /// A message that is acknowledged must be kept by somebody.
-    pub(super) fn outlives(&mut self, stream: &StreamPlan, store: &StoreAddress, at: Span) {
-        if stream.ack == Ack::Claimed && *store == StoreAddress::Memory {
+    pub(super) fn outlives(&mut self, stream: &StreamPlan, store: &StoreAddress, at: ConfigSpan) {
+        if stream.ack == AckTiming::Claimed && *store == StoreAddress::Memory {
             self.found
                 .error("a message would be lost with the node: it is acknowledged when it is stored, and the store is memory:")
                 .at(at, "`ack` is \"claimed\"")

@@ -1,32 +1,32 @@
 //! The kind of event: what a source uses it for, and kinds that the config describes itself.
 
-use super::fields::Names;
-use super::raw::Node;
-use super::resolve::Resolver;
-use super::section::Section;
+use super::fields::FieldScope;
+use super::raw::ConfigNode;
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use crate::action::plan::ActionPlan;
-use crate::decide::field::{FieldIx, Place};
+use crate::decide::field::{FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
-use crate::decide::kind::{self, KindUse};
+use crate::decide::kind::{self, EventKindUse};
 use crate::decide::source::{Group, Route};
-use crate::decide::statement::Param;
+use crate::decide::statement::SqlParamSource;
 use std::sync::Arc;
 
 /// What a source uses the kind of event for, where an unsigned header names it. `None`: for nothing, or it is signed, or
 /// the preset is for one kind only and compares that.
 pub(super) fn kind_use(
-    names: &Names<'_>,
+    names: &FieldScope<'_>,
     filters: [Option<&Filter>; 2],
     routes: &[Arc<Route>],
     plans: &[(Arc<str>, ActionPlan)],
-) -> Option<KindUse> {
-    let at = Place::Header(kind::HEADER.into());
+) -> Option<EventKindUse> {
+    let at = FieldLocation::Header(kind::HEADER.into());
     let preset = names.kind.is_some_and(|kind| kind.header == kind::HEADER);
     if preset || names.scheme.is_none_or(|scheme| scheme.covers(&at)) {
         return None;
     }
-    let fields: Vec<_> = (0..).map(FieldIx).zip(names.fields.iter()).filter(|(_, field)| field.at == at).collect();
-    let is_kind = |ix: &FieldIx| fields.iter().any(|(own, _)| own == ix);
+    let fields: Vec<_> = (0..).map(FieldIndex).zip(names.fields.iter()).filter(|(_, field)| field.at == at).collect();
+    let is_kind = |ix: &FieldIndex| fields.iter().any(|(own, _)| own == ix);
     let filters = filters.into_iter().chain(routes.iter().map(|route| route.when.as_ref())).flatten();
     let filtered = filters.flat_map(Filter::fields).any(|ix| is_kind(&ix));
     let grouped = routes.iter().any(|route| match &route.group {
@@ -36,16 +36,16 @@ pub(super) fn kind_use(
     let acted = fields.iter().any(|(ix, _)| reaches_action(names, *ix, routes, plans));
     let passed = routes.iter().any(|route| route.passes.iter().any(|name| name == kind::HEADER));
     match (filtered || grouped || acted, passed) {
-        (true, _) => Some(KindUse::Decides),
-        (false, true) => Some(KindUse::PassedOn),
+        (true, _) => Some(EventKindUse::Decides),
+        (false, true) => Some(EventKindUse::PassedOn),
         (false, false) => None,
     }
 }
 
 /// Does an action of these routes get the value of this field? A command gets every field as a variable.
 pub(super) fn reaches_action(
-    names: &Names<'_>,
-    ix: FieldIx,
+    names: &FieldScope<'_>,
+    ix: FieldIndex,
     routes: &[Arc<Route>],
     plans: &[(Arc<str>, ActionPlan)],
 ) -> bool {
@@ -53,7 +53,7 @@ pub(super) fn reaches_action(
     let planned = plans.iter().any(|(_, plan)| match plan {
         ActionPlan::Run(_) => true,
         ActionPlan::Sql(statement) => statement.names.iter().any(|named| match &named.what {
-            Param::Field(name) => field.name == *name,
+            SqlParamSource::Field(name) => field.name == *name,
             _ => false,
         }),
         ActionPlan::Forward(_) | ActionPlan::Publish(_) => false,
@@ -61,10 +61,14 @@ pub(super) fn reaches_action(
     planned || routes.iter().any(|route| route.needs.contains(&ix))
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     /// Kinds that the config describes, each by a path its bodies have.
-    pub(super) fn kinds(&mut self, source: &Section<'_>, used: Option<KindUse>) -> Vec<(String, Vec<String>)> {
-        let entries = source.node("kinds").and_then(Node::table).map_or(&[][..], |table| &table.entries);
+    pub(super) fn kinds(
+        &mut self,
+        source: &ConfigSection<'_>,
+        used: Option<EventKindUse>,
+    ) -> Vec<(String, Vec<String>)> {
+        let entries = source.node("kinds").and_then(ConfigNode::table).map_or(&[][..], |table| &table.entries);
         if source.has("kinds") && used.is_none() {
             self.found
                 .warning("`kinds` has no effect")
@@ -79,13 +83,13 @@ impl Resolver<'_> {
                     .at(entry.key_at, "lower-case letters, digits and _, as the header names it");
             }
             match self.place(&entry.node) {
-                Place::Body(path) if path.first().is_some_and(|member| kind::is_common(member)) => {
+                FieldLocation::Body(path) if path.first().is_some_and(|member| kind::is_common(member)) => {
                     self.found
                         .error(format!("`kinds.{}` names a member that bodies of many kinds have", entry.key))
                         .at(entry.node.at, "a captured delivery of another kind would pass for this one")
                         .hint("name a member that only bodies of this kind have");
                 }
-                Place::Body(path) => kinds.push((entry.key.clone(), path)),
+                FieldLocation::Body(path) => kinds.push((entry.key.clone(), path)),
                 other => {
                     self.found
                         .error(format!("`kinds.{}` is {other}, and only the body is signed", entry.key))

@@ -35,15 +35,15 @@ mod value;
 mod verify;
 pub mod words;
 
-pub use addresses::Addresses;
-pub use elsewhere::{Elsewhere, Secret, Secrets, UNKNOWN_URL};
-pub use from::{Ack, StreamPlan};
+pub use addresses::NodeAddresses;
+pub use elsewhere::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
+pub use from::{AckTiming, StreamPlan};
 pub use value::{duration_text, size_text};
 
 use crate::action::plan::ActionPlan;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::source::Source;
-use problem::{Nature, Problem, Problems};
+use problem::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ const VARIABLE: &str = "HOOKONCE_CONFIG";
 const PLACES: [&str; 2] = ["hookonce.toml", "/etc/hookonce/hookonce.toml"];
 
 /// Looks up an environment variable.
-pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// All that is configured.
 #[derive(Debug)]
@@ -68,11 +68,11 @@ pub struct Config {
     /// Where events are kept.
     pub store: StoreAddress,
     /// Who brings its schema up to date.
-    pub migrate: Migrate,
+    pub migrate: MigrationMode,
     /// Where this machine remembers what it knows of the store.
     pub state: StateFolder,
     /// The port for people.
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// The senders we believe, in the order of the file.
     pub sources: Vec<Arc<Source>>,
     /// What each route does, by the names of its source and itself. A route that is not here only records.
@@ -82,24 +82,24 @@ pub struct Config {
     /// Variables that hold a secret or a URL of ours: a command never gets them.
     pub secret_env_names: BTreeSet<String>,
     /// Where the parts of each source came from, by its name.
-    pub notes: HashMap<Arc<str>, Notes>,
+    pub notes: HashMap<Arc<str>, SourceProvenance>,
     /// Every value that does not stand in the file, in the order in which it was asked for.
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<ExternalValue>,
     /// What works, but probably not as meant.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigDiagnostic>,
 }
 
 impl Config {
     /// What the identities of each scope are made of, in the order of the scopes.
-    pub fn recipes(&self) -> Vec<Recipe> {
+    pub fn recipes(&self) -> Vec<IdentityRecipe> {
         let mut recipes: Vec<_> = self.sources.iter().map(|source| source.recipe()).collect();
         recipes.sort();
         recipes
     }
 }
 
-pub use crate::store::address::Address as StoreAddress;
-pub use crate::store::open::Migrate;
+pub use crate::store::address::StoreUrl as StoreAddress;
+pub use crate::store::open::MigrationMode;
 
 /// The folder where nodes of this machine remember what they know of their store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,29 +125,29 @@ impl StateFolder {
 
 /// The port for people.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub struct AdminConfig {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Who may use it; empty only on loopback.
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<AdminToken>,
     /// The admin ports of other nodes.
     pub peers: Vec<String>,
     /// The token they ask for.
-    pub peer_token: Option<Secret>,
+    pub peer_token: Option<ConfigSecret>,
 }
 
 /// A bearer token of the admin port.
 #[derive(Clone, Debug)]
-pub struct Token {
+pub struct AdminToken {
     /// Itself.
-    pub secret: Secret,
+    pub secret: ConfigSecret,
     /// What it may do.
-    pub may: May,
+    pub may: AdminPermission,
 }
 
 /// What a token may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum May {
+pub enum AdminPermission {
     /// Look.
     Read,
     /// Call the cron endpoint that forgets what is old.
@@ -158,22 +158,22 @@ pub enum May {
 
 /// Where the parts of a source came from: for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Notes {
+pub struct SourceProvenance {
     /// The preset it began with.
     pub preset: Option<&'static str>,
     /// Of each identity of `once.per`.
-    pub per: Vec<Whence>,
+    pub per: Vec<Provenance>,
     /// Of `once.change`.
-    pub change: Whence,
+    pub change: Provenance,
     /// Of `once.keep`.
-    pub keep: Whence,
+    pub keep: Provenance,
     /// Of `once.keep_body`.
-    pub keep_body: Whence,
+    pub keep_body: Provenance,
 }
 
 /// Where something came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whence {
+pub enum Provenance {
     /// The config says so.
     Written,
     /// The preset says so.
@@ -187,7 +187,7 @@ pub enum Whence {
 }
 
 /// Finds the config: the one that is named, else `HOOKONCE_CONFIG`, else `./hookonce.toml`, else the one in `/etc`.
-pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
+pub fn find(explicit: Option<&Path>, env: EnvLookup<'_>) -> Result<PathBuf, ConfigDiagnostic> {
     if let Some(path) = explicit {
         return Ok(path.to_owned());
     }
@@ -195,7 +195,7 @@ pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
         return Ok(path.into());
     }
     PLACES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
-        Problem::error(
+        ConfigDiagnostic::error(
             format!("there is no config: neither ./{} nor {}", PLACES[0], PLACES[1]),
             format!("write one with `hookonce init`, or name it with --config or {VARIABLE}"),
         )
@@ -203,58 +203,66 @@ pub fn find(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf, Problem> {
 }
 
 /// Reads the config in this file, with all its secrets.
-pub fn load(path: &Path, env: Env<'_>) -> Result<Config, Problems> {
-    load_with(path, Secrets::Required, env)
+pub fn load(path: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
+    load_with(path, SecretRequirement::Required, env)
 }
 
 /// Reads the config in this file; with [`Secrets::Optional`] for who only wants to know what it says.
-pub fn load_with(path: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
+pub fn load_with(path: &Path, secrets: SecretRequirement, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
     read(path, |text, file, folder| resolve::resolve(text, file, folder, secrets, env))
 }
 
 /// Reads of the config in this file only where its node and its store are: no secret is needed for that, and what is
 /// wrong elsewhere in the file is no obstacle.
-pub fn addresses(path: &Path, env: Env<'_>) -> Result<Addresses, Problems> {
+pub fn addresses(path: &Path, env: EnvLookup<'_>) -> Result<NodeAddresses, ConfigError> {
     read(path, |text, file, folder| addresses::resolve(text, file, folder, env))
 }
 
-fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, Problems>) -> Result<T, Problems> {
-    let unread =
-        |problem| Problems { file: path.display().to_string(), nature: Nature::Unread, list: vec![problem], more: 0 };
+fn read<T>(path: &Path, resolve: impl FnOnce(&str, &str, &Path) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
+    let unread = |problem| ConfigError {
+        file: path.display().to_string(),
+        nature: ConfigErrorKind::Unread,
+        list: vec![problem],
+        more: 0,
+    };
     let text = text(path).map_err(unread)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     resolve(&text, &path.display().to_string(), &folder)
 }
 
 /// Reads a config. `file` is what it is called in problems, `folder` what its paths are relative to.
-pub fn parse(text: &str, file: &str, folder: &Path, env: Env<'_>) -> Result<Config, Problems> {
-    resolve::resolve(text, file, folder, Secrets::Required, env)
+pub fn parse(text: &str, file: &str, folder: &Path, env: EnvLookup<'_>) -> Result<Config, ConfigError> {
+    resolve::resolve(text, file, folder, SecretRequirement::Required, env)
 }
 
-fn text(path: &Path) -> Result<String, Problem> {
+fn text(path: &Path) -> Result<String, ConfigDiagnostic> {
     let shown = path.display();
     let cannot = |e: &io::Error| match e.kind() {
         io::ErrorKind::NotFound => {
-            Problem::error(format!("there is no config at {shown}"), "write one with `hookonce init`")
+            ConfigDiagnostic::error(format!("there is no config at {shown}"), "write one with `hookonce init`")
         }
-        io::ErrorKind::PermissionDenied => Problem::error(
+        io::ErrorKind::PermissionDenied => ConfigDiagnostic::error(
             format!("the config {shown} cannot be read: not allowed"),
             "let the user that hookonce runs as read it",
         ),
-        io::ErrorKind::IsADirectory => {
-            Problem::error(format!("the config {shown} is a folder"), format!("name the file: {shown}/hookonce.toml"))
-        }
-        _ => Problem::error(format!("the config {shown} cannot be read: {e}"), "is it a file?"),
+        io::ErrorKind::IsADirectory => ConfigDiagnostic::error(
+            format!("the config {shown} is a folder"),
+            format!("name the file: {shown}/hookonce.toml"),
+        ),
+        _ => ConfigDiagnostic::error(format!("the config {shown} cannot be read: {e}"), "is it a file?"),
     };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| cannot(&e))?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| cannot(&e))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Problem::error(format!("the config {shown} is longer than 1 MB"), "is it the right file?"));
+        return Err(ConfigDiagnostic::error(
+            format!("the config {shown} is longer than 1 MB"),
+            "is it the right file?",
+        ));
     }
     String::from_utf8(bytes).map_err(|e| {
         let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = good.split(|b| *b == b'\n').count();
-        Problem::error(format!("the config {shown} is not UTF-8: line {line}"), "save it as UTF-8")
+        ConfigDiagnostic::error(format!("the config {shown} is not UTF-8: line {line}"), "save it as UTF-8")
     })
 }

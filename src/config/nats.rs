@@ -1,24 +1,24 @@
 //! NATS: a server and who we are to it, and what is published there.
 
 use super::elsewhere::UNKNOWN_URL;
-use super::fields::Names;
-use super::raw::{Node, Value};
-use super::resolve::Resolver;
-use super::section::Section;
-use crate::action::plan::nats::{Keeper, Publish, Server, Who, is_token};
-use crate::action::plan::{Piece, Template};
-use crate::decide::envelope::{self, Envelope};
-use crate::decide::field::Place;
-use crate::decide::source::Respond;
+use super::fields::FieldScope;
+use super::raw::{ConfigNode, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::action::plan::nats::{NatsCredentials, NatsServer, PublishMode, PublishPlan, is_token};
+use crate::action::plan::{FieldTemplate, FieldTemplatePart};
+use crate::decide::envelope::{self, EnvelopeFormat};
+use crate::decide::field::FieldLocation;
+use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use std::path::PathBuf;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a message carries its delivery.
-pub(super) fn envelope(section: &Section<'_>) -> Envelope {
-    if section.text("envelope") == Some("patchwork") { Envelope::Patchwork } else { Envelope::Raw }
+pub(super) fn envelope(section: &ConfigSection<'_>) -> EnvelopeFormat {
+    if section.text("envelope") == Some("patchwork") { EnvelopeFormat::Patchwork } else { EnvelopeFormat::Raw }
 }
 
 /// What is wrong with this as the URL of a server, or of several.
@@ -34,8 +34,8 @@ fn wrong(urls: &str) -> Option<String> {
     })
 }
 
-impl Resolver<'_> {
-    pub(super) fn nats_server(&mut self, section: &Section<'_>) -> Option<Server> {
+impl ConfigResolver<'_> {
+    pub(super) fn nats_server(&mut self, section: &ConfigSection<'_>) -> Option<NatsServer> {
         let who = self.who(section);
         let ca = section.node("ca").and_then(|node| self.existing("ca", node));
         let certificate = self.certificate(section);
@@ -64,11 +64,11 @@ impl Resolver<'_> {
             return None;
         }
         let shown = open.shown.unwrap_or_else(|| open.text.clone());
-        Some(Server { url: open.text, shown, who: who?, ca, certificate })
+        Some(NatsServer { url: open.text, shown, who: who?, ca, certificate })
     }
 
     /// Who we are; `None` if that was told to be wrong.
-    fn who(&mut self, section: &Section<'_>) -> Option<Who> {
+    fn who(&mut self, section: &ConfigSection<'_>) -> Option<NatsCredentials> {
         let ways: Vec<_> = ["creds", "nkey", "token", "user"].into_iter().filter(|key| section.has(key)).collect();
         if let [first, second, ..] = ways.as_slice() {
             self.found
@@ -82,7 +82,7 @@ impl Resolver<'_> {
                 .at(section.key_place(if section.has("user") { "user" } else { "password" }), "the other is missing");
             return None;
         }
-        let Some(way) = ways.first() else { return Some(Who::Anybody) };
+        let Some(way) = ways.first() else { return Some(NatsCredentials::Anybody) };
         let mut secret = |key: &str| {
             let node = section.node(key)?;
             let bytes = self.secret(key, node)?.expose().to_vec();
@@ -93,16 +93,16 @@ impl Resolver<'_> {
             text
         };
         let who = match *way {
-            "creds" => secret("creds").map(Who::Creds),
-            "nkey" => secret("nkey").map(|seed| Who::Nkey(seed.trim().to_owned())),
-            "token" => secret("token").map(Who::Token),
+            "creds" => secret("creds").map(NatsCredentials::Creds),
+            "nkey" => secret("nkey").map(|seed| NatsCredentials::Nkey(seed.trim().to_owned())),
+            "token" => secret("token").map(NatsCredentials::Token),
             _ => {
                 let password = secret("password");
                 let user = section.node("user").and_then(|node| self.open("user", node));
-                user.zip(password).map(|(user, password)| Who::User(user.text, password))
+                user.zip(password).map(|(user, password)| NatsCredentials::User(user.text, password))
             }
         };
-        if let Some(Who::Nkey(seed)) = &who
+        if let Some(NatsCredentials::Nkey(seed)) = &who
             && !(seed.len() == 58 && seed.starts_with("SU"))
         {
             self.found
@@ -111,14 +111,14 @@ impl Resolver<'_> {
             return None;
         }
         // Where secrets are left out, nobody connects.
-        who.or_else(|| (self.secrets == super::Secrets::Optional).then_some(Who::Anybody))
+        who.or_else(|| (self.secrets == super::SecretRequirement::Optional).then_some(NatsCredentials::Anybody))
     }
 
     /// The certificate and its key; `None` also where that was told to be wrong.
-    fn certificate(&mut self, section: &Section<'_>) -> Option<(PathBuf, PathBuf)> {
+    fn certificate(&mut self, section: &ConfigSection<'_>) -> Option<(PathBuf, PathBuf)> {
         let node = section.node("client")?;
         match &node.value {
-            Value::List(list) if list.len() == 2 => {
+            ConfigValue::List(list) if list.len() == 2 => {
                 let files = (self.existing("client", &list[0]), self.existing("client", &list[1]));
                 if let Some(key) = &files.1 {
                     self.for_us_alone(key, list[1].at);
@@ -135,7 +135,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn existing(&mut self, key: &str, node: &Node) -> Option<PathBuf> {
+    fn existing(&mut self, key: &str, node: &ConfigNode) -> Option<PathBuf> {
         let path = self.base.join(node.text()?);
         if path.is_file() {
             return Some(path);
@@ -144,12 +144,17 @@ impl Resolver<'_> {
         None
     }
 
-    pub(super) fn publish(&mut self, section: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Publish> {
+    pub(super) fn publish(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<PublishPlan> {
         let server = self.nats_server(section);
         let subject = self.subject(section, names);
         let kind = kind_header(names);
         let envelope = envelope(section);
-        if envelope == Envelope::Patchwork {
+        if envelope == EnvelopeFormat::Patchwork {
             let lacks = [(names.delivery.is_none(), "delivery id"), (kind.is_none(), "kind of event")];
             for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks && names.scheme.is_some()) {
                 self.found
@@ -158,37 +163,37 @@ impl Resolver<'_> {
                     .hint("leave `envelope` out, or say where it is: `delivery`, or a field named `kind` in a header");
             }
         }
-        let mut carries = names.scheme.map_or_else(Vec::new, Scheme::carried);
+        let mut carries = names.scheme.map_or_else(Vec::new, VerificationScheme::carried);
         let id = names.delivery.and_then(|delivery| match &delivery.at {
-            Place::Header(name) => Some(name.clone()),
+            FieldLocation::Header(name) => Some(name.clone()),
             _ => None,
         });
         carries.extend(id.into_iter().chain(kind.clone()));
         carries.sort();
         carries.dedup();
-        Some(Publish {
+        Some(PublishPlan {
             server: server?,
             subject: subject?,
             timeout: self.timeout(section, respond).unwrap_or(TIMEOUT),
             envelope,
-            keeper: if section.flag("core") == Some(true) { Keeper::Nobody } else { Keeper::Stream },
+            keeper: if section.flag("core") == Some(true) { PublishMode::Nobody } else { PublishMode::Stream },
             kind,
             carries,
             // Whose secret it was is not known afterwards where every caller has one.
-            signs: names.scheme.filter(|scheme| !matches!(scheme, Scheme::Callers(_))).cloned(),
+            signs: names.scheme.filter(|scheme| !matches!(scheme, VerificationScheme::Callers(_))).cloned(),
             horizon: Duration::ZERO,
         })
     }
 
-    fn subject(&mut self, section: &Section<'_>, names: &Names<'_>) -> Option<Template> {
+    fn subject(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<FieldTemplate> {
         let Some(node) = section.node("subject") else {
             self.found.error("`publish` has no `subject`").at(section.at, "").hint("subject = \"github.{kind}\"");
             return None;
         };
         let pieces = self.pieces(node, names);
-        let plain = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Field(_) => "x".to_owned(),
+        let plain = |piece: &FieldTemplatePart| match piece {
+            FieldTemplatePart::Text(text) => text.clone(),
+            FieldTemplatePart::Field(_) => "x".to_owned(),
         };
         let whole: String = pieces.iter().map(plain).collect();
         if whole.starts_with('$') || !whole.split('.').all(is_token) {
@@ -198,18 +203,18 @@ impl Resolver<'_> {
                 .hint("subject = \"github.{kind}\"");
             return None;
         }
-        Some(Template(pieces))
+        Some(FieldTemplate(pieces))
     }
 }
 
 /// The header in which this source's sender names the kind of event.
-fn kind_header(names: &Names<'_>) -> Option<String> {
+fn kind_header(names: &FieldScope<'_>) -> Option<String> {
     let field = names.fields.ix("kind").and_then(|ix| match &names.fields.get(ix).at {
-        Place::Header(name) => Some(name.clone()),
+        FieldLocation::Header(name) => Some(name.clone()),
         _ => None,
     });
-    let wrapped = names.stream.filter(|stream| stream.envelope == Envelope::Patchwork);
+    let wrapped = names.stream.filter(|stream| stream.envelope == EnvelopeFormat::Patchwork);
     let known = names.kind.map(|kind| kind.header.clone());
-    let of_scheme = || names.scheme.and_then(Scheme::kind_header).map(str::to_owned);
+    let of_scheme = || names.scheme.and_then(VerificationScheme::kind_header).map(str::to_owned);
     known.or_else(of_scheme).or(field).or_else(|| wrapped.map(|_| envelope::KIND_HEADER.to_owned()))
 }

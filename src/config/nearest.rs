@@ -10,10 +10,10 @@ pub(super) fn did_you_mean<'w>(wrong: &str, words: impl IntoIterator<Item = &'w 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keys::{Part, names};
+    use crate::config::keys::{SectionKind, names};
 
     fn check(word: &str, expected: Option<&str>) {
-        assert_eq!(nearest(word, names(Part::Source)), expected, "{word}");
+        assert_eq!(nearest(word, names(SectionKind::Source)), expected, "{word}");
     }
 
     #[test]

@@ -1,46 +1,46 @@
 //! What makes two deliveries the same event: identities, `change`, and for how long.
 
-use super::fields::Names;
-use super::keys::Part;
-use super::raw::{Node, Origin, Span, Value};
-use super::resolve::Resolver;
-use super::section::Section;
+use super::fields::FieldScope;
+use super::keys::SectionKind;
+use super::raw::{ConfigNode, ConfigOrigin, ConfigSpan, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::value::duration_text;
-use super::{Notes, Whence};
-use crate::decide::field::{FieldIx, Place};
-use crate::decide::source::{Change, DeliveryId, Identity, Keep, Once};
+use super::{Provenance, SourceProvenance};
+use crate::decide::field::{FieldIndex, FieldLocation};
+use crate::decide::source::{ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Identity, Keep};
 use crate::decide::time::Duration;
-use crate::decide::verify::{Piece, Scheme};
+use crate::decide::verify::{SignedPiece, VerificationScheme};
 
 const DAY: Duration = Duration::from_hours(24);
 const KEEP: Duration = Duration::from_hours(30 * 24);
 const KEEP_BODY: Duration = Duration::from_hours(7 * 24);
 
 /// How long this sender may deliver again, by a person's hand.
-fn redelivery_window(scheme: &Scheme) -> Option<(&'static str, Duration)> {
+fn redelivery_window(scheme: &VerificationScheme) -> Option<(&'static str, Duration)> {
     match scheme.of_all() {
-        Scheme::Github(_) => Some(("GitHub", 3 * DAY)),
+        VerificationScheme::Github(_) => Some(("GitHub", 3 * DAY)),
         _ => None,
     }
 }
 
 /// What was signed, as an identity, where the signature does not cover the delivery id: whoever saw one delivery could
 /// send it again under another id.
-fn what_was_signed(scheme: &Scheme, id: Option<&DeliveryId>) -> Option<Identity> {
+fn what_was_signed(scheme: &VerificationScheme, id: Option<&DeliveryIdLocation>) -> Option<Identity> {
     if id.is_some_and(|id| scheme.covers(&id.at)) {
         return None;
     }
     match scheme.of_all() {
-        Scheme::Bearer(_) | Scheme::Callers(_) | Scheme::None => None,
-        Scheme::Github(_) | Scheme::Hmac(_) | Scheme::StandardWebhooks { .. } => {
+        VerificationScheme::Bearer(_) | VerificationScheme::Callers(_) | VerificationScheme::None => None,
+        VerificationScheme::Github(_) | VerificationScheme::Hmac(_) | VerificationScheme::StandardWebhooks { .. } => {
             Some(if scheme.signs_time() { Identity::Signed } else { Identity::Body })
         }
     }
 }
 
 /// Is this identity made of the body alone? Then the same bytes are the same event, whatever else comes with them.
-fn of_the_body(identity: &Identity, names: &Names<'_>) -> bool {
-    let in_body = |ix: &FieldIx| matches!(names.fields.get(*ix).at, Place::Body(_));
+fn of_the_body(identity: &Identity, names: &FieldScope<'_>) -> bool {
+    let in_body = |ix: &FieldIndex| matches!(names.fields.get(*ix).at, FieldLocation::Body(_));
     match identity {
         Identity::Body => true,
         Identity::Named(fields) => fields.iter().all(in_body),
@@ -49,16 +49,25 @@ fn of_the_body(identity: &Identity, names: &Names<'_>) -> bool {
 }
 
 /// Nothing but the body is signed: an old delivery can be sent again under a new id, at any time.
-fn covers_only_the_body(scheme: &Scheme) -> bool {
+fn covers_only_the_body(scheme: &VerificationScheme) -> bool {
     match scheme.of_all() {
-        Scheme::Github(_) => true,
-        Scheme::Hmac(hmac) => !hmac.over.iter().any(|piece| matches!(piece, Piece::Id | Piece::Timestamp)),
-        Scheme::StandardWebhooks { .. } | Scheme::Bearer(_) | Scheme::Callers(_) | Scheme::None => false,
+        VerificationScheme::Github(_) => true,
+        VerificationScheme::Hmac(hmac) => {
+            !hmac.over.iter().any(|piece| matches!(piece, SignedPiece::Id | SignedPiece::Timestamp))
+        }
+        VerificationScheme::StandardWebhooks { .. }
+        | VerificationScheme::Bearer(_)
+        | VerificationScheme::Callers(_)
+        | VerificationScheme::None => false,
     }
 }
 
 /// Of a stream's message, the delivery is its carried id, if it has one, and the message itself beside it.
-fn with_message(per: Vec<Identity>, from: &[Whence], id: Option<&DeliveryId>) -> (Vec<Identity>, Vec<Whence>) {
+fn with_message(
+    per: Vec<Identity>,
+    from: &[Provenance],
+    id: Option<&DeliveryIdLocation>,
+) -> (Vec<Identity>, Vec<Provenance>) {
     let both = per.into_iter().zip(from.iter().copied()).flat_map(|(identity, from)| {
         let message = (identity == Identity::Delivery).then_some((Identity::Message, from));
         let own = (message.is_none() || id.is_some()).then_some((identity, from));
@@ -67,34 +76,34 @@ fn with_message(per: Vec<Identity>, from: &[Whence], id: Option<&DeliveryId>) ->
     both.unzip()
 }
 
-pub(super) fn whence(at: Span) -> Whence {
+pub(super) fn whence(at: ConfigSpan) -> Provenance {
     match at.origin {
-        Origin::Config => Whence::Written,
-        Origin::Preset(_) => Whence::Preset,
+        ConfigOrigin::Config => Provenance::Written,
+        ConfigOrigin::Preset(_) => Provenance::Preset,
     }
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn once(
         &mut self,
-        source: &Section<'_>,
-        names: &Names<'_>,
-        delivery: Option<&DeliveryId>,
-    ) -> (Once, Notes) {
-        let section = source.section("once", Part::Once);
+        source: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        delivery: Option<&DeliveryIdLocation>,
+    ) -> (DeduplicationPolicy, SourceProvenance) {
+        let section = source.section("once", SectionKind::Once);
         let key = |name: &str| section.and_then(|s| s.node(name));
-        let from = |name: &str| key(name).map_or(Whence::Default, |node| whence(node.at));
+        let from = |name: &str| key(name).map_or(Provenance::Default, |node| whence(node.at));
         let change = section.and_then(|s| self.change(&s, names));
 
-        let (mut per, mut per_from) = match key("per").and_then(Node::list) {
+        let (mut per, mut per_from) = match key("per").and_then(ConfigNode::list) {
             Some(list) => {
                 let per = self.per(list, names, delivery);
                 (per.clone(), vec![from("per"); per.len()])
             }
             None if delivery.is_some() || names.scheme.is_none() || names.stream.is_some() => {
-                (vec![Identity::Delivery], vec![Whence::Default])
+                (vec![Identity::Delivery], vec![Provenance::Default])
             }
-            None => (vec![Identity::Body], vec![Whence::Default]),
+            None => (vec![Identity::Body], vec![Provenance::Default]),
         };
         if names.stream.is_some() {
             (per, per_from) = with_message(per, &per_from, delivery);
@@ -106,11 +115,11 @@ impl Resolver<'_> {
         }
         let body_only = names.scheme.is_some_and(covers_only_the_body);
         let implied = self.implied(source, section.as_ref(), names, &per, change.is_some() && body_only);
-        let by_signature = implied.as_ref().is_some_and(|(_, whence)| *whence == Whence::ImpliedBySignature);
+        let by_signature = implied.as_ref().is_some_and(|(_, whence)| *whence == Provenance::ImpliedBySignature);
         let (identity, by) = implied.unzip();
         per.extend(identity.clone());
         per_from.extend(by);
-        let ordered = key("change").and_then(Node::table).is_some_and(|table| table.get("order").is_some());
+        let ordered = key("change").and_then(ConfigNode::table).is_some_and(|table| table.get("order").is_some());
         let for_ever = body_only && change.is_some() && !ordered;
         let (keep, keep_body) = self.keep(section.as_ref(), names, for_ever);
         if for_ever && let Some(node) = key("change") {
@@ -120,10 +129,11 @@ impl Resolver<'_> {
                 .at(node.at, format!("{label}a delivery repeated after `keep` would look like a roll-back"))
                 .hint("name the field with the sender's order: a number or a time that grows");
         }
-        let imported = source.node("imported").filter(|node| whence(node.at) == Whence::Preset).and_then(Node::list);
+        let imported =
+            source.node("imported").filter(|node| whence(node.at) == Provenance::Preset).and_then(ConfigNode::list);
         let imported = imported.and_then(|list| list.iter().map(|node| names.fields.ix(node.text()?)).collect());
-        let keep_from = if for_ever { Whence::Implied } else { from("keep") };
-        let notes = Notes {
+        let keep_from = if for_ever { Provenance::Implied } else { from("keep") };
+        let notes = SourceProvenance {
             preset: None,
             per: per_from,
             change: from("change"),
@@ -132,26 +142,26 @@ impl Resolver<'_> {
         };
         let keep_failures = section.and_then(|s| s.flag("keep_failures")).unwrap_or(false);
         let implied = identity.filter(|_| by_signature);
-        (Once { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
+        (DeduplicationPolicy { per, implied, change, imported, keep, keep_body, keep_failures }, notes)
     }
 
     /// What is an identity though nobody wrote it: what was signed, where the signature does not cover the delivery id and
     /// no identity is made of the body alone; and the body, where only that is signed and it changes something.
     fn implied(
         &mut self,
-        source: &Section<'_>,
-        once: Option<&Section<'_>>,
-        names: &Names<'_>,
+        source: &ConfigSection<'_>,
+        once: Option<&ConfigSection<'_>>,
+        names: &FieldScope<'_>,
         per: &[Identity],
         changes_by_body: bool,
-    ) -> Option<(Identity, Whence)> {
+    ) -> Option<(Identity, Provenance)> {
         // Equal bodies under two keys are two requests, and a signature there covers the key.
         let scheme = names.scheme.filter(|_| source.flag("api") != Some(true));
         let of_body = per.iter().any(|identity| of_the_body(identity, names));
         let signed = scheme.and_then(|scheme| what_was_signed(scheme, names.delivery)).filter(|_| !of_body);
         let by_change =
-            (changes_by_body && !per.contains(&Identity::Body)).then_some((Identity::Body, Whence::Implied));
-        let implied = signed.map(|identity| (identity, Whence::ImpliedBySignature)).or(by_change);
+            (changes_by_body && !per.contains(&Identity::Body)).then_some((Identity::Body, Provenance::Implied));
+        let implied = signed.map(|identity| (identity, Provenance::ImpliedBySignature)).or(by_change);
         let written = once.and_then(|once| Some((once.text("equal_bodies")?, once)));
         match (written, &implied) {
             (Some(("new", once)), _) if per.contains(&Identity::Body) => {
@@ -181,7 +191,8 @@ impl Resolver<'_> {
                 None
             }
             (Some(("new", once)), Some(_)) => {
-                let age = scheme.and_then(Scheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
+                let age =
+                    scheme.and_then(VerificationScheme::tolerance).map(|age| format!(" within {}", duration_text(age)));
                 let age = age.unwrap_or_default();
                 self.found
                     .warning("whoever captures a delivery can have it act again")
@@ -193,7 +204,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn keep(&mut self, section: Option<&Section<'_>>, names: &Names<'_>, for_ever: bool) -> (Keep, Duration) {
+    fn keep(
+        &mut self,
+        section: Option<&ConfigSection<'_>>,
+        names: &FieldScope<'_>,
+        for_ever: bool,
+    ) -> (Keep, Duration) {
         let keep = section.and_then(|s| self.positive(s, "keep")).unwrap_or(KEEP);
         let body = section.and_then(|s| s.duration("keep_body"));
         if let (Some(section), Some(body)) = (section, body)
@@ -221,20 +237,25 @@ impl Resolver<'_> {
         (Keep::For(keep), body.unwrap_or(KEEP_BODY.min(keep)))
     }
 
-    fn per(&mut self, list: &[Node], names: &Names<'_>, delivery: Option<&DeliveryId>) -> Vec<Identity> {
+    fn per(
+        &mut self,
+        list: &[ConfigNode],
+        names: &FieldScope<'_>,
+        delivery: Option<&DeliveryIdLocation>,
+    ) -> Vec<Identity> {
         let mut per = Vec::new();
         for node in list {
             let identity = match &node.value {
-                Value::Text(word) if word == "delivery" => {
+                ConfigValue::Text(word) if word == "delivery" => {
                     self.has_delivery(node, names, delivery);
                     Identity::Delivery
                 }
-                Value::Text(word) if word == "body" => Identity::Body,
-                Value::Text(_) => match self.signed("once.per", node, names) {
+                ConfigValue::Text(word) if word == "body" => Identity::Body,
+                ConfigValue::Text(_) => match self.signed("once.per", node, names) {
                     Some(ix) => Identity::Named(vec![ix]),
                     None => continue,
                 },
-                Value::List(list) => match self.together(node, list, names) {
+                ConfigValue::List(list) => match self.together(node, list, names) {
                     Some(identity) => identity,
                     None => continue,
                 },
@@ -248,7 +269,7 @@ impl Resolver<'_> {
         per
     }
 
-    fn together(&mut self, node: &Node, list: &[Node], names: &Names<'_>) -> Option<Identity> {
+    fn together(&mut self, node: &ConfigNode, list: &[ConfigNode], names: &FieldScope<'_>) -> Option<Identity> {
         if let Some(alone) = list.iter().find(|item| matches!(item.text(), Some("delivery" | "body"))) {
             let word = alone.text().unwrap_or_default();
             self.found
@@ -266,7 +287,7 @@ impl Resolver<'_> {
         Some(Identity::Named(self.signed_list("once.per", list, names)))
     }
 
-    fn has_delivery(&mut self, node: &Node, names: &Names<'_>, delivery: Option<&DeliveryId>) {
+    fn has_delivery(&mut self, node: &ConfigNode, names: &FieldScope<'_>, delivery: Option<&DeliveryIdLocation>) {
         if delivery.is_none() && names.scheme.is_some() && names.stream.is_none() {
             self.found
                 .error("`once.per` names the delivery id, and this sender has none")
@@ -275,8 +296,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn change(&mut self, once: &Section<'_>, names: &Names<'_>) -> Option<Change> {
-        let section = once.section("change", Part::Change)?;
+    fn change(&mut self, once: &ConfigSection<'_>, names: &FieldScope<'_>) -> Option<ChangeRule> {
+        let section = once.section("change", SectionKind::Change)?;
         let mut side = |key: &str| {
             let what = format!("change.{key}");
             match section.node(key) {
@@ -297,11 +318,11 @@ impl Resolver<'_> {
         };
         let (of, to) = (side("of"), side("to"));
         let order = section.node("order").and_then(|node| self.signed("change.order", node, names));
-        Some(Change { of, to, order })
+        Some(ChangeRule { of, to, order })
     }
 
     /// A duration that may not be zero.
-    pub(super) fn positive(&mut self, section: &Section<'_>, key: &str) -> Option<Duration> {
+    pub(super) fn positive(&mut self, section: &ConfigSection<'_>, key: &str) -> Option<Duration> {
         let length = section.duration(key)?;
         if length.is_zero() {
             self.found.error(format!("`{key}` is zero")).at(section.place(key), "it must be longer than that");

@@ -1,6 +1,6 @@
 //! A line of a file with something underlined, whatever stands in it: tabs, wide characters, a secret.
 
-use super::problem::Ink;
+use super::problem::ColorChoice;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ const LINE_COLUMNS_MAX: usize = 160;
 
 /// A place in a file, ready to be shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ConfigSnippet {
     /// The file.
     pub file: String,
     /// The line, from 1.
@@ -26,8 +26,8 @@ pub struct Place {
     pub label: String,
 }
 
-impl Place {
-    pub(super) fn render(&self, out: &mut String, ink: Ink, code: &str, followed: bool) {
+impl ConfigSnippet {
+    pub(super) fn render(&self, out: &mut String, ink: ColorChoice, code: &str, followed: bool) {
         let number = self.line.to_string();
         let pad = " ".repeat(number.len());
         let bar = ink.paint("1;34", "|");
@@ -45,7 +45,13 @@ impl Place {
 }
 
 /// The line these bytes begin in, and what to underline there.
-pub(super) fn show(file: String, text: &str, bytes: Range<usize>, hidden: &[Range<usize>], label: String) -> Place {
+pub(super) fn show(
+    file: String,
+    text: &str,
+    bytes: Range<usize>,
+    hidden: &[Range<usize>],
+    label: String,
+) -> ConfigSnippet {
     let start = floor(text, bytes.start);
     let from = text[..start].rfind('\n').map_or(0, |i| i + 1);
     let until = text[start..].find('\n').map_or(text.len(), |i| start + i);
@@ -83,7 +89,7 @@ pub(super) fn show(file: String, text: &str, bytes: Range<usize>, hidden: &[Rang
     let indent = indent.unwrap_or(columns);
     let width = stop.unwrap_or(columns).saturating_sub(indent);
     let (text, indent) = clip(shown, indent);
-    Place { file, line, column, text, indent, width: width.clamp(1, LINE_COLUMNS_MAX), label }
+    ConfigSnippet { file, line, column, text, indent, width: width.clamp(1, LINE_COLUMNS_MAX), label }
 }
 
 /// The nearest character boundary at or before this byte.
@@ -142,7 +148,7 @@ mod tests {
         let start = text.find(word).unwrap();
         let place = show("f".into(), text, start..start + word.len(), &[], "here".into());
         let mut out = String::new();
-        place.render(&mut out, Ink::Plain, "", false);
+        place.render(&mut out, ColorChoice::Plain, "", false);
         assert_eq!(out, expected);
     }
 

@@ -1,6 +1,6 @@
 //! Presets: what is known about a sender, written in the same grammar as the config and embedded.
 
-use super::raw::{self, Entry, Node, Origin, Table, Value};
+use super::raw::{self, ConfigEntry, ConfigNode, ConfigOrigin, ConfigTable, ConfigValue};
 
 /// What is known about a sender.
 #[derive(Clone, Copy, Debug)]
@@ -25,43 +25,43 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 }
 
 /// A source as if it had been written out: a key beside a preset replaces that key whole; fields add.
-pub(super) fn beside(preset: &'static Preset, user: &Table) -> Table {
-    let (known, _) = raw::parse(preset.text, Origin::Preset(preset.name));
-    let fields = known.get("fields").and_then(Node::table).cloned().unwrap_or_default();
+pub(super) fn beside(preset: &'static Preset, user: &ConfigTable) -> ConfigTable {
+    let (known, _) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
+    let fields = known.get("fields").and_then(ConfigNode::table).cloned().unwrap_or_default();
     let mut out = over(known, user);
-    if let Some(Node { value: Value::Table(added), .. }) = user.get("fields") {
+    if let Some(ConfigNode { value: ConfigValue::Table(added), .. }) = user.get("fields") {
         let all = over(fields, added);
         for entry in out.entries.iter_mut().filter(|entry| entry.key == "fields") {
-            entry.node.value = Value::Table(all.clone());
+            entry.node.value = ConfigValue::Table(all.clone());
         }
     }
     out
 }
 
 /// Entries of `above` in place of those of the same key below, the others behind them.
-fn over(below: Table, above: &Table) -> Table {
-    let mut entries: Vec<Entry> =
+fn over(below: ConfigTable, above: &ConfigTable) -> ConfigTable {
+    let mut entries: Vec<ConfigEntry> =
         below.entries.into_iter().map(|entry| above.entry(&entry.key).cloned().unwrap_or(entry)).collect();
     let added = above.entries.iter().filter(|entry| !entries.iter().any(|e| e.key == entry.key)).cloned();
     let added: Vec<_> = added.collect();
     entries.extend(added);
-    Table { entries }
+    ConfigTable { entries }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keys::Part;
-    use crate::config::problem::Complaints;
+    use crate::config::keys::SectionKind;
+    use crate::config::problem::DiagnosticCollector;
     use crate::config::shape;
 
     #[test]
     fn every_preset_is_toml_and_has_only_known_keys() {
         for preset in PRESETS {
-            let (table, errors) = raw::parse(preset.text, Origin::Preset(preset.name));
+            let (table, errors) = raw::parse(preset.text, ConfigOrigin::Preset(preset.name));
             assert_eq!(errors, []);
-            let mut found = Complaints::default();
-            shape::check(&table, Part::Source, "preset", &mut found);
+            let mut found = DiagnosticCollector::default();
+            shape::check(&table, SectionKind::Source, "preset", &mut found);
             assert!(!found.has_errors(), "{found:?}");
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     fn a_key_beside_a_preset_replaces_that_key_whole_and_fields_add() {
         let (user, _) = raw::parse(
             "when = 'true'\nonce = { keep = '1d' }\nfields = { tag = 'body.t', extra = 'body.e' }",
-            Origin::Config,
+            ConfigOrigin::Config,
         );
         let merged = beside(find("github-package").unwrap(), &user);
         assert_eq!(merged.get("when").unwrap().text(), Some("true"));

@@ -1,8 +1,8 @@
 //! What is wrong with a config: the place, what is wrong in the user's words, and what to do.
 
-pub use super::place::Place;
+pub use super::place::ConfigSnippet;
 use super::place::show;
-use super::raw::{Origin, Span};
+use super::raw::{ConfigOrigin, ConfigSpan};
 use std::fmt::{self, Write as _};
 
 /// Problems told one by one; of the others only their number is.
@@ -10,7 +10,7 @@ const PROBLEMS_MAX: usize = 40;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
+pub enum DiagnosticSeverity {
     /// Nothing is started.
     Error,
     /// It works, but probably not as meant.
@@ -19,33 +19,33 @@ pub enum Level {
 
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
+pub struct ConfigDiagnostic {
     /// How bad it is.
-    pub level: Level,
+    pub level: DiagnosticSeverity,
     /// What is wrong.
     pub title: String,
     /// Where.
-    pub place: Option<Box<Place>>,
+    pub place: Option<Box<ConfigSnippet>>,
     /// What to do.
     pub hint: Option<String>,
 }
 
 /// Everything that is wrong with one config.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problems {
+pub struct ConfigError {
     /// The file.
     pub file: String,
     /// Could it be read at all?
-    pub nature: Nature,
+    pub nature: ConfigErrorKind,
     /// Each problem, in the order of the file.
-    pub list: Vec<Problem>,
+    pub list: Vec<ConfigDiagnostic>,
     /// How many more there are, where there are too many to tell.
     pub more: usize,
 }
 
 /// Whether we found out what the config says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Nature {
+pub enum ConfigErrorKind {
     /// It was read, and it is wrong.
     Wrong,
     /// It could not be read.
@@ -54,14 +54,14 @@ pub enum Nature {
 
 /// With or without colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ink {
+pub enum ColorChoice {
     /// Text alone.
     Plain,
     /// With the escapes of a terminal.
     Colour,
 }
 
-impl Ink {
+impl ColorChoice {
     /// The text, in the colour of this code where there is colour.
     pub fn paint(self, code: &str, text: &str) -> String {
         match self {
@@ -71,22 +71,22 @@ impl Ink {
     }
 }
 
-impl Problem {
+impl ConfigDiagnostic {
     /// An error without a place.
     pub fn error(title: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { level: Level::Error, title: title.into(), place: None, hint: Some(hint.into()) }
+        Self { level: DiagnosticSeverity::Error, title: title.into(), place: None, hint: Some(hint.into()) }
     }
 
     /// A warning without a place.
     pub fn warning(title: impl Into<String>) -> Self {
-        Self { level: Level::Warning, title: title.into(), place: None, hint: None }
+        Self { level: DiagnosticSeverity::Warning, title: title.into(), place: None, hint: None }
     }
 
     /// As people see it; ends with a newline.
-    pub fn render(&self, ink: Ink) -> String {
+    pub fn render(&self, ink: ColorChoice) -> String {
         let (word, code) = match self.level {
-            Level::Error => ("error", "1;31"),
-            Level::Warning => ("warning", "1;33"),
+            DiagnosticSeverity::Error => ("error", "1;31"),
+            DiagnosticSeverity::Warning => ("warning", "1;33"),
         };
         let mut out = format!("{}: {}\n", ink.paint(code, word), self.title);
         if let Some(place) = &self.place {
@@ -99,21 +99,21 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.render(Ink::Plain).trim_end())
+        f.write_str(self.render(ColorChoice::Plain).trim_end())
     }
 }
 
-impl Problems {
+impl ConfigError {
     /// As people see them; the last line counts them.
-    pub fn render(&self, ink: Ink) -> String {
+    pub fn render(&self, ink: ColorChoice) -> String {
         let mut out = String::new();
         for problem in &self.list {
             out += &problem.render(ink);
             out.push('\n');
         }
-        if self.nature == Nature::Wrong {
+        if self.nature == ConfigErrorKind::Wrong {
             let more = if self.more > 0 { format!(", and {} more,", self.more) } else { String::new() };
             let _ = writeln!(out, "{}{more} in {}; nothing was started", count(&self.list), self.file);
         } else {
@@ -124,37 +124,39 @@ impl Problems {
 }
 
 /// "1 error", "2 errors and 1 warning".
-pub fn count(problems: &[Problem]) -> String {
+pub fn count(problems: &[ConfigDiagnostic]) -> String {
     let of = |level, word: &str| match problems.iter().filter(|p| p.level == level).count() {
         0 => None,
         1 => Some(format!("1 {word}")),
         n => Some(format!("{n} {word}s")),
     };
-    let parts: Vec<_> = [of(Level::Error, "error"), of(Level::Warning, "warning")].into_iter().flatten().collect();
+    let parts: Vec<_> = [of(DiagnosticSeverity::Error, "error"), of(DiagnosticSeverity::Warning, "warning")]
+        .into_iter()
+        .flatten()
+        .collect();
     if parts.is_empty() { "no problems".to_owned() } else { parts.join(" and ") }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.render(Ink::Plain).trim_end())
+        f.write_str(self.render(ColorChoice::Plain).trim_end())
     }
 }
 
-impl std::error::Error for Problem {}
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigError {}
 
 /// A problem that knows only which bytes it is about.
 #[derive(Debug)]
-pub(super) struct Draft {
-    level: Level,
+pub(super) struct DiagnosticBuilder {
+    level: DiagnosticSeverity,
     title: String,
-    at: Option<Span>,
+    at: Option<ConfigSpan>,
     label: String,
     hint: Option<String>,
 }
 
-impl Draft {
-    pub(super) fn at(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
+impl DiagnosticBuilder {
+    pub(super) fn at(&mut self, span: ConfigSpan, label: impl Into<String>) -> &mut Self {
         self.at = Some(span);
         self.label = label.into();
         self
@@ -173,50 +175,53 @@ impl Draft {
 
 /// Collects problems while a config is read.
 #[derive(Default, Debug)]
-pub(super) struct Complaints {
-    drafts: Vec<Draft>,
-    secrets: Vec<Span>,
+pub(super) struct DiagnosticCollector {
+    drafts: Vec<DiagnosticBuilder>,
+    secrets: Vec<ConfigSpan>,
 }
 
-impl Complaints {
-    pub(super) fn error(&mut self, title: impl Into<String>) -> &mut Draft {
-        self.add(Level::Error, title.into())
+impl DiagnosticCollector {
+    pub(super) fn error(&mut self, title: impl Into<String>) -> &mut DiagnosticBuilder {
+        self.add(DiagnosticSeverity::Error, title.into())
     }
 
-    pub(super) fn warning(&mut self, title: impl Into<String>) -> &mut Draft {
-        self.add(Level::Warning, title.into())
+    pub(super) fn warning(&mut self, title: impl Into<String>) -> &mut DiagnosticBuilder {
+        self.add(DiagnosticSeverity::Warning, title.into())
     }
 
     /// These bytes are never shown.
-    pub(super) fn conceal(&mut self, span: Span) {
+    pub(super) fn conceal(&mut self, span: ConfigSpan) {
         self.secrets.push(span);
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.drafts.iter().any(|draft| draft.level == Level::Error)
+        self.drafts.iter().any(|draft| draft.level == DiagnosticSeverity::Error)
     }
 
-    fn add(&mut self, level: Level, title: String) -> &mut Draft {
-        self.drafts.push(Draft { level, title, at: None, label: String::new(), hint: None });
+    fn add(&mut self, level: DiagnosticSeverity, title: String) -> &mut DiagnosticBuilder {
+        self.drafts.push(DiagnosticBuilder { level, title, at: None, label: String::new(), hint: None });
         self.drafts.last_mut().expect("it was pushed in the line above")
     }
 
     /// The problems with their lines, in the order of the file, and how many more there are.
-    pub(super) fn finish<'t>(mut self, text: &dyn Fn(Origin) -> (String, &'t str)) -> (Vec<Problem>, usize) {
+    pub(super) fn finish<'t>(
+        mut self,
+        text: &dyn Fn(ConfigOrigin) -> (String, &'t str),
+    ) -> (Vec<ConfigDiagnostic>, usize) {
         let total = self.drafts.len();
         if total > PROBLEMS_MAX && self.has_errors() {
-            self.drafts.retain(|draft| draft.level == Level::Error);
+            self.drafts.retain(|draft| draft.level == DiagnosticSeverity::Error);
         }
         self.drafts.sort_by_key(|draft| draft.at.map(|span| (span.origin, span.start)));
         self.drafts.truncate(PROBLEMS_MAX);
         let more = if total > PROBLEMS_MAX { total - self.drafts.len() } else { 0 };
         let secrets = self.secrets;
-        let place = |span: Span, label| {
+        let place = |span: ConfigSpan, label| {
             let (file, text) = text(span.origin);
             let hidden: Vec<_> = secrets.iter().filter(|s| s.origin == span.origin).map(|s| s.start..s.end).collect();
             Box::new(show(file, text, span.start..span.end, &hidden, label))
         };
-        let problem = |draft: Draft| Problem {
+        let problem = |draft: DiagnosticBuilder| ConfigDiagnostic {
             level: draft.level,
             title: draft.title,
             place: draft.at.map(|span| place(span, draft.label)),
@@ -232,15 +237,15 @@ mod tests {
 
     #[test]
     fn colour_is_only_there_when_asked_for() {
-        let problem = Problem::error("a", "b");
-        assert_eq!(problem.render(Ink::Plain), "error: a\nhint: b\n");
-        assert_eq!(problem.render(Ink::Colour), "\x1b[1;31merror\x1b[0m: a\n\x1b[1;36mhint\x1b[0m: b\n");
+        let problem = ConfigDiagnostic::error("a", "b");
+        assert_eq!(problem.render(ColorChoice::Plain), "error: a\nhint: b\n");
+        assert_eq!(problem.render(ColorChoice::Colour), "\x1b[1;31merror\x1b[0m: a\n\x1b[1;36mhint\x1b[0m: b\n");
     }
 
     #[test]
     fn the_last_line_counts_errors_and_warnings() {
-        let error = Problem::error("a", "b");
-        let warning = Problem { level: Level::Warning, ..error.clone() };
+        let error = ConfigDiagnostic::error("a", "b");
+        let warning = ConfigDiagnostic { level: DiagnosticSeverity::Warning, ..error.clone() };
         assert_eq!(count(std::slice::from_ref(&error)), "1 error");
         assert_eq!(count(&[error.clone(), error, warning]), "2 errors and 1 warning");
     }

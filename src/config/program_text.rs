@@ -15,7 +15,7 @@ mod table;
 use table::{
     ALWAYS, CODE_VARIABLE_PREFIXES, CODE_VARIABLES, GIT_BEHIND, GIT_COMMANDS, InterpreterOptions, KnownProgram,
     OperandRole, PROGRAMS, PYTHON_STARTERS, PYTHON_TEXT, ProgramReads, SHELL_VARIABLES, STARTER, STARTERS,
-    STARTING_OPTIONS, WRAPPERS, WrapperProgram,
+    STARTING_OPTIONS, WRAPPERS, WrapperProgram, abbreviates, listed,
 };
 
 /// One argument of a command as the config has it.
@@ -74,12 +74,12 @@ pub(super) fn risks<'a>(argv: &[ArgumentTemplate<'a>]) -> Vec<InjectionRisk<'a>>
         }
         let Some((name, program)) = known(argv[at].text) else { continue };
         let place = match () {
-            () if commands.contains(&at) => Certainty::Command,
+            () if commands.contains(&at) => ProgramCertainty::Command,
             () if at > 0 && argv[at - 1].text == "--entrypoint" || argv[at].text.starts_with("--entrypoint=") => {
-                Certainty::Entrypoint
+                ProgramCertainty::Entrypoint
             }
-            () if wrapped || listed(ALWAYS, name) => Certainty::Wrapped,
-            () => Certainty::Anywhere,
+            () if wrapped || listed(ALWAYS, name) => ProgramCertainty::Wrapped,
+            () => ProgramCertainty::Anywhere,
         };
         scan.program(at, name, program.reads, place);
     }
@@ -126,7 +126,7 @@ pub(super) fn runs_its_input<'a>(argv: &[ArgumentTemplate<'a>]) -> Option<(usize
 
 /// How sure it is that a known name is a program here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Certainty {
+enum ProgramCertainty {
     /// It is the program, or the one that wrappers start.
     Command,
     /// It replaces the program of a container; its arguments are behind the image.
@@ -226,11 +226,11 @@ impl<'a> ArgvScan<'_, 'a> {
         None
     }
 
-    fn program(&mut self, at: usize, name: &'a str, reads: ProgramReads, place: Certainty) {
+    fn program(&mut self, at: usize, name: &'a str, reads: ProgramReads, place: ProgramCertainty) {
         let text = InjectionKind::Text { by: name };
-        let sure = place == Certainty::Command;
+        let sure = place == ProgramCertainty::Command;
         match reads {
-            ProgramReads::Everything if place != Certainty::Anywhere => {
+            ProgramReads::Everything if place != ProgramCertainty::Anywhere => {
                 self.add_from(at + 1, InjectionKind::Line { by: name });
             }
             ProgramReads::Everything => {}
@@ -272,12 +272,12 @@ impl<'a> ArgvScan<'_, 'a> {
 
     /// `-c` may be among other flags, and other flags between it and the text. `values` says how many arguments a word
     /// of flags takes: in most shells one for each `o` in it, in some only for an `o` at its end.
-    fn shell(&mut self, at: usize, name: &'a str, place: Certainty, values: fn(&str) -> usize) {
+    fn shell(&mut self, at: usize, name: &'a str, place: ProgramCertainty, values: fn(&str) -> usize) {
         let (mut has_text, mut is_input, mut ended, mut next) = (false, false, false, at + 1);
         while let Some(argument) = self.argv.get(next) {
             let word = argument.text;
             if matches!(word, "-" | "--") && !ended {
-                ended = place != Certainty::Entrypoint || has_text;
+                ended = place != ProgramCertainty::Entrypoint || has_text;
             } else if word.starts_with(['-', '+']) && !ended {
                 // A value that ends a cluster of flags chooses flags.
                 self.add(next, InjectionKind::Text { by: name });
@@ -291,9 +291,9 @@ impl<'a> ArgvScan<'_, 'a> {
                 }
             } else if has_text {
                 return self.add(next, InjectionKind::Text { by: name });
-            } else if place != Certainty::Entrypoint {
+            } else if place != ProgramCertainty::Entrypoint {
                 // With `-s` the program is the input, and operands are its arguments.
-                if place == Certainty::Command && !is_input {
+                if place == ProgramCertainty::Command && !is_input {
                     self.add(next, InjectionKind::Script { by: name });
                 }
                 return;
@@ -303,18 +303,18 @@ impl<'a> ArgvScan<'_, 'a> {
     }
 
     /// Options of git itself, then those of its command.
-    fn git(&mut self, at: usize, name: &'a str, options: &InterpreterOptions, place: Certainty) {
+    fn git(&mut self, at: usize, name: &'a str, options: &InterpreterOptions, place: ProgramCertainty) {
         let mut next = at + 1;
         while let Some(argument) = self.argv.get(next)
             && argument.text.starts_with('-')
         {
             match option(argument, options) {
-                OptionShape::Here(ValueRole::Text | ValueRole::Code) => {
+                OptionShape::Here(OptionValueRole::Text | OptionValueRole::Code) => {
                     self.add(next, InjectionKind::Text { by: name });
                 }
                 OptionShape::Next(role) => {
                     next += 1;
-                    if !matches!(role, ValueRole::Data) {
+                    if !matches!(role, OptionValueRole::Data) {
                         self.add(next, InjectionKind::Text { by: name });
                     }
                 }
@@ -324,7 +324,7 @@ impl<'a> ArgvScan<'_, 'a> {
         }
         let Some(command) = self.argv.get(next) else { return };
         // It may be an alias, which can be any program.
-        if place == Certainty::Command {
+        if place == ProgramCertainty::Command {
             self.add(next, InjectionKind::Script { by: name });
         }
         if let Some((_, word)) = GIT_BEHIND.iter().find(|(command_name, _)| *command_name == command.text) {
@@ -341,7 +341,7 @@ impl<'a> ArgvScan<'_, 'a> {
     }
 
     /// Behind `python -m`: some modules run what they are given.
-    fn module(&mut self, at: usize, name: &'a str, place: Certainty) {
+    fn module(&mut self, at: usize, name: &'a str, place: ProgramCertainty) {
         let Some(argument) = self.argv.get(at) else { return };
         let flags_end = argument.text.find('m').filter(|_| argument.text.starts_with('-')).map_or(0, |m| m + 1);
         let module = &argument.text[flags_end..];
@@ -352,9 +352,9 @@ impl<'a> ArgvScan<'_, 'a> {
         }
     }
 
-    fn interpreter(&mut self, at: usize, name: &'a str, options: &InterpreterOptions, place: Certainty) {
+    fn interpreter(&mut self, at: usize, name: &'a str, options: &InterpreterOptions, place: ProgramCertainty) {
         let (text, script) = (InjectionKind::Text { by: name }, InjectionKind::Script { by: name });
-        let anywhere = options.anywhere || place == Certainty::Entrypoint;
+        let anywhere = options.anywhere || place == ProgramCertainty::Entrypoint;
         let (mut given, mut operands, mut next) = (false, 0, at + 1);
         while let Some(argument) = self.argv.get(next) {
             let word = argument.text;
@@ -366,35 +366,35 @@ impl<'a> ArgvScan<'_, 'a> {
             }
             if word.len() > 1 && word.starts_with('-') {
                 match option(argument, options) {
-                    OptionShape::Nothing | OptionShape::Here(ValueRole::Data) => {}
-                    OptionShape::Next(ValueRole::Data) => next += 1,
+                    OptionShape::Nothing | OptionShape::Here(OptionValueRole::Data) => {}
+                    OptionShape::Next(OptionValueRole::Data) => next += 1,
                     OptionShape::Pair => next += 2,
-                    OptionShape::Here(ValueRole::Text) => {
+                    OptionShape::Here(OptionValueRole::Text) => {
                         given = true;
                         self.add(next, text);
                     }
-                    OptionShape::Next(ValueRole::Text) => {
+                    OptionShape::Next(OptionValueRole::Text) => {
                         given = true;
                         next += 1;
                         self.add(next, text);
                     }
-                    OptionShape::Here(ValueRole::Code) => {
+                    OptionShape::Here(OptionValueRole::Code) => {
                         given |= options.operands == OperandRole::Text;
                         self.add(next, script);
                     }
-                    OptionShape::Next(ValueRole::Code) => {
+                    OptionShape::Next(OptionValueRole::Code) => {
                         given |= options.operands == OperandRole::Text;
                         next += 1;
                         self.add(next, script);
                     }
                     // It may be short for the option, or another one that takes no value.
                     OptionShape::Likely(value) => {
-                        given |= matches!(value, ValueRole::Text);
-                        given |= matches!(value, ValueRole::Code) && options.operands == OperandRole::Text;
+                        given |= matches!(value, OptionValueRole::Text);
+                        given |= matches!(value, OptionValueRole::Code) && options.operands == OperandRole::Text;
                         match value {
-                            ValueRole::Text => self.add(next + 1, text),
-                            ValueRole::Code => self.add(next + 1, script),
-                            ValueRole::Data => {}
+                            OptionValueRole::Text => self.add(next + 1, text),
+                            OptionValueRole::Code => self.add(next + 1, script),
+                            OptionValueRole::Data => {}
                         }
                         let has_value = self.argv.get(next + 1).is_some_and(|value| !value.text.starts_with('-'));
                         next += usize::from(has_value);
@@ -424,21 +424,28 @@ impl<'a> ArgvScan<'_, 'a> {
         }
     }
 
-    fn operand(&mut self, at: usize, before: usize, given: bool, of: (&'a str, &InterpreterOptions), place: Certainty) {
+    fn operand(
+        &mut self,
+        at: usize,
+        before: usize,
+        given: bool,
+        of: (&'a str, &InterpreterOptions),
+        place: ProgramCertainty,
+    ) {
         let (name, options) = of;
         let Some(argument) = self.argv.get(at) else { return };
         let remote = argument.text[..argument.last.unwrap_or(0)].contains(':');
         match options.operands {
-            OperandRole::Script if !given && place == Certainty::Command => {
+            OperandRole::Script if !given && place == ProgramCertainty::Command => {
                 self.add(at, InjectionKind::Script { by: name });
             }
-            OperandRole::Text if !given && place != Certainty::Anywhere => {
+            OperandRole::Text if !given && place != ProgramCertainty::Anywhere => {
                 self.add(at, InjectionKind::Text { by: name });
             }
-            OperandRole::TextAfterFirst if before > 0 && place != Certainty::Anywhere => {
+            OperandRole::TextAfterFirst if before > 0 && place != ProgramCertainty::Anywhere => {
                 self.add(at, InjectionKind::Text { by: name });
             }
-            OperandRole::Remote if remote && place != Certainty::Anywhere => {
+            OperandRole::Remote if remote && place != ProgramCertainty::Anywhere => {
                 self.add(at, InjectionKind::Line { by: name });
             }
             _ => {}
@@ -450,18 +457,18 @@ impl<'a> ArgvScan<'_, 'a> {
 enum OptionShape {
     Nothing,
     /// A value in the same argument.
-    Here(ValueRole),
+    Here(OptionValueRole),
     /// The next argument.
-    Next(ValueRole),
+    Next(OptionValueRole),
     /// The next argument, if this is an abbreviation of the option.
-    Likely(ValueRole),
+    Likely(OptionValueRole),
     /// The next two arguments, both data.
     Pair,
     /// What is run is so many arguments ahead, in this one or the next; options have ended.
     Last(usize),
 }
 
-enum ValueRole {
+enum OptionValueRole {
     Text,
     Code,
     Data,
@@ -470,9 +477,9 @@ enum ValueRole {
 fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> OptionShape {
     let word = argument.text;
     let found = |long: &str, is_in: fn(&str, &str) -> bool| match () {
-        () if is_in(options.long_text, long) => Some(ValueRole::Text),
-        () if is_in(options.long_code, long) => Some(ValueRole::Code),
-        () if is_in(options.long_values, long) => Some(ValueRole::Data),
+        () if is_in(options.long_text, long) => Some(OptionValueRole::Text),
+        () if is_in(options.long_code, long) => Some(OptionValueRole::Code),
+        () if is_in(options.long_values, long) => Some(OptionValueRole::Data),
         () => None,
     };
     let long = word.trim_start_matches('-');
@@ -486,10 +493,10 @@ fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opti
     match long.split_once('=') {
         // A name that the sender writes may be any.
         Some((name, _)) if argument.field.is_some_and(|field| field < word.len() - long.len() + name.len()) => {
-            return OptionShape::Here(ValueRole::Text);
+            return OptionShape::Here(OptionValueRole::Text);
         }
         Some((name, _)) if word.starts_with("--") || value(name).is_some() => {
-            return OptionShape::Here(value(name).unwrap_or(ValueRole::Data));
+            return OptionShape::Here(value(name).unwrap_or(OptionValueRole::Data));
         }
         _ => {}
     }
@@ -500,7 +507,7 @@ fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opti
         return OptionShape::Likely(value);
     }
     if word.starts_with("--") {
-        return if argument.field.is_some() { OptionShape::Here(ValueRole::Text) } else { OptionShape::Nothing };
+        return if argument.field.is_some() { OptionShape::Here(OptionValueRole::Text) } else { OptionShape::Nothing };
     }
     cluster(argument, options)
 }
@@ -509,16 +516,16 @@ fn option(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> Opti
 fn cluster(argument: &ArgumentTemplate<'_>, options: &InterpreterOptions) -> OptionShape {
     for (at, letter) in argument.text.char_indices().skip(1) {
         if argument.field.is_some_and(|field| field <= at) {
-            return OptionShape::Here(ValueRole::Text);
+            return OptionShape::Here(OptionValueRole::Text);
         }
         let ends = at + letter.len_utf8() == argument.text.len();
         let value = match () {
             () if options.last.contains(letter) => return OptionShape::Last(usize::from(ends)),
-            () if options.text.contains(letter) => ValueRole::Text,
-            () if options.code.contains(letter) => ValueRole::Code,
-            () if options.values.contains(letter) => ValueRole::Data,
+            () if options.text.contains(letter) => OptionValueRole::Text,
+            () if options.code.contains(letter) => OptionValueRole::Code,
+            () if options.values.contains(letter) => OptionValueRole::Data,
             () if options.attached.contains(letter) && argument.field.is_some() => {
-                return OptionShape::Here(ValueRole::Code);
+                return OptionShape::Here(OptionValueRole::Code);
             }
             () if options.attached.contains(letter) => return OptionShape::Nothing,
             () => continue,
@@ -582,16 +589,6 @@ fn behind_unlisted(argv: &[ArgumentTemplate<'_>]) -> bool {
     let is_listed =
         |argument: &ArgumentTemplate<'_>| known(argument.text).is_some() || wrapper(Some(argument)).is_some();
     matches!(argv, [first, second, ..] if !is_listed(first) && is_listed(second))
-}
-
-/// Is the word the beginning of one in this list, or all of it?
-fn abbreviates(list: &str, word: &str) -> bool {
-    !word.is_empty() && list.split(' ').any(|one| one.starts_with(word))
-}
-
-/// Is the word in this list of words?
-fn listed(list: &str, word: &str) -> bool {
-    list.split(' ').any(|one| one == word && !one.is_empty())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Which text something stands in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Origin {
+pub(super) enum ConfigOrigin {
     /// The user's file.
     Config,
     /// The preset of this name.
@@ -15,80 +15,80 @@ pub(super) enum Origin {
 
 /// Bytes of a text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Span {
-    pub(super) origin: Origin,
+pub(super) struct ConfigSpan {
+    pub(super) origin: ConfigOrigin,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
 /// A value and its place.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Node {
-    pub(super) at: Span,
-    pub(super) value: Value,
+pub(super) struct ConfigNode {
+    pub(super) at: ConfigSpan,
+    pub(super) value: ConfigValue,
 }
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Value {
+pub(super) enum ConfigValue {
     Text(String),
     Integer(i128),
     Float,
     Flag(bool),
     Time,
-    List(Vec<Node>),
-    Table(Table),
+    List(Vec<ConfigNode>),
+    Table(ConfigTable),
 }
 
 /// Keys and values, in the order of the file.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct ConfigTable {
+    pub(super) entries: Vec<ConfigEntry>,
 }
 
 /// A key and its value.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Entry {
+pub(super) struct ConfigEntry {
     pub(super) key: String,
-    pub(super) key_at: Span,
-    pub(super) node: Node,
+    pub(super) key_at: ConfigSpan,
+    pub(super) node: ConfigNode,
 }
 
 /// Something that is not TOML.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct NotToml {
-    pub(super) at: Option<Span>,
+pub(super) struct TomlError {
+    pub(super) at: Option<ConfigSpan>,
     pub(super) what: String,
 }
 
-impl Table {
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+impl ConfigTable {
+    pub(super) fn entry(&self, key: &str) -> Option<&ConfigEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&ConfigNode> {
         self.entry(key).map(|entry| &entry.node)
     }
 }
 
-impl Node {
+impl ConfigNode {
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            ConfigValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self) -> Option<&[Node]> {
+    pub(super) fn list(&self) -> Option<&[ConfigNode]> {
         match &self.value {
-            Value::List(list) => Some(list),
+            ConfigValue::List(list) => Some(list),
             _ => None,
         }
     }
 
-    pub(super) fn table(&self) -> Option<&Table> {
+    pub(super) fn table(&self) -> Option<&ConfigTable> {
         match &self.value {
-            Value::Table(table) => Some(table),
+            ConfigValue::Table(table) => Some(table),
             _ => None,
         }
     }
@@ -96,80 +96,80 @@ impl Node {
     /// What it is, for a message: "an integer".
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
-            Value::Text(_) => "a string",
-            Value::Integer(_) => "an integer",
-            Value::Float => "a number with a fraction",
-            Value::Flag(true) => "true",
-            Value::Flag(false) => "false",
-            Value::Time => "a date",
-            Value::List(_) => "a list",
-            Value::Table(_) => "a table",
+            ConfigValue::Text(_) => "a string",
+            ConfigValue::Integer(_) => "an integer",
+            ConfigValue::Float => "a number with a fraction",
+            ConfigValue::Flag(true) => "true",
+            ConfigValue::Flag(false) => "false",
+            ConfigValue::Time => "a date",
+            ConfigValue::List(_) => "a list",
+            ConfigValue::Table(_) => "a table",
         }
     }
 }
 
 /// Reads a text. What is not TOML is reported, all of it at once.
-pub(super) fn parse(text: &str, origin: Origin) -> (Table, Vec<NotToml>) {
+pub(super) fn parse(text: &str, origin: ConfigOrigin) -> (ConfigTable, Vec<TomlError>) {
     let (root, errors) = DeTable::parse_recoverable(text);
     let errors = errors
         .iter()
-        .map(|e| NotToml { at: e.span().map(|span| place(origin, &span)), what: e.message().to_owned() })
+        .map(|e| TomlError { at: e.span().map(|span| place(origin, &span)), what: e.message().to_owned() })
         .collect();
     (table(root.get_ref(), origin), errors)
 }
 
-fn place(origin: Origin, range: &Range<usize>) -> Span {
-    Span { origin, start: range.start, end: range.end }
+fn place(origin: ConfigOrigin, range: &Range<usize>) -> ConfigSpan {
+    ConfigSpan { origin, start: range.start, end: range.end }
 }
 
-fn table(from: &DeTable<'_>, origin: Origin) -> Table {
-    let mut entries: Vec<Entry> = from
+fn table(from: &DeTable<'_>, origin: ConfigOrigin) -> ConfigTable {
+    let mut entries: Vec<ConfigEntry> = from
         .iter()
-        .map(|(key, value)| Entry {
+        .map(|(key, value)| ConfigEntry {
             key: key.get_ref().to_string(),
             key_at: place(origin, &key.span()),
             node: node(value, origin),
         })
         .collect();
     entries.sort_by_key(|entry| entry.key_at);
-    Table { entries }
+    ConfigTable { entries }
 }
 
-fn node(from: &Spanned<DeValue<'_>>, origin: Origin) -> Node {
+fn node(from: &Spanned<DeValue<'_>>, origin: ConfigOrigin) -> ConfigNode {
     let value = match from.get_ref() {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => ConfigValue::Text(text.to_string()),
         DeValue::Integer(number) => {
             let too_large = if number.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
-            Value::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(too_large))
+            ConfigValue::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(too_large))
         }
-        DeValue::Float(_) => Value::Float,
-        DeValue::Boolean(flag) => Value::Flag(*flag),
-        DeValue::Datetime(_) => Value::Time,
-        DeValue::Array(list) => Value::List(list.iter().map(|item| node(item, origin)).collect()),
-        DeValue::Table(inner) => Value::Table(table(inner, origin)),
+        DeValue::Float(_) => ConfigValue::Float,
+        DeValue::Boolean(flag) => ConfigValue::Flag(*flag),
+        DeValue::Datetime(_) => ConfigValue::Time,
+        DeValue::Array(list) => ConfigValue::List(list.iter().map(|item| node(item, origin)).collect()),
+        DeValue::Table(inner) => ConfigValue::Table(table(inner, origin)),
     };
-    Node { at: place(origin, &from.span()), value }
+    ConfigNode { at: place(origin, &from.span()), value }
 }
 
 /// The place in the file of some bytes inside a string: quotes and escapes lie between the two.
-pub(super) fn inside(file: &str, string: Span, range: &Range<usize>) -> Span {
+pub(super) fn inside(file: &str, string: ConfigSpan, range: &Range<usize>) -> ConfigSpan {
     let letters = letters(file.get(string.start..string.end).unwrap_or(""));
     let closing_quote = string.end.saturating_sub(1).max(string.start);
     let start = letters.iter().find(|letter| letter.read >= range.start);
     let start = start.map_or(closing_quote, |letter| string.start + letter.written.start);
     let end = letters.iter().rfind(|letter| letter.read < range.end);
     let end = end.map_or(start, |letter| string.start + letter.written.end);
-    Span { start, end: end.max(start + 1), ..string }
+    ConfigSpan { start, end: end.max(start + 1), ..string }
 }
 
 /// One letter of a string: where it stands in its text, and which bytes it is written with.
-struct Letter {
+struct StringCharSpan {
     read: usize,
     written: Range<usize>,
 }
 
 /// The letters of a string as it is written, quotes and all.
-fn letters(written: &str) -> Vec<Letter> {
+fn letters(written: &str) -> Vec<StringCharSpan> {
     let (open, escapes) = opening(written);
     let mut letters = Vec::new();
     let mut read = 0;
@@ -192,7 +192,7 @@ fn letters(written: &str) -> Vec<Letter> {
             decoded = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).unwrap_or(' ');
         }
         let end = rest.peek().map_or(written.len(), |(i, _)| *i);
-        letters.push(Letter { read, written: start..end });
+        letters.push(StringCharSpan { read, written: start..end });
         read += decoded.len_utf8();
     }
     letters
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn check(file: &str, word: &str) {
-        let (root, errors) = parse(file, Origin::Config);
+        let (root, errors) = parse(file, ConfigOrigin::Config);
         assert_eq!(errors, []);
         let node = root.get("s").unwrap();
         let text = node.text().unwrap();
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn entries_keep_the_order_of_the_file_and_every_value_its_place() {
         let file = "b = 1\na = [true, 'x']\n[t.u]\nc = 2\n";
-        let (root, _) = parse(file, Origin::Config);
+        let (root, _) = parse(file, ConfigOrigin::Config);
         let keys: Vec<_> = root.entries.iter().map(|e| e.key.as_str()).collect();
         assert_eq!(keys, ["b", "a", "t"]);
         let list = root.get("a").unwrap();
@@ -252,15 +252,16 @@ mod tests {
 
     #[test]
     fn several_things_that_are_not_toml_are_all_reported() {
-        let (_, errors) = parse("a = \nb = 1\nb = 2\nc = @\n", Origin::Config);
+        let (_, errors) = parse("a = \nb = 1\nb = 2\nc = @\n", ConfigOrigin::Config);
         assert!(errors.len() >= 3, "{errors:?}");
     }
 
     #[test]
     fn a_number_that_is_too_large_stays_a_number() {
-        let (root, _) = parse("a = 0x10\nb = -3\nc = 99999999999999999999999999999999999999999999", Origin::Config);
-        assert_eq!(root.get("a").unwrap().value, Value::Integer(16));
-        assert_eq!(root.get("b").unwrap().value, Value::Integer(-3));
-        assert_eq!(root.get("c").unwrap().value, Value::Integer(i128::MAX));
+        let (root, _) =
+            parse("a = 0x10\nb = -3\nc = 99999999999999999999999999999999999999999999", ConfigOrigin::Config);
+        assert_eq!(root.get("a").unwrap().value, ConfigValue::Integer(16));
+        assert_eq!(root.get("b").unwrap().value, ConfigValue::Integer(-3));
+        assert_eq!(root.get("c").unwrap().value, ConfigValue::Integer(i128::MAX));
     }
 }

@@ -1,40 +1,48 @@
 //! The reference of the config, `docs/config.md`, made from the table of keys. A test keeps the file up to date.
 
-use super::keys::{KEYS, Key, Part, Since};
+use super::keys::{ConfigKey, ConfigKeyAvailability, KEYS, SectionKind};
 use super::presets::PRESETS;
 use std::fmt::Write as _;
 
 /// The parts in the order in which a config is written, each with how it is written and what it is.
-const PARTS: &[(Part, &str, &str)] = &[
-    (Part::Top, "The top level", "Outside of every table."),
-    (Part::Admin, "`[admin]`", "The port for people."),
-    (Part::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
-    (Part::Source, "`[source.NAME]`", "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`."),
-    (Part::From, "`from = { … }`", "A NATS stream that deliveries are taken from."),
-    (Part::Verify, "`verify = { … }`", "How deliveries are verified."),
-    (Part::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
-    (Part::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
-    (Part::Change, "`change = { … }`", "A register per subject: the same change again is a duplicate."),
-    (Part::Route, "`[[source.NAME.route]]`", "Where events go. The first route that lets a delivery through wins."),
+const PARTS: &[(SectionKind, &str, &str)] = &[
+    (SectionKind::Top, "The top level", "Outside of every table."),
+    (SectionKind::Admin, "`[admin]`", "The port for people."),
+    (SectionKind::Token, "`tokens = [{ … }]`", "An entry of `admin.tokens`."),
     (
-        Part::Block,
+        SectionKind::Source,
+        "`[source.NAME]`",
+        "A sender we believe. NAME is of lower-case letters, digits, `_` and `-`.",
+    ),
+    (SectionKind::From, "`from = { … }`", "A NATS stream that deliveries are taken from."),
+    (SectionKind::Verify, "`verify = { … }`", "How deliveries are verified."),
+    (SectionKind::Field, "`fields.NAME = { … }`", "A named value. Short for `{ at = \"…\" }` is the place alone."),
+    (SectionKind::Once, "`[source.NAME.once]`", "What makes two deliveries the same event, and for how long."),
+    (SectionKind::Change, "`change = { … }`", "A register per subject: the same change again is a duplicate."),
+    (
+        SectionKind::Route,
+        "`[[source.NAME.route]]`",
+        "Where events go. The first route that lets a delivery through wins.",
+    ),
+    (
+        SectionKind::Block,
         "`run = { … }`",
         "Commands. Blocks are independent; in one, a step runs only if the one before succeeded.",
     ),
     (
-        Part::Forward,
+        SectionKind::Forward,
         "`forward = { … }`",
         "A receiver that deliveries are sent on to; or a list of them: one event for each. See docs/forward.md.",
     ),
     (
-        Part::Sql,
+        SectionKind::Sql,
         "`sql = { … }`",
         "One statement, run in the transaction that moves the event to done. Short is the statement alone. See docs/sql.md.",
     ),
-    (Part::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
-    (Part::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
-    (Part::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
-    (Part::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
+    (SectionKind::Sign, "`sign = { … }`", "The receiver can verify what it is sent."),
+    (SectionKind::Publish, "`publish = { … }`", "A NATS subject that deliveries are published to."),
+    (SectionKind::Retry, "`retry = { … }`", "When what failed is tried again. Waits are random up to their length."),
+    (SectionKind::Elsewhere, "`{ env = \"…\" }` or `{ file = \"…\" }`", "A value that does not stand in the config."),
 ];
 
 const HEAD: &str = "\
@@ -60,7 +68,7 @@ pub fn markdown() -> String {
     for (part, title, about) in PARTS {
         // Writing to a string cannot fail.
         let _ = write!(out, "\n## {title}\n\n{about}\n\n| key | takes | without it | |\n|---|---|---|---|\n");
-        for key in KEYS.iter().filter(|key| key.part == *part && key.since == Since::Now) {
+        for key in KEYS.iter().filter(|key| key.part == *part && key.since == ConfigKeyAvailability::Now) {
             out += &row(key);
         }
     }
@@ -71,7 +79,7 @@ pub fn markdown() -> String {
     out
 }
 
-fn row(key: &Key) -> String {
+fn row(key: &ConfigKey) -> String {
     let cell = |text: &str| text.replace('|', "\\|");
     format!("| `{}` | {} | {} | {} |\n", key.name, cell(&key.takes.expected()), cell(key.default), cell(key.doc))
 }
@@ -83,7 +91,7 @@ mod tests {
     #[test]
     fn every_key_that_can_be_written_is_in_the_reference() {
         let page = markdown();
-        for key in KEYS.iter().filter(|key| key.since == Since::Now) {
+        for key in KEYS.iter().filter(|key| key.since == ConfigKeyAvailability::Now) {
             assert!(PARTS.iter().any(|(part, ..)| *part == key.part), "{key:?} has no chapter");
             assert!(page.contains(&row(key)), "{key:?}");
         }

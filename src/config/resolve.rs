@@ -1,15 +1,16 @@
 //! From what is written to what is meant: the whole file. Goes on after a problem, so that all are found at once.
 
-use super::keys::Part;
-use super::problem::{Complaints, Nature, Problems};
-use super::raw::{self, Node, Origin, Span, Table, Value};
-use super::section::Section;
+use super::keys::SectionKind;
+use super::problem::{ConfigError, ConfigErrorKind, DiagnosticCollector};
+use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
+use super::section::ConfigSection;
 use super::{
-    Admin, Config, Elsewhere, Env, May, Migrate, Secret, Secrets, StateFolder, StoreAddress, Token, presets, shape, sql,
+    AdminConfig, AdminPermission, AdminToken, Config, ConfigSecret, EnvLookup, ExternalValue, MigrationMode,
+    SecretRequirement, StateFolder, StoreAddress, presets, shape, sql,
 };
 use crate::decide::limits;
 use crate::decide::source::Source;
-use crate::decide::statement::Dialect;
+use crate::decide::statement::SqlDialect;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -20,62 +21,68 @@ pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Ad
 const STORE: &str = "hookonce.db";
 
 /// What is at hand while a config is given its meaning.
-pub(super) struct Resolver<'a> {
+pub(super) struct ConfigResolver<'a> {
     pub(super) text: &'a str,
     /// What paths are relative to.
     pub(super) base: &'a Path,
-    pub(super) env: Env<'a>,
-    pub(super) secrets: Secrets,
-    pub(super) found: Complaints,
+    pub(super) env: EnvLookup<'a>,
+    pub(super) secrets: SecretRequirement,
+    pub(super) found: DiagnosticCollector,
     /// Every value that does not stand in the file.
-    pub(super) elsewhere: Vec<Elsewhere>,
+    pub(super) elsewhere: Vec<ExternalValue>,
     /// Every variable that was asked for.
     pub(super) env_names: BTreeSet<String>,
     /// Variables that routes pass on, and where they say so.
-    pub(super) env_passed: Vec<(String, Span)>,
+    pub(super) env_passed: Vec<(String, ConfigSpan)>,
     /// What statements of this store are written in; `None`: it runs none.
-    pub(super) dialect: Option<Dialect>,
+    pub(super) dialect: Option<SqlDialect>,
     /// Every source's secrets so far, with its name.
-    pub(super) secrets_seen: Vec<(Secret, String)>,
+    pub(super) secrets_seen: Vec<(ConfigSecret, String)>,
 }
 
 /// Reads and understands a config.
-pub(super) fn resolve(text: &str, file: &str, base: &Path, secrets: Secrets, env: Env<'_>) -> Result<Config, Problems> {
-    let mut resolver = Resolver { secrets, ..Resolver::new(text, base, env) };
+pub(super) fn resolve(
+    text: &str,
+    file: &str,
+    base: &Path,
+    secrets: SecretRequirement,
+    env: EnvLookup<'_>,
+) -> Result<Config, ConfigError> {
+    let mut resolver = ConfigResolver { secrets, ..ConfigResolver::new(text, base, env) };
     let config = resolver.config();
     let failed = resolver.found.has_errors();
     let named = |origin| match origin {
-        Origin::Config => (file.to_owned(), text),
-        Origin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
+        ConfigOrigin::Config => (file.to_owned(), text),
+        ConfigOrigin::Preset(name) => (format!("preset {name}"), text_of(text, origin)),
     };
     let (list, more) = resolver.found.finish(&named);
     match config {
         Some(config) if !failed => {
             Ok(Config { warnings: list, secret_env_names: resolver.env_names, elsewhere: resolver.elsewhere, ..config })
         }
-        _ => Err(Problems { file: file.to_owned(), nature: Nature::Wrong, list, more }),
+        _ => Err(ConfigError { file: file.to_owned(), nature: ConfigErrorKind::Wrong, list, more }),
     }
 }
 
-fn text_of(config: &str, origin: Origin) -> &str {
+fn text_of(config: &str, origin: ConfigOrigin) -> &str {
     match origin {
-        Origin::Config => config,
-        Origin::Preset(name) => presets::find(name).map_or("", |preset| preset.text),
+        ConfigOrigin::Config => config,
+        ConfigOrigin::Preset(name) => presets::find(name).map_or("", |preset| preset.text),
     }
 }
 
-impl<'a> Resolver<'a> {
-    pub(super) fn new(text: &'a str, base: &'a Path, env: Env<'a>) -> Self {
-        let found = Complaints::default();
-        let (secrets, elsewhere) = (Secrets::Required, Vec::new());
+impl<'a> ConfigResolver<'a> {
+    pub(super) fn new(text: &'a str, base: &'a Path, env: EnvLookup<'a>) -> Self {
+        let found = DiagnosticCollector::default();
+        let (secrets, elsewhere) = (SecretRequirement::Required, Vec::new());
         let (env_names, env_passed, secrets_seen) = (BTreeSet::new(), Vec::new(), Vec::new());
         let dialect = None;
         Self { text, base, env, secrets, found, elsewhere, env_names, env_passed, dialect, secrets_seen }
     }
 
     /// The file as a tree; `None` if it is not TOML, which is then told.
-    pub(super) fn tree(&mut self) -> Option<Table> {
-        let (root, errors) = raw::parse(self.text, Origin::Config);
+    pub(super) fn tree(&mut self) -> Option<ConfigTable> {
+        let (root, errors) = raw::parse(self.text, ConfigOrigin::Config);
         for error in &errors {
             let draft = self.found.error(format!("this is not TOML: {}", error.what));
             if let Some(at) = error.at {
@@ -86,14 +93,15 @@ impl<'a> Resolver<'a> {
     }
 
     /// The place of some bytes inside a string.
-    pub(super) fn inside(&self, string: Span, range: &std::ops::Range<usize>) -> Span {
+    pub(super) fn inside(&self, string: ConfigSpan, range: &std::ops::Range<usize>) -> ConfigSpan {
         raw::inside(text_of(self.text, string.origin), string, range)
     }
 
     fn config(&mut self) -> Option<Config> {
         let root = self.tree()?;
-        shape::check(&root, Part::Top, "the top level", &mut self.found);
-        let top = Section::new(&root, Part::Top, Span { origin: Origin::Config, start: 0, end: 0 });
+        shape::check(&root, SectionKind::Top, "the top level", &mut self.found);
+        let top =
+            ConfigSection::new(&root, SectionKind::Top, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
         let listen = top.address("listen").unwrap_or(LISTEN);
         let store = self.store(&top);
         self.dialect = sql::dialect(&store);
@@ -101,7 +109,7 @@ impl<'a> Resolver<'a> {
         let mut config = Config {
             listen,
             store,
-            migrate: if top.text("migrate") == Some("manual") { Migrate::Manual } else { Migrate::Auto },
+            migrate: if top.text("migrate") == Some("manual") { MigrationMode::Manual } else { MigrationMode::Auto },
             state: self.state(&top),
             admin,
             sources: Vec::new(),
@@ -129,8 +137,8 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn sources(&mut self, top: &Section<'_>, config: &mut Config) {
-        let table = top.node("source").and_then(Node::table).cloned().unwrap_or(Table::default());
+    fn sources(&mut self, top: &ConfigSection<'_>, config: &mut Config) {
+        let table = top.node("source").and_then(ConfigNode::table).cloned().unwrap_or(ConfigTable::default());
         if table.entries.is_empty() && top.node("source").is_none_or(|node| node.table().is_some()) {
             self.found
                 .error("no source is configured")
@@ -169,7 +177,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    pub(super) fn store(&mut self, top: &Section<'_>) -> StoreAddress {
+    pub(super) fn store(&mut self, top: &ConfigSection<'_>) -> StoreAddress {
         let default = || StoreAddress::Sqlite(self.base.join(STORE));
         let Some(node) = top.node("store") else { return default() };
         let default = default();
@@ -192,7 +200,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// `STATE_DIRECTORY` is what systemd sets for `StateDirectory=`; of several folders the first counts.
-    fn state(&self, top: &Section<'_>) -> StateFolder {
+    fn state(&self, top: &ConfigSection<'_>) -> StateFolder {
         let by_systemd = || (self.env)("STATE_DIRECTORY").and_then(|list| list.split(':').next().map(str::to_owned));
         match top.text("state").map(str::to_owned).or_else(by_systemd).filter(|path| !path.is_empty()) {
             Some(path) => StateFolder::Named(self.base.join(path)),
@@ -200,33 +208,33 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn admin(&mut self, top: &Section<'_>, listen: SocketAddr) -> Admin {
-        let Some(section) = top.section("admin", Part::Admin) else {
+    fn admin(&mut self, top: &ConfigSection<'_>, listen: SocketAddr) -> AdminConfig {
+        let Some(section) = top.section("admin", SectionKind::Admin) else {
             self.apart(listen, ADMIN, top.place("listen"));
-            return Admin { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
+            return AdminConfig { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
         };
         let own = section.address("listen").unwrap_or(ADMIN);
         let at = if section.has("listen") { section.place("listen") } else { top.place("listen") };
         self.apart(listen, own, at);
         let mut tokens = Vec::new();
         if let Some(secret) = section.node("token").and_then(|node| self.secret("token", node)) {
-            tokens.push(Token { secret, may: May::All });
+            tokens.push(AdminToken { secret, may: AdminPermission::All });
         }
-        for entry in section.sections("tokens", Part::Token) {
+        for entry in section.sections("tokens", SectionKind::Token) {
             let may = match entry.text("may") {
-                Some("all") => May::All,
-                Some("forget") => May::Forget,
-                _ => May::Read,
+                Some("all") => AdminPermission::All,
+                Some("forget") => AdminPermission::Forget,
+                _ => AdminPermission::Read,
             };
             match entry.node("token") {
-                Some(node) => tokens.extend(self.secret("token", node).map(|secret| Token { secret, may })),
+                Some(node) => tokens.extend(self.secret("token", node).map(|secret| AdminToken { secret, may })),
                 None => {
                     self.found.error("an entry of `tokens` has no `token`").at(entry.at, "");
                 }
             }
         }
         self.tokens_differ(&tokens, &section);
-        let any = section.has("token") || !section.sections("tokens", Part::Token).is_empty();
+        let any = section.has("token") || !section.sections("tokens", SectionKind::Token).is_empty();
         if !own.ip().is_loopback() && !any {
             self.found
                 .error("the admin port can be reached from outside and has no token")
@@ -235,12 +243,14 @@ impl<'a> Resolver<'a> {
         }
         let peers = self.peers(&section);
         let peer_token = section.node("peer_token").and_then(|node| self.secret("peer_token", node));
-        Admin { listen: own, tokens, peers, peer_token }
+        AdminConfig { listen: own, tokens, peers, peer_token }
     }
 
     /// Addresses of other nodes, each without a password and without a slash at its end.
-    fn peers(&mut self, section: &Section<'_>) -> Vec<String> {
-        let Some(Node { value: Value::List(list), at, .. }) = section.node("peers") else { return Vec::new() };
+    fn peers(&mut self, section: &ConfigSection<'_>) -> Vec<String> {
+        let Some(ConfigNode { value: ConfigValue::List(list), at, .. }) = section.node("peers") else {
+            return Vec::new();
+        };
         if list.len() > limits::PEERS_MAX {
             self.found.error(format!("`peers` names more than {} nodes", limits::PEERS_MAX)).at(*at, "");
         }
@@ -267,7 +277,7 @@ impl<'a> Resolver<'a> {
         peers
     }
 
-    fn tokens_differ(&mut self, tokens: &[Token], section: &Section<'_>) {
+    fn tokens_differ(&mut self, tokens: &[AdminToken], section: &ConfigSection<'_>) {
         let twice = tokens.iter().enumerate().any(|(i, a)| tokens[..i].iter().any(|b| b.secret == a.secret));
         if twice {
             self.found
@@ -277,7 +287,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Both ports can be opened at once.
-    fn apart(&mut self, listen: SocketAddr, admin: SocketAddr, at: Span) {
+    fn apart(&mut self, listen: SocketAddr, admin: SocketAddr, at: ConfigSpan) {
         let overlap = listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified();
         if listen.port() != 0 && listen.port() == admin.port() && overlap {
             self.found

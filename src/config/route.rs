@@ -1,19 +1,22 @@
 //! One route: its filter, its group, and how what it lets through is treated.
 
-use super::fields::Names;
-use super::keys::Part;
-use super::raw::{Node, Value};
-use super::resolve::Resolver;
-use super::section::Section;
+use super::fields::FieldScope;
+use super::keys::SectionKind;
+use super::raw::{ConfigNode, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::value::duration_text;
 use crate::action::plan::ActionPlan;
-use crate::action::plan::nats::Keeper;
+use crate::action::plan::nats::PublishMode;
 use crate::decide::event::Retrier;
 use crate::decide::limits;
-use crate::decide::retry::{self, Retry};
-use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Makes, Once, Redelivery, Respond, Route};
+use crate::decide::retry::{self, RetryPolicy};
+use crate::decide::source::{
+    ChangeRule, DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Route,
+    TimeoutAccounting,
+};
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use std::thread::available_parallelism;
 
 /// Attempts of what nobody else tries again.
@@ -33,39 +36,41 @@ fn horizon(route: &Route, timeout: Duration) -> Duration {
     retry::horizon(&route.retry, attempts - 1, timeout + route.lease)
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     pub(super) fn route(
         &mut self,
         number: usize,
-        section: &Section<'_>,
-        names: &Names<'_>,
-        once: &Once,
-        respond: Respond,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        once: &DeduplicationPolicy,
+        respond: ResponseMode,
     ) -> (Route, Option<ActionPlan>) {
         let mut plan = self.plan(section, names, respond);
         let runs = matches!(plan, Some(ActionPlan::Run(_))) || section.has("run");
         let makes = match &plan {
-            None => Makes::Record,
-            Some(ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_)) => Makes::Actions(1),
-            Some(ActionPlan::Forward(receivers)) => Makes::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
+            None => Fanout::Record,
+            Some(ActionPlan::Run(_) | ActionPlan::Sql(_) | ActionPlan::Publish(_)) => Fanout::Actions(1),
+            Some(ActionPlan::Forward(receivers)) => Fanout::Actions(u16::try_from(receivers.len()).unwrap_or(u16::MAX)),
         };
         let own = if runs { 1 } else { ATTEMPTS };
-        let attempts = section.section("retry", Part::Retry).and_then(|retry| retry.count("attempts"));
+        let attempts = section.section("retry", SectionKind::Retry).and_then(|retry| retry.count("attempts"));
         let default_at_once = if runs { 2 * available_parallelism().map_or(1, usize::from) } else { AT_ONCE };
         let route = Route {
             name: self.route_name(number, section).into(),
             when: self.filter("when", section, names),
             group: self.group(section, names, once.change.as_ref()),
-            retry: self.retry(section, if respond == Respond::Accepted { own } else { 1 }),
-            attempts_once_accepted: (respond != Respond::Accepted && attempts.is_none()).then_some(own),
+            retry: self.retry(section, if respond == ResponseMode::Accepted { own } else { 1 }),
+            attempts_once_accepted: (respond != ResponseMode::Accepted && attempts.is_none()).then_some(own),
             in_doubt: match section.text("in_doubt") {
-                _ if section.has("sql") => InDoubt::Never,
-                Some("hold") => InDoubt::Hold,
-                _ => InDoubt::Retry,
+                _ if section.has("sql") => InDoubtPolicy::Never,
+                Some("hold") => InDoubtPolicy::Hold,
+                _ => InDoubtPolicy::Retry,
             },
             timeouts: match &plan {
-                Some(ActionPlan::Publish(publish)) if publish.keeper == Keeper::Stream => CountedAs::Doubts,
-                _ => CountedAs::Attempts,
+                Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream => {
+                    TimeoutAccounting::Doubts
+                }
+                _ => TimeoutAccounting::Attempts,
             },
             redelivery: self.redelivery(section, names, respond, once, plan.as_ref()),
             lease: self.lease(section),
@@ -82,7 +87,7 @@ impl Resolver<'_> {
         (route, plan)
     }
 
-    fn route_name(&mut self, number: usize, section: &Section<'_>) -> String {
+    fn route_name(&mut self, number: usize, section: &ConfigSection<'_>) -> String {
         let name = section.text("name").map_or_else(|| number.to_string(), str::to_owned);
         if name.is_empty() || name.chars().any(char::is_control) {
             self.found.error("the name of a route is empty or cannot be printed").at(section.place("name"), "");
@@ -90,17 +95,22 @@ impl Resolver<'_> {
         name
     }
 
-    fn group(&mut self, section: &Section<'_>, names: &Names<'_>, change: Option<&Change>) -> Option<Group> {
+    fn group(
+        &mut self,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        change: Option<&ChangeRule>,
+    ) -> Option<Group> {
         let Some(node) = section.node("group") else {
             return change.map(|change| Group::Fields(change.of.clone()));
         };
         let list = match &node.value {
-            Value::Text(fixed) if fixed.is_empty() => {
+            ConfigValue::Text(fixed) if fixed.is_empty() => {
                 self.found.error("`group` is empty").at(node.at, "a name, or a list of fields");
                 return None;
             }
-            Value::Text(fixed) => return Some(Group::Fixed(fixed.clone())),
-            Value::List(list) => list,
+            ConfigValue::Text(fixed) => return Some(Group::Fixed(fixed.clone())),
+            ConfigValue::List(list) => list,
             _ => return None,
         };
         if list.is_empty() {
@@ -122,7 +132,7 @@ impl Resolver<'_> {
     }
 
     /// Two events of one subject must never be in two groups: they would overlap.
-    fn within_change(&mut self, item: &Node, names: &Names<'_>, broken: Option<&Change>) {
+    fn within_change(&mut self, item: &ConfigNode, names: &FieldScope<'_>, broken: Option<&ChangeRule>) {
         let Some(change) = broken else { return };
         let of: Vec<_> = change.of.iter().map(|ix| &*names.fields.get(*ix).name).collect();
         self.found
@@ -131,8 +141,8 @@ impl Resolver<'_> {
             .hint("two events of one subject would be in two groups; leave `group` out, or use one fixed name");
     }
 
-    fn retry(&mut self, section: &Section<'_>, attempts: u32) -> Retry {
-        let inner = section.section("retry", Part::Retry);
+    fn retry(&mut self, section: &ConfigSection<'_>, attempts: u32) -> RetryPolicy {
+        let inner = section.section("retry", SectionKind::Retry);
         let duration = |key: &str| inner.and_then(|s| s.duration(key));
         let first = duration("first").unwrap_or_else(|| FIRST.min(duration("longest").unwrap_or(FIRST)));
         let longest = duration("longest").unwrap_or(LONGEST.max(first));
@@ -143,18 +153,18 @@ impl Resolver<'_> {
                 .error("`longest` is shorter than `first`")
                 .at(inner.place("longest"), format!("`first` is {}", duration_text(first)));
         }
-        Retry { attempts: inner.and_then(|s| s.count("attempts")).unwrap_or(attempts), first, longest }
+        RetryPolicy { attempts: inner.and_then(|s| s.count("attempts")).unwrap_or(attempts), first, longest }
     }
 
     fn redelivery(
         &mut self,
-        section: &Section<'_>,
-        names: &Names<'_>,
-        respond: Respond,
-        once: &Once,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+        once: &DeduplicationPolicy,
         plan: Option<&ActionPlan>,
-    ) -> Redelivery {
-        if once.keep_failures && respond != Respond::Accepted {
+    ) -> RedeliveryPolicy {
+        if once.keep_failures && respond != ResponseMode::Accepted {
             return self.hears_failures(section);
         }
         let again = self.is_published_again(section, names, once, plan);
@@ -165,27 +175,27 @@ impl Resolver<'_> {
                     .warning("`rearm_after` has no effect")
                     .at(section.key_place("rearm_after"), "`redelivery` is \"ignore\"");
             }
-            return Redelivery::Ignore;
+            return RedeliveryPolicy::Ignore;
         }
         let (same_after, other_after) = match respond {
-            Respond::Accepted => (limits::REDELIVERY_AFTER, REARM_AFTER),
-            Respond::WhenDone { .. } => (Duration::ZERO, Duration::ZERO),
+            ResponseMode::Accepted => (limits::REDELIVERY_AFTER, REARM_AFTER),
+            ResponseMode::WhenDone { .. } => (Duration::ZERO, Duration::ZERO),
         };
         let other_after = written.unwrap_or(other_after);
         if again {
             let published_after = written.unwrap_or(REARM_AFTER);
-            return Redelivery::Again { same_after, other_after, published_after };
+            return RedeliveryPolicy::Again { same_after, other_after, published_after };
         }
-        Redelivery::Retry { same_after, other_after }
+        RedeliveryPolicy::Retry { same_after, other_after }
     }
 
     /// Does a repeat of what was published publish it once more? Where nobody says so: if only a person makes this
     /// sender deliver again, and a stream keeps the messages, whose worker knows what became of them.
     fn is_published_again(
         &mut self,
-        section: &Section<'_>,
-        names: &Names<'_>,
-        once: &Once,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        once: &DeduplicationPolicy,
         plan: Option<&ActionPlan>,
     ) -> bool {
         let not = match () {
@@ -216,13 +226,13 @@ impl Resolver<'_> {
             }
             return not.is_none();
         }
-        let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == Keeper::Stream);
-        let only_by_hand = names.scheme.is_some_and(|scheme| matches!(scheme.of_all(), Scheme::Github(_)));
+        let kept = matches!(plan, Some(ActionPlan::Publish(publish)) if publish.keeper == PublishMode::Stream);
+        let only_by_hand = names.scheme.is_some_and(|scheme| matches!(scheme.of_all(), VerificationScheme::Github(_)));
         !section.has("redelivery") && not.is_none() && kept && only_by_hand
     }
 
     /// A failure that is kept as an answer is what a repeat hears.
-    fn hears_failures(&mut self, section: &Section<'_>) -> Redelivery {
+    fn hears_failures(&mut self, section: &ConfigSection<'_>) -> RedeliveryPolicy {
         for key in ["redelivery", "rearm_after"] {
             if section.has(key) && section.text(key) != Some("ignore") {
                 self.found
@@ -231,10 +241,10 @@ impl Resolver<'_> {
                     .hint("leave one of them out");
             }
         }
-        Redelivery::Ignore
+        RedeliveryPolicy::Ignore
     }
 
-    fn lease(&mut self, section: &Section<'_>) -> Duration {
+    fn lease(&mut self, section: &ConfigSection<'_>) -> Duration {
         let lease = section.duration("lease").unwrap_or(LEASE);
         if lease < LEASE_MIN {
             self.found

@@ -1,16 +1,18 @@
 //! What a route does: blocks of commands. Receivers are in `forward.rs`.
 
-use super::fields::{Names, variable};
-use super::keys::Part;
+use super::fields::{FieldScope, variable};
+use super::keys::SectionKind;
 use super::nearest;
 use super::program_text::{self, ArgumentTemplate, InjectionKind};
-use super::raw::{Node, Span, Value};
-use super::resolve::Resolver;
-use super::section::Section;
+use super::raw::{ConfigNode, ConfigSpan, ConfigValue};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::value::duration_text;
-use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, OutputTo, Piece, Template};
+use crate::action::plan::{
+    ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
+};
 use crate::decide::limits;
-use crate::decide::source::Respond;
+use crate::decide::source::ResponseMode;
 use crate::decide::time::Duration;
 use std::ops::Range;
 
@@ -20,9 +22,14 @@ const BLOCK_TIMEOUT: Duration = Duration::from_mins(10);
 /// Names we give to commands ourselves.
 const OWN_VARIABLES: &str = "HOOKONCE_";
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     /// What the route does; `None`: nothing, its events are only recorded.
-    pub(super) fn plan(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<ActionPlan> {
+    pub(super) fn plan(
+        &mut self,
+        route: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<ActionPlan> {
         let actions: Vec<_> = ACTIONS.into_iter().filter(|key| route.has(key)).collect();
         if let [first, .., last] = actions[..] {
             self.found
@@ -42,16 +49,16 @@ impl Resolver<'_> {
         if route.has("sql") {
             return self.sql(route, names, respond).map(ActionPlan::Sql);
         }
-        if let Some(section) = route.section("publish", Part::Publish) {
+        if let Some(section) = route.section("publish", SectionKind::Publish) {
             return self.publish(&section, names, respond).map(|publish| ActionPlan::Publish(Box::new(publish)));
         }
         None
     }
 
     /// A written `timeout`. One that is longer than the sender waits is said.
-    pub(super) fn timeout(&mut self, section: &Section<'_>, respond: Respond) -> Option<Duration> {
+    pub(super) fn timeout(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) -> Option<Duration> {
         let timeout = self.positive(section, "timeout")?;
-        if let Respond::WhenDone { within } = respond
+        if let ResponseMode::WhenDone { within } = respond
             && timeout > within
         {
             self.found
@@ -62,22 +69,27 @@ impl Resolver<'_> {
         Some(timeout)
     }
 
-    fn run(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Vec<Block>> {
-        let sections = route.sections("run", Part::Block);
+    fn run(
+        &mut self,
+        route: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<Vec<CommandBlock>> {
+        let sections = route.sections("run", SectionKind::Block);
         self.number_of("run", sections.len(), route)?;
         let shared = route.node("env").map(|node| self.environment(node)).unwrap_or_default();
         let mut blocks = Vec::new();
         for section in sections {
             let mut env = shared.clone();
             env.extend(section.node("env").map(|node| self.environment(node)).unwrap_or_default());
-            blocks.push(Block {
+            blocks.push(CommandBlock {
                 dir: self.dir(&section, names),
                 steps: self.steps(&section, names),
                 timeout: self.timeout(&section, respond).unwrap_or(BLOCK_TIMEOUT),
                 env,
                 output: match section.flag("log_output") {
-                    Some(true) => OutputTo::StoreAndLog,
-                    _ => OutputTo::Store,
+                    Some(true) => OutputDestination::StoreAndLog,
+                    _ => OutputDestination::Store,
                 },
             });
         }
@@ -85,7 +97,7 @@ impl Resolver<'_> {
     }
 
     /// At least one, and not too many.
-    pub(super) fn number_of(&mut self, key: &str, count: usize, route: &Section<'_>) -> Option<()> {
+    pub(super) fn number_of(&mut self, key: &str, count: usize, route: &ConfigSection<'_>) -> Option<()> {
         if (1..=limits::BLOCKS_MAX).contains(&count) {
             return Some(());
         }
@@ -97,9 +109,9 @@ impl Resolver<'_> {
         None
     }
 
-    fn steps(&mut self, section: &Section<'_>, names: &Names<'_>) -> Vec<CommandLine> {
-        let shell: Vec<String> = match section.node("shell").and_then(Node::list) {
-            Some(list) => list.iter().filter_map(Node::text).map(str::to_owned).collect(),
+    fn steps(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> Vec<CommandLine> {
+        let shell: Vec<String> = match section.node("shell").and_then(ConfigNode::list) {
+            Some(list) => list.iter().filter_map(ConfigNode::text).map(str::to_owned).collect(),
             None => vec!["sh".to_owned(), "-c".to_owned()],
         };
         if shell.first().is_none_or(String::is_empty) {
@@ -121,30 +133,30 @@ impl Resolver<'_> {
         list.iter().filter_map(|step| self.step(step, &shell, names)).collect()
     }
 
-    fn step(&mut self, node: &Node, shell: &[String], names: &Names<'_>) -> Option<CommandLine> {
+    fn step(&mut self, node: &ConfigNode, shell: &[String], names: &FieldScope<'_>) -> Option<CommandLine> {
         let empty = match &node.value {
-            Value::Text(text) => text.trim().is_empty(),
-            Value::List(words) => words.first().and_then(Node::text).is_none_or(str::is_empty),
+            ConfigValue::Text(text) => text.trim().is_empty(),
+            ConfigValue::List(words) => words.first().and_then(ConfigNode::text).is_none_or(str::is_empty),
             _ => return None,
         };
         if empty {
             self.found.error("a step is empty").at(node.at, "");
         }
         match &node.value {
-            Value::Text(text) => {
+            ConfigValue::Text(text) => {
                 self.no_fields_in_the_shell(node.at, text, names);
                 Some(CommandLine::Shell { shell: shell.to_vec(), text: text.clone() })
             }
-            Value::List(words) => {
+            ConfigValue::List(words) => {
                 self.no_fields_as_programs(words, names);
-                Some(CommandLine::Argv(words.iter().map(|word| Template(self.pieces(word, names))).collect()))
+                Some(CommandLine::Argv(words.iter().map(|word| FieldTemplate(self.pieces(word, names))).collect()))
             }
             _ => None,
         }
     }
 
     /// A field's value in a shell's text would be run by the shell, whatever the sender put into it.
-    fn no_fields_in_the_shell(&mut self, at: Span, text: &str, names: &Names<'_>) {
+    fn no_fields_in_the_shell(&mut self, at: ConfigSpan, text: &str, names: &FieldScope<'_>) {
         for (range, name) in references(text) {
             let shells_own = text[..range.start].ends_with('$');
             if names.fields.ix(name).is_some() && !shells_own {
@@ -158,7 +170,7 @@ impl Resolver<'_> {
     }
 
     /// A field's value must not choose the program, nor be part of the text that one runs.
-    fn no_fields_as_programs(&mut self, words: &[Node], names: &Names<'_>) {
+    fn no_fields_as_programs(&mut self, words: &[ConfigNode], names: &FieldScope<'_>) {
         let declared = |text| {
             let all = references(text).into_iter().filter(|(_, name)| names.fields.ix(name).is_some());
             all.collect::<Vec<_>>()
@@ -186,7 +198,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn pieces(&mut self, node: &Node, names: &Names<'_>) -> Vec<Piece> {
+    pub(super) fn pieces(&mut self, node: &ConfigNode, names: &FieldScope<'_>) -> Vec<FieldTemplatePart> {
         let text = node.text().unwrap_or_default();
         let mut pieces = Vec::new();
         let mut done = 0;
@@ -201,19 +213,19 @@ impl Resolver<'_> {
             let at = self.inside(node.at, &range);
             self.used_is_signed(&text[range.clone()], at, name, names);
             if range.start > done {
-                pieces.push(Piece::Text(text[done..range.start].to_owned()));
+                pieces.push(FieldTemplatePart::Text(text[done..range.start].to_owned()));
             }
-            pieces.push(Piece::Field(name.into()));
+            pieces.push(FieldTemplatePart::Field(name.into()));
             done = range.end;
         }
         if done < text.len() || pieces.is_empty() {
-            pieces.push(Piece::Text(text[done..].to_owned()));
+            pieces.push(FieldTemplatePart::Text(text[done..].to_owned()));
         }
         pieces
     }
 
-    fn dir(&mut self, section: &Section<'_>, names: &Names<'_>) -> Dir {
-        let Some(node) = section.node("dir") else { return Dir::Fixed(self.base.to_owned()) };
+    fn dir(&mut self, section: &ConfigSection<'_>, names: &FieldScope<'_>) -> WorkingDir {
+        let Some(node) = section.node("dir") else { return WorkingDir::Fixed(self.base.to_owned()) };
         let text = node.text().unwrap_or_default();
         let pieces = self.pieces(node, names);
         for (range, name) in references(text) {
@@ -227,7 +239,7 @@ impl Resolver<'_> {
             }
         }
         let literal = match pieces.as_slice() {
-            [Piece::Text(first), ..] => first.clone(),
+            [FieldTemplatePart::Text(first), ..] => first.clone(),
             _ => String::new(),
         };
         let path = self.base.join(&literal);
@@ -237,18 +249,18 @@ impl Resolver<'_> {
                 .warning(format!("the folder {} does not exist", path.display()))
                 .at(node.at, "the steps will fail until it does");
         }
-        if matches!(pieces.as_slice(), [Piece::Text(_)]) {
-            return Dir::Fixed(path);
+        if matches!(pieces.as_slice(), [FieldTemplatePart::Text(_)]) {
+            return WorkingDir::Fixed(path);
         }
-        let mut all = vec![Piece::Text(format!("{}/", path.display().to_string().trim_end_matches('/')))];
+        let mut all = vec![FieldTemplatePart::Text(format!("{}/", path.display().to_string().trim_end_matches('/')))];
         all.extend(pieces.into_iter().skip(usize::from(!literal.is_empty())));
-        Dir::Named(Template(all))
+        WorkingDir::Named(FieldTemplate(all))
     }
 
-    fn environment(&mut self, node: &Node) -> Vec<EnvEntry> {
+    fn environment(&mut self, node: &ConfigNode) -> Vec<EnvEntry> {
         let mut entries = Vec::new();
         match &node.value {
-            Value::List(list) => {
+            ConfigValue::List(list) => {
                 for item in list {
                     let Some(name) = item.text() else { continue };
                     self.variable_name(name, item.at);
@@ -256,7 +268,7 @@ impl Resolver<'_> {
                     entries.push(EnvEntry::Pass(name.to_owned()));
                 }
             }
-            Value::Table(table) => {
+            ConfigValue::Table(table) => {
                 for entry in &table.entries {
                     self.variable_name(&entry.key, entry.key_at);
                     let value = entry.node.text().unwrap_or_default();
@@ -271,7 +283,7 @@ impl Resolver<'_> {
         entries
     }
 
-    fn variable_name(&mut self, name: &str, at: Span) {
+    fn variable_name(&mut self, name: &str, at: ConfigSpan) {
         if name.is_empty() || name.contains(['=', '\0']) {
             self.found.error(format!("`{name}` cannot be the name of a variable")).at(at, "");
         } else if name.starts_with(OWN_VARIABLES) {

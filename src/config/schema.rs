@@ -1,7 +1,7 @@
 //! A JSON Schema (draft 2020-12) of the config, made from the table of keys: for editors. What it lets through may still
 //! be wrong in ways that only `check` finds.
 
-use super::keys::{KEYS, Key, Part, Since, Takes};
+use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, KEYS, SectionKind};
 use serde_json::{Map, Value, json};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -10,23 +10,23 @@ const PLACE: &str = r"^(path|(body|header|query)\..+)$";
 /// The whole schema.
 pub fn schema() -> Value {
     let mut defs = Map::new();
-    for key in KEYS.iter().filter(|key| key.since == Since::Now && key.part != Part::Top) {
+    for key in KEYS.iter().filter(|key| key.since == ConfigKeyAvailability::Now && key.part != SectionKind::Top) {
         defs.entry(name(key.part)).or_insert_with(|| object(key.part));
     }
-    let mut root = object(Part::Top);
+    let mut root = object(SectionKind::Top);
     root["$schema"] = json!(DRAFT);
     root["title"] = json!("hookonce.toml");
     root["$defs"] = Value::Object(defs);
     root
 }
 
-fn name(part: Part) -> String {
+fn name(part: SectionKind) -> String {
     format!("{part:?}").to_lowercase()
 }
 
 /// A table with the keys of this part, and no others.
-fn object(part: Part) -> Value {
-    let keys = || KEYS.iter().filter(move |key| key.part == part && key.since == Since::Now);
+fn object(part: SectionKind) -> Value {
+    let keys = || KEYS.iter().filter(move |key| key.part == part && key.since == ConfigKeyAvailability::Now);
     let properties: Map<String, Value> = keys().map(|key| (key.name.to_owned(), property(key))).collect();
     let required: Vec<_> = keys().filter(|key| is_required(key)).map(|key| key.name).collect();
     let mut object = json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -35,8 +35,8 @@ fn object(part: Part) -> Value {
     }
     match part {
         // A preset knows how its sender is verified.
-        Part::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
-        Part::Elsewhere => {
+        SectionKind::Source => object["anyOf"] = json!([{ "required": ["verify"] }, { "required": ["preset"] }]),
+        SectionKind::Elsewhere => {
             object["oneOf"] = json!([{ "required": ["env"] }, { "required": ["file"] }, { "required": ["dir"] }]);
         }
         _ => {}
@@ -45,55 +45,55 @@ fn object(part: Part) -> Value {
 }
 
 /// Always needed, and nowhere else to be had: a secret may also stand beside `verify`, and `verify` in a preset.
-fn is_required(key: &Key) -> bool {
-    let elsewhere = matches!((key.part, key.name), (Part::Verify, "secret") | (Part::Source, "verify"));
+fn is_required(key: &ConfigKey) -> bool {
+    let elsewhere = matches!((key.part, key.name), (SectionKind::Verify, "secret") | (SectionKind::Source, "verify"));
     key.default == "required" && !elsewhere
 }
 
-fn property(key: &Key) -> Value {
+fn property(key: &ConfigKey) -> Value {
     let mut value = takes(key.takes);
     let default = if key.default == "required" { String::new() } else { format!(" Without it: {}.", key.default) };
     value["description"] = json!(format!("{}{default}", key.doc));
     value
 }
 
-fn part(part: Part) -> Value {
+fn part(part: SectionKind) -> Value {
     json!({ "$ref": format!("#/$defs/{}", name(part)) })
 }
 
 /// Values of this kind. Each is an object of its own, so that a description can be put beside.
-fn takes(takes: Takes) -> Value {
+fn takes(takes: ConfigValueType) -> Value {
     let text = || json!({ "type": "string" });
     let written = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     let list = |of: Value| json!({ "type": "array", "items": of });
     let any = |of: &[Value]| json!({ "anyOf": of });
     match takes {
-        Takes::Text | Takes::Expression => text(),
-        Takes::Name => written("^[A-Za-z_][A-Za-z0-9_]*$"),
-        Takes::Flag => json!({ "type": "boolean" }),
-        Takes::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
-        Takes::Duration => written("^[0-9]+(ms|s|m|h|d)$"),
-        Takes::Size => written("^[0-9]+(KB|MB|GB)$"),
-        Takes::Address => written("^.+:[0-9]{1,5}$"),
-        Takes::Word(words) => json!({ "enum": words }),
-        Takes::Place => written(PLACE),
-        Takes::Open => any(&[text(), part(Part::Elsewhere)]),
-        Takes::Secret => any(&[part(Part::Elsewhere)]),
-        Takes::Secrets => any(&[part(Part::Elsewhere), list(part(Part::Elsewhere))]),
-        Takes::Names | Takes::Texts => list(text()),
-        Takes::Group => any(&[text(), list(text())]),
-        Takes::Identities | Takes::Steps => list(any(&[text(), list(text())])),
-        Takes::Env => any(&[list(text()), json!({ "type": "object", "additionalProperties": text() })]),
-        Takes::Headers => {
-            json!({ "type": "object", "additionalProperties": any(&[text(), part(Part::Elsewhere)]) })
+        ConfigValueType::Text | ConfigValueType::Expression => text(),
+        ConfigValueType::Name => written("^[A-Za-z_][A-Za-z0-9_]*$"),
+        ConfigValueType::Flag => json!({ "type": "boolean" }),
+        ConfigValueType::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
+        ConfigValueType::Duration => written("^[0-9]+(ms|s|m|h|d)$"),
+        ConfigValueType::Size => written("^[0-9]+(KB|MB|GB)$"),
+        ConfigValueType::Address => written("^.+:[0-9]{1,5}$"),
+        ConfigValueType::Word(words) => json!({ "enum": words }),
+        ConfigValueType::Place => written(PLACE),
+        ConfigValueType::Open => any(&[text(), part(SectionKind::Elsewhere)]),
+        ConfigValueType::Secret => any(&[part(SectionKind::Elsewhere)]),
+        ConfigValueType::Secrets => any(&[part(SectionKind::Elsewhere), list(part(SectionKind::Elsewhere))]),
+        ConfigValueType::Names | ConfigValueType::Texts => list(text()),
+        ConfigValueType::Group => any(&[text(), list(text())]),
+        ConfigValueType::Identities | ConfigValueType::Steps => list(any(&[text(), list(text())])),
+        ConfigValueType::Env => any(&[list(text()), json!({ "type": "object", "additionalProperties": text() })]),
+        ConfigValueType::Headers => {
+            json!({ "type": "object", "additionalProperties": any(&[text(), part(SectionKind::Elsewhere)]) })
         }
-        Takes::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
-        Takes::Table(of) => any(&[part(of)]),
-        Takes::Tables(of) => any(&[part(of), list(part(of))]),
-        Takes::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),
-        Takes::TextOr(of) => any(&[text(), part(of)]),
-        Takes::WordOr(words, of) => any(&[json!({ "enum": words }), part(of)]),
-        Takes::Places(of) => {
+        ConfigValueType::Members => json!({ "type": "object", "additionalProperties": written(PLACE) }),
+        ConfigValueType::Table(of) => any(&[part(of)]),
+        ConfigValueType::Tables(of) => any(&[part(of), list(part(of))]),
+        ConfigValueType::Named(of) => json!({ "type": "object", "additionalProperties": part(of), "minProperties": 1 }),
+        ConfigValueType::TextOr(of) => any(&[text(), part(of)]),
+        ConfigValueType::WordOr(words, of) => any(&[json!({ "enum": words }), part(of)]),
+        ConfigValueType::Places(of) => {
             json!({ "type": "object", "additionalProperties": any(&[written(PLACE), part(of)]) })
         }
     }

@@ -1,18 +1,18 @@
 //! The first pass: every key is known, and its value is of the kind the key takes. After it, a value of another kind
 //! counts as absent, because its problem has been told.
 
-use super::keys::{self, Key, Part, Since, Takes};
+use super::keys::{self, ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKind};
 use super::nearest;
-use super::problem::Complaints;
-use super::raw::{Entry, Node, Origin, Span, Table, Value};
+use super::problem::DiagnosticCollector;
+use super::raw::{ConfigEntry, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::value;
 
 /// Looks at a table and everything in it. `within` is the table in words: "source `ghcr`".
-pub(super) fn check(table: &Table, part: Part, within: &str, found: &mut Complaints) {
+pub(super) fn check(table: &ConfigTable, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
     for entry in &table.entries {
         match keys::find(part, &entry.key) {
             None => unknown(entry, part, within, found),
-            Some(key) if key.since == Since::Preset && entry.key_at.origin == Origin::Config => {
+            Some(key) if key.since == ConfigKeyAvailability::Preset && entry.key_at.origin == ConfigOrigin::Config => {
                 found
                     .error(format!("`{}` is a key of presets only", key.name))
                     .at(entry.key_at, "")
@@ -23,12 +23,12 @@ pub(super) fn check(table: &Table, part: Part, within: &str, found: &mut Complai
     }
 }
 
-fn unknown(entry: &Entry, part: Part, within: &str, found: &mut Complaints) {
+fn unknown(entry: &ConfigEntry, part: SectionKind, within: &str, found: &mut DiagnosticCollector) {
     let known = keys::names(part);
     let meant = crate::decide::nearest::nearest(&entry.key, known.iter().copied());
     let secret = meant
         .and_then(|name| keys::find(part, name))
-        .is_some_and(|key| matches!(key.takes, Takes::Secret | Takes::Secrets));
+        .is_some_and(|key| matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets));
     if secret {
         conceal(&entry.node, found);
     }
@@ -36,21 +36,21 @@ fn unknown(entry: &Entry, part: Part, within: &str, found: &mut Complaints) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("keys here: {}", known.join(", ")),
     };
-    let within = if part == Part::Top { "at the top level".to_owned() } else { format!("in {within}") };
+    let within = if part == SectionKind::Top { "at the top level".to_owned() } else { format!("in {within}") };
     found.error(format!("unknown key `{}` {within}", entry.key)).at(entry.key_at, "").hint(hint);
 }
 
 /// Text where a secret belongs is a secret: it is never shown.
-fn conceal(node: &Node, found: &mut Complaints) {
+fn conceal(node: &ConfigNode, found: &mut DiagnosticCollector) {
     match &node.value {
-        Value::Text(_) => found.conceal(node.at),
-        Value::List(list) => list.iter().for_each(|item| conceal(item, found)),
+        ConfigValue::Text(_) => found.conceal(node.at),
+        ConfigValue::List(list) => list.iter().for_each(|item| conceal(item, found)),
         _ => {}
     }
 }
 
-fn value_of(key: &Key, node: &Node, within: &str, found: &mut Complaints) {
-    if matches!(key.takes, Takes::Secret | Takes::Secrets) {
+fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut DiagnosticCollector) {
+    if matches!(key.takes, ConfigValueType::Secret | ConfigValueType::Secrets) {
         conceal(node, found);
     }
     if !key.takes.takes(&node.value) {
@@ -62,47 +62,50 @@ fn value_of(key: &Key, node: &Node, within: &str, found: &mut Complaints) {
     }
     match (key.takes, &node.value) {
         (
-            Takes::Table(part) | Takes::Tables(part) | Takes::WordOr(_, part) | Takes::TextOr(part),
-            Value::Table(table),
+            ConfigValueType::Table(part)
+            | ConfigValueType::Tables(part)
+            | ConfigValueType::WordOr(_, part)
+            | ConfigValueType::TextOr(part),
+            ConfigValue::Table(table),
         ) => {
             check(table, part, &inner(key.name, part, within), found);
         }
-        (Takes::Tables(part), Value::List(list)) => {
-            for table in list.iter().filter_map(Node::table) {
+        (ConfigValueType::Tables(part), ConfigValue::List(list)) => {
+            for table in list.iter().filter_map(ConfigNode::table) {
                 check(table, part, &inner(key.name, part, within), found);
             }
         }
-        (Takes::Named(part), Value::Table(table)) => {
+        (ConfigValueType::Named(part), ConfigValue::Table(table)) => {
             for entry in &table.entries {
                 if let Some(table) = entry.node.table() {
                     check(table, part, &format!("{} `{}`", key.name, entry.key), found);
                 }
             }
         }
-        (Takes::Places(part), Value::Table(table)) => {
+        (ConfigValueType::Places(part), ConfigValue::Table(table)) => {
             for entry in &table.entries {
                 if let Some(table) = entry.node.table() {
                     check(table, part, &format!("field `{}`", entry.key), found);
                 }
             }
         }
-        (Takes::Headers, Value::Table(table)) => {
+        (ConfigValueType::Headers, ConfigValue::Table(table)) => {
             for entry in &table.entries {
                 if let Some(table) = entry.node.table() {
-                    check(table, Part::Elsewhere, &format!("`{}`", entry.key), found);
+                    check(table, SectionKind::Elsewhere, &format!("`{}`", entry.key), found);
                 }
             }
         }
-        (Takes::Open | Takes::Secret | Takes::Secrets, Value::Table(table)) => {
-            check(table, Part::Elsewhere, &format!("`{}`", key.name), found);
+        (ConfigValueType::Open | ConfigValueType::Secret | ConfigValueType::Secrets, ConfigValue::Table(table)) => {
+            check(table, SectionKind::Elsewhere, &format!("`{}`", key.name), found);
         }
-        (Takes::Secrets, Value::List(list)) => {
-            for table in list.iter().filter_map(Node::table) {
-                check(table, Part::Elsewhere, &format!("`{}`", key.name), found);
+        (ConfigValueType::Secrets, ConfigValue::List(list)) => {
+            for table in list.iter().filter_map(ConfigNode::table) {
+                check(table, SectionKind::Elsewhere, &format!("`{}`", key.name), found);
             }
         }
-        (takes, Value::Text(text)) => said(key.name, takes, text, node.at, found),
-        (Takes::Count, Value::Integer(number)) if !(1..=i128::from(u32::MAX)).contains(number) => {
+        (takes, ConfigValue::Text(text)) => said(key.name, takes, text, node.at, found),
+        (ConfigValueType::Count, ConfigValue::Integer(number)) if !(1..=i128::from(u32::MAX)).contains(number) => {
             let label = format!("expected a whole number from 1 to {}", u32::MAX);
             found.error(wrong(key.name)).at(node.at, label);
         }
@@ -116,34 +119,36 @@ fn wrong(name: &str) -> String {
 }
 
 /// The entry of a list or table that is of the wrong kind, or the value itself.
-fn culprit(takes: Takes, node: &Node) -> &Node {
-    let alone = |item: &&Node| !takes.takes(&Value::List(vec![(*item).clone()]));
+fn culprit(takes: ConfigValueType, node: &ConfigNode) -> &ConfigNode {
+    let alone = |item: &&ConfigNode| !takes.takes(&ConfigValue::List(vec![(*item).clone()]));
     match &node.value {
-        Value::List(list) if takes.takes(&Value::List(Vec::new())) => list.iter().find(alone).unwrap_or(node),
-        Value::Table(table) if takes.takes(&Value::Table(Table::default())) => table
+        ConfigValue::List(list) if takes.takes(&ConfigValue::List(Vec::new())) => {
+            list.iter().find(alone).unwrap_or(node)
+        }
+        ConfigValue::Table(table) if takes.takes(&ConfigValue::Table(ConfigTable::default())) => table
             .entries
             .iter()
-            .find(|entry| !takes.takes(&Value::Table(Table { entries: vec![(*entry).clone()] })))
+            .find(|entry| !takes.takes(&ConfigValue::Table(ConfigTable { entries: vec![(*entry).clone()] })))
             .map_or(node, |entry| &entry.node),
         _ => node,
     }
 }
 
-fn inner(name: &str, part: Part, within: &str) -> String {
+fn inner(name: &str, part: SectionKind, within: &str) -> String {
     match part {
-        Part::Admin => "`admin`".to_owned(),
-        Part::Route => format!("a route of {within}"),
+        SectionKind::Admin => "`admin`".to_owned(),
+        SectionKind::Route => format!("a route of {within}"),
         _ => format!("`{name}`"),
     }
 }
 
 /// Is the text a duration, a size, an address, one of the words?
-fn said(name: &str, takes: Takes, text: &str, at: Span, found: &mut Complaints) {
+fn said(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, found: &mut DiagnosticCollector) {
     let problem = match takes {
-        Takes::Duration => value::duration(text).err().map(|why| (why, None)),
-        Takes::Size => value::size(text).err().map(|why| (why, None)),
-        Takes::Address => value::address(text).err().map(|why| (why, None)),
-        Takes::Word(words) | Takes::WordOr(words, _) if !words.contains(&text) => {
+        ConfigValueType::Duration => value::duration(text).err().map(|why| (why, None)),
+        ConfigValueType::Size => value::size(text).err().map(|why| (why, None)),
+        ConfigValueType::Address => value::address(text).err().map(|why| (why, None)),
+        ConfigValueType::Word(words) | ConfigValueType::WordOr(words, _) if !words.contains(&text) => {
             let hint = nearest::did_you_mean(text, words.iter().copied());
             Some((format!("expected {}", takes.expected()), hint))
         }

@@ -1,17 +1,17 @@
 //! What a config means, for programs. Secrets, and URLs that may hold one, are not in it.
 
-use super::problem::{Level, Problem, Problems};
+use super::problem::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
 use super::words::{change_text, env_name, identity_text, in_doubt_word, store_text};
-use super::{Config, May, Whence, duration_text};
-use crate::action::plan::nats::Keeper;
-use crate::action::plan::{ActionPlan, Block, CommandLine, Http2, OutputTo, Receiver};
-use crate::decide::claim::Same;
-use crate::decide::envelope::Envelope;
+use super::{AdminPermission, Config, Provenance, duration_text};
+use crate::action::plan::nats::PublishMode;
+use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, Http2Mode, OutputDestination, ReceiverPlan};
+use crate::decide::claim::MatchedBy;
+use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::event::Retrier;
-use crate::decide::field::FieldIx;
+use crate::decide::field::FieldIndex;
 use crate::decide::filter::Filter;
-use crate::decide::kind::KindUse;
-use crate::decide::source::{Group, Identity, Keep, Redelivery, Respond, Route, Source};
+use crate::decide::kind::EventKindUse;
+use crate::decide::source::{Group, Identity, Keep, RedeliveryPolicy, ResponseMode, Route, Source};
 use serde_json::{Value, json};
 
 /// A config that is right.
@@ -24,9 +24,9 @@ pub fn fine(file: &str, config: &Config) -> Value {
         "admin": {
             "listen": config.admin.listen.to_string(),
             "tokens": config.admin.tokens.iter().map(|token| match token.may {
-                May::Read => "read",
-                May::Forget => "forget",
-                May::All => "all",
+                AdminPermission::Read => "read",
+                AdminPermission::Forget => "forget",
+                AdminPermission::All => "all",
             }).collect::<Vec<_>>(),
             "peers": config.admin.peers,
         },
@@ -36,14 +36,14 @@ pub fn fine(file: &str, config: &Config) -> Value {
 }
 
 /// One that is not.
-pub fn wrong(all: &Problems) -> Value {
+pub fn wrong(all: &ConfigError) -> Value {
     json!({ "status": "wrong", "file": all.file, "problems": problems(&all.list), "more": all.more })
 }
 
-fn problems(list: &[Problem]) -> Vec<Value> {
-    let one = |problem: &Problem| {
+fn problems(list: &[ConfigDiagnostic]) -> Vec<Value> {
+    let one = |problem: &ConfigDiagnostic| {
         json!({
-            "level": match problem.level { Level::Error => "error", Level::Warning => "warning" },
+            "level": match problem.level { DiagnosticSeverity::Error => "error", DiagnosticSeverity::Warning => "warning" },
             "title": problem.title,
             "file": problem.place.as_ref().map(|place| &place.file),
             "line": problem.place.as_ref().map(|place| place.line),
@@ -72,7 +72,7 @@ pub fn source(config: &Config, source: &Source) -> Value {
         .iter()
         .enumerate()
         .map(|(i, identity)| {
-            let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Whence::Written);
+            let whence = notes.and_then(|notes| notes.per.get(i)).copied().unwrap_or(Provenance::Written);
             json!({ "identity": identity_json(source, identity), "from": whence_word(whence) })
         })
         .collect();
@@ -92,8 +92,8 @@ pub fn source(config: &Config, source: &Source) -> Value {
         "signed_by": source.verify.words(),
         "kind": source.kind.as_ref().map(|kind| json!({ "header": kind.header, "is": kind.is, "shape": kind.shape })),
         "kind_use": source.fields.kind_use().map(|used| match used {
-            KindUse::Decides => "decides",
-            KindUse::PassedOn => "passed_on",
+            EventKindUse::Decides => "decides",
+            EventKindUse::PassedOn => "passed_on",
         }),
         "delivery": source.delivery.as_ref().map(|id| json!({ "at": id.at.to_string(), "signed": id.signed })),
         "fields": fields,
@@ -106,10 +106,10 @@ pub fn source(config: &Config, source: &Source) -> Value {
             "keep_body": duration_text(source.once.keep_body),
             "keep_failures": source.once.keep_failures,
         },
-        "respond": match source.respond { Respond::Accepted => "accepted", Respond::WhenDone { .. } => "done" },
+        "respond": match source.respond { ResponseMode::Accepted => "accepted", ResponseMode::WhenDone { .. } => "done" },
         "respond_within": match source.respond {
-            Respond::Accepted => None,
-            Respond::WhenDone { within } => Some(duration_text(within)),
+            ResponseMode::Accepted => None,
+            ResponseMode::WhenDone { within } => Some(duration_text(within)),
         },
         "mark_duplicates": source.mark_duplicates,
         "body_max": source.body_max,
@@ -117,7 +117,7 @@ pub fn source(config: &Config, source: &Source) -> Value {
     })
 }
 
-fn receiver(receiver: &Receiver) -> Value {
+fn receiver(receiver: &ReceiverPlan) -> Value {
     json!({
         "url": receiver.shown,
         "timeout": duration_text(receiver.timeout),
@@ -125,7 +125,7 @@ fn receiver(receiver: &Receiver) -> Value {
         "set": receiver.set.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         "signed": receiver.sign.is_some(),
         "allow": receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "http2": match receiver.http2 { Http2::Negotiated => "auto", Http2::Prior => "prior" },
+        "http2": match receiver.http2 { Http2Mode::Negotiated => "auto", Http2Mode::Prior => "prior" },
         "at_once": receiver.at_once,
         "receipt_headers": receiver.receipt_headers,
     })
@@ -143,8 +143,8 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
                 "nats": publish.server.shown,
                 "subject": publish.subject.to_string(),
                 "timeout": duration_text(publish.timeout),
-                "envelope": (publish.envelope == Envelope::Patchwork).then_some("patchwork"),
-                "core": publish.keeper == Keeper::Nobody,
+                "envelope": (publish.envelope == EnvelopeFormat::Patchwork).then_some("patchwork"),
+                "core": publish.keeper == PublishMode::Nobody,
             },
         }),
         Some(ActionPlan::Forward(receivers)) => json!({
@@ -155,9 +155,9 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
         }),
     };
     let (redelivery, rearm_after) = match route.redelivery {
-        Redelivery::Ignore => ("ignore", None),
-        Redelivery::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
-        Redelivery::Again { published_after, .. } => ("again", Some(duration_text(published_after))),
+        RedeliveryPolicy::Ignore => ("ignore", None),
+        RedeliveryPolicy::Retry { other_after, .. } => ("retry", Some(duration_text(other_after))),
+        RedeliveryPolicy::Again { published_after, .. } => ("again", Some(duration_text(published_after))),
     };
     json!({
         "name": &*route.name,
@@ -183,7 +183,7 @@ fn route(config: &Config, source: &Source, route: &Route) -> Value {
     })
 }
 
-fn block(block: &Block) -> Value {
+fn block(block: &CommandBlock) -> Value {
     let steps: Vec<_> = block
         .steps
         .iter()
@@ -197,7 +197,7 @@ fn block(block: &Block) -> Value {
         "steps": steps,
         "timeout": duration_text(block.timeout),
         "env": block.env.iter().map(env_name).collect::<Vec<_>>(),
-        "log_output": block.output == OutputTo::StoreAndLog,
+        "log_output": block.output == OutputDestination::StoreAndLog,
     })
 }
 
@@ -207,7 +207,7 @@ pub fn identities(source: &Source) -> Vec<(String, String)> {
         Identity::Delivery => "delivery".to_owned(),
         Identity::Message => "message".to_owned(),
         Identity::Body => "body".to_owned(),
-        Identity::Signed => Same::Signed.word().to_owned(),
+        Identity::Signed => MatchedBy::Signed.word().to_owned(),
         Identity::Named(fields) => names(source, fields).join("+"),
     };
     let per = source.once.per.iter().map(|identity| (word(identity), identity_text(source, identity)));
@@ -220,20 +220,20 @@ fn identity_json(source: &Source, identity: &Identity) -> Value {
         Identity::Delivery => json!("delivery"),
         Identity::Message => json!("message"),
         Identity::Body => json!("body"),
-        Identity::Signed => json!(Same::Signed.word()),
+        Identity::Signed => json!(MatchedBy::Signed.word()),
         Identity::Named(fields) => json!(names(source, fields)),
     }
 }
 
-fn names(source: &Source, fields: &[FieldIx]) -> Vec<String> {
+fn names(source: &Source, fields: &[FieldIndex]) -> Vec<String> {
     fields.iter().map(|ix| source.fields.get(*ix).name.to_string()).collect()
 }
 
-fn whence_word(whence: Whence) -> &'static str {
+fn whence_word(whence: Provenance) -> &'static str {
     match whence {
-        Whence::Written => "written",
-        Whence::Preset => "preset",
-        Whence::Default => "default",
-        Whence::Implied | Whence::ImpliedBySignature => "implied",
+        Provenance::Written => "written",
+        Provenance::Preset => "preset",
+        Provenance::Default => "default",
+        Provenance::Implied | Provenance::ImpliedBySignature => "implied",
     }
 }

@@ -1,23 +1,23 @@
 //! One source: its preset, its path, its delivery id, its answers, and its routes.
 
-use super::fields::Names;
-use super::keys::Part;
+use super::fields::FieldScope;
+use super::keys::SectionKind;
 use super::kinds::{kind_use, reaches_action};
 use super::nearest;
 use super::once::whence;
-use super::raw::{Node, Span, Table};
-use super::resolve::Resolver;
-use super::section::Section;
+use super::raw::{ConfigNode, ConfigSpan, ConfigTable};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::value::size_text;
-use super::{Notes, StreamPlan, Whence, presets};
+use super::{Provenance, SourceProvenance, StreamPlan, presets};
 use crate::action::plan::ActionPlan;
-use crate::decide::field::{FieldIx, FieldSet, Place};
+use crate::decide::field::{FieldIndex, FieldLocation, FieldSet};
 use crate::decide::idempotency;
 use crate::decide::limits;
 use crate::decide::problem::PAGE_PATH;
-use crate::decide::source::{DeliveryId, Kind, Respond, Route, Source, Speaks};
+use crate::decide::source::{ApiStyle, DeliveryIdLocation, RequiredEventKind, ResponseMode, Route, Source};
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ const RESPOND_WITHIN: Duration = Duration::from_secs(8);
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", PAGE_PATH];
 
 /// A source, what its routes do, and where its parts came from.
-pub(super) struct Resolved {
+pub(super) struct ResolvedSource {
     pub(super) source: Source,
     pub(super) plans: Vec<(Arc<str>, ActionPlan)>,
     pub(super) stream: Option<StreamPlan>,
-    pub(super) notes: Notes,
+    pub(super) notes: SourceProvenance,
 }
 
-impl Resolver<'_> {
-    pub(super) fn source(&mut self, name: &str, at: Span, written: &Table) -> Resolved {
+impl ConfigResolver<'_> {
+    pub(super) fn source(&mut self, name: &str, at: ConfigSpan, written: &ConfigTable) -> ResolvedSource {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written);
-        let section = Section::new(&table, Part::Source, at);
+        let section = ConfigSection::new(&table, SectionKind::Source, at);
         let stream = self.from(&section);
         let delivery_at = section.node("delivery").map(|node| self.place(node));
         let kind = self.kind(&section);
@@ -46,7 +46,7 @@ impl Resolver<'_> {
         let delivery = self.delivery(&section, delivery_at, scheme.as_ref());
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.no_secret_field(&section, &fields, delivery.as_ref(), scheme.as_ref());
-        let names = Names {
+        let names = FieldScope {
             source: name,
             fields: &fields,
             scheme: scheme.as_ref(),
@@ -65,7 +65,7 @@ impl Resolver<'_> {
         let mut routes: Vec<Arc<Route>> = Vec::new();
         let mut plans = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
-        for (i, inner) in section.sections("route", Part::Route).into_iter().enumerate() {
+        for (i, inner) in section.sections("route", SectionKind::Route).into_iter().enumerate() {
             let (route, plan) = self.route(i + 1, &inner, &names, &once, respond);
             if let Some(other) = seen.insert(route.name.clone(), i + 1) {
                 self.found
@@ -82,7 +82,7 @@ impl Resolver<'_> {
                 .hint(format!("[[source.{name}.route]] with `run` or `forward`"));
             routes.push(Arc::new(Route::default()));
         }
-        if speaks == Speaks::Api && matches!(scheme, Some(Scheme::None)) {
+        if speaks == ApiStyle::Api && matches!(scheme, Some(VerificationScheme::None)) {
             self.callers_differ_by_their_keys(&section, &names, &routes, &plans);
         }
         let kind_used = kind_use(&names, [require.as_ref(), when.as_ref()], &routes, &plans);
@@ -92,7 +92,7 @@ impl Resolver<'_> {
             scope: self.scope(name, &section),
             path: stream.as_ref().map_or_else(|| self.path(name, &section), |stream| stream.words().into()),
             stream: stream.as_ref().map(StreamPlan::stream),
-            verify: scheme.unwrap_or(Scheme::None),
+            verify: scheme.unwrap_or(VerificationScheme::None),
             kind,
             delivery,
             fields: match kind_used {
@@ -108,10 +108,10 @@ impl Resolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        Resolved { source, plans, stream, notes }
+        ResolvedSource { source, plans, stream, notes }
     }
 
-    fn source_name(&mut self, name: &str, at: Span) {
+    fn source_name(&mut self, name: &str, at: ConfigSpan) {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
         if name.is_empty() || !name.chars().all(allowed) {
             self.found
@@ -120,7 +120,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn with_preset(&mut self, written: &Table) -> (Table, Option<&'static str>) {
+    fn with_preset(&mut self, written: &ConfigTable) -> (ConfigTable, Option<&'static str>) {
         let Some(node) = written.get("preset") else { return (written.clone(), None) };
         let Some(name) = node.text() else { return (written.clone(), None) };
         let Some(preset) = presets::find(name) else {
@@ -144,25 +144,25 @@ impl Resolver<'_> {
         (merged, Some(preset.name))
     }
 
-    fn kind(&mut self, section: &Section<'_>) -> Option<Kind> {
-        let kind = section.section("kind", Part::Kind).filter(|kind| whence(kind.at) == Whence::Preset)?;
+    fn kind(&mut self, section: &ConfigSection<'_>) -> Option<RequiredEventKind> {
+        let kind = section.section("kind", SectionKind::Kind).filter(|kind| whence(kind.at) == Provenance::Preset)?;
         let shape = match self.place(kind.node("shape")?) {
-            Place::Body(path) => path,
+            FieldLocation::Body(path) => path,
             _ => Vec::new(),
         };
-        Some(Kind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
+        Some(RequiredEventKind { header: kind.text("header")?.to_owned(), is: kind.text("is")?.to_owned(), shape })
     }
 
     /// What a sender authenticates itself with would be logged, stored and given to commands.
     fn no_secret_field(
         &mut self,
-        section: &Section<'_>,
+        section: &ConfigSection<'_>,
         fields: &FieldSet,
-        delivery: Option<&DeliveryId>,
-        scheme: Option<&Scheme>,
+        delivery: Option<&DeliveryIdLocation>,
+        scheme: Option<&VerificationScheme>,
     ) {
-        let names = scheme.map(Scheme::signature_headers).unwrap_or_default();
-        let secret = |at: &Place| matches!(at, Place::Header(name) if names.contains(&name.as_str()));
+        let names = scheme.map(VerificationScheme::signature_headers).unwrap_or_default();
+        let secret = |at: &FieldLocation| matches!(at, FieldLocation::Header(name) if names.contains(&name.as_str()));
         let fields = fields.iter().filter(|field| secret(&field.at));
         let fields = fields.map(|field| (format!("the field `{}`", field.name), "fields", &field.at));
         let id = delivery.filter(|delivery| secret(&delivery.at));
@@ -175,7 +175,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn delivery(&mut self, section: &Section<'_>, at: Option<Place>, scheme: Option<&Scheme>) -> Option<DeliveryId> {
+    fn delivery(
+        &mut self,
+        section: &ConfigSection<'_>,
+        at: Option<FieldLocation>,
+        scheme: Option<&VerificationScheme>,
+    ) -> Option<DeliveryIdLocation> {
         if let Some(at) = at {
             // Of a scheme that could not be read nothing is said about what it covers.
             let covered = scheme.is_none_or(|scheme| scheme.covers(&at));
@@ -183,7 +188,7 @@ impl Resolver<'_> {
             if !covered && (signed || section.flag("api") == Some(true)) {
                 self.does_not_cover(section, &at, scheme);
             }
-            return Some(DeliveryId { at, signed });
+            return Some(DeliveryIdLocation { at, signed });
         }
         if section.has("signed") {
             self.found
@@ -191,11 +196,11 @@ impl Resolver<'_> {
                 .at(section.key_place("signed"), "")
                 .hint("delivery = \"header.x-id\", or leave `signed` out");
         }
-        scheme.and_then(Scheme::delivery_id)
+        scheme.and_then(VerificationScheme::delivery_id)
     }
 
     /// An id that is not signed can be put on any delivery that was ever seen: it must not be believed alone.
-    fn does_not_cover(&mut self, section: &Section<'_>, at: &Place, scheme: Option<&Scheme>) {
+    fn does_not_cover(&mut self, section: &ConfigSection<'_>, at: &FieldLocation, scheme: Option<&VerificationScheme>) {
         if section.flag("api") == Some(true) {
             self.found
                 .error("the signature does not cover the `Idempotency-Key`")
@@ -203,8 +208,10 @@ impl Resolver<'_> {
                 .hint("over = \"{id}.{body}\", if your clients sign both; or scheme = \"bearer\"");
             return;
         }
-        let hint = match scheme.map(Scheme::of_all) {
-            Some(Scheme::Hmac(_)) => "over = \"{id}.{body}\", if the sender signs both; else leave `signed` out",
+        let hint = match scheme.map(VerificationScheme::of_all) {
+            Some(VerificationScheme::Hmac(_)) => {
+                "over = \"{id}.{body}\", if the sender signs both; else leave `signed` out"
+            }
             _ => "leave `signed` out: what is signed is then part of the identity",
         };
         self.found
@@ -218,19 +225,19 @@ impl Resolver<'_> {
     /// may reach the action.
     fn callers_differ_by_their_keys(
         &mut self,
-        section: &Section<'_>,
-        names: &Names<'_>,
+        section: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
         routes: &[Arc<Route>],
         plans: &[(Arc<str>, ActionPlan)],
     ) {
         let own = names.delivery.map(|id| &id.at);
-        let tells_apart = |place: &Place| match place {
-            Place::Header(name) => !idempotency::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
-            Place::Query(_) => true,
-            Place::Body(_) | Place::Path => false,
+        let tells_apart = |place: &FieldLocation| match place {
+            FieldLocation::Header(name) => !idempotency::ANONYMOUS.contains(&name.as_str()) && own != Some(place),
+            FieldLocation::Query(_) => true,
+            FieldLocation::Body(_) | FieldLocation::Path => false,
         };
-        let passed = routes.iter().flat_map(|route| &route.passes).map(|name| Place::Header(name.clone()));
-        let fields = (0..).map(FieldIx).zip(names.fields.iter());
+        let passed = routes.iter().flat_map(|route| &route.passes).map(|name| FieldLocation::Header(name.clone()));
+        let fields = (0..).map(FieldIndex).zip(names.fields.iter());
         let used =
             fields.filter(|(ix, _)| reaches_action(names, *ix, routes, plans)).map(|(_, field)| field.at.clone());
         let mut told: Vec<_> = passed.chain(used).filter(tells_apart).map(|place| place.to_string()).collect();
@@ -244,13 +251,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn respond(&mut self, section: &Section<'_>) -> Respond {
+    fn respond(&mut self, section: &ConfigSection<'_>) -> ResponseMode {
         if section.has("from") {
-            return Respond::Accepted;
+            return ResponseMode::Accepted;
         }
         let within = self.positive(section, "respond_within");
         if section.text("respond") == Some("done") {
-            return Respond::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
+            return ResponseMode::WhenDone { within: within.unwrap_or(RESPOND_WITHIN) };
         }
         if section.has("respond_within") {
             self.found
@@ -258,20 +265,20 @@ impl Resolver<'_> {
                 .at(section.key_place("respond_within"), "the sender is answered as soon as the event is stored")
                 .hint("respond = \"done\" makes the sender wait");
         }
-        Respond::Accepted
+        ResponseMode::Accepted
     }
 
     /// What a kept answer is for means nothing to a sender who does not wait for one.
-    fn only_when_done(&mut self, section: &Section<'_>, respond: Respond) {
-        if respond != Respond::Accepted {
+    fn only_when_done(&mut self, section: &ConfigSection<'_>, respond: ResponseMode) {
+        if respond != ResponseMode::Accepted {
             return;
         }
-        let once = section.section("once", Part::Once);
+        let once = section.section("once", SectionKind::Once);
         let marks = section.has("mark_duplicates").then(|| ("mark_duplicates", section.key_place("mark_duplicates")));
         let keeps = once.filter(|once| once.has("keep_failures"));
         let keeps = keeps.map(|once| ("keep_failures", once.key_place("keep_failures")));
         // A preset was written for a path.
-        let told = |at: Span| !section.has("from") || whence(at) == Whence::Written;
+        let told = |at: ConfigSpan| !section.has("from") || whence(at) == Provenance::Written;
         for (key, at) in marks.into_iter().chain(keeps).filter(|(_, at)| told(*at)) {
             self.found
                 .warning(format!("`{key}` has no effect"))
@@ -281,21 +288,21 @@ impl Resolver<'_> {
     }
 
     /// Who is at the other end: with the preset for APIs, a client with an `Idempotency-Key`.
-    fn speaks(&mut self, section: &Section<'_>, scheme: Option<&Scheme>) -> Speaks {
-        let api = section.node("api").filter(|node| whence(node.at) == Whence::Preset);
+    fn speaks(&mut self, section: &ConfigSection<'_>, scheme: Option<&VerificationScheme>) -> ApiStyle {
+        let api = section.node("api").filter(|node| whence(node.at) == Provenance::Preset);
         if api.is_none() || section.flag("api") != Some(true) {
-            return Speaks::Webhook;
+            return ApiStyle::Webhook;
         }
-        if matches!(scheme, Some(Scheme::None)) {
+        if matches!(scheme, Some(VerificationScheme::None)) {
             self.found
                 .warning("keys are told apart by the `Authorization` header alone")
                 .at(section.place("verify"), "nobody is asked who it is; callers without the header share their keys")
                 .hint("scheme = \"bearer\" gives each token keys of its own");
         }
-        Speaks::Api
+        ApiStyle::Api
     }
 
-    fn scope(&mut self, name: &str, section: &Section<'_>) -> Arc<str> {
+    fn scope(&mut self, name: &str, section: &ConfigSection<'_>) -> Arc<str> {
         let scope = section.text("scope").unwrap_or(name);
         if scope.is_empty() {
             self.found.error("`scope` is empty").at(section.place("scope"), "");
@@ -303,8 +310,8 @@ impl Resolver<'_> {
         scope.into()
     }
 
-    fn path(&mut self, name: &str, section: &Section<'_>) -> Arc<str> {
-        let Some((path, at)) = section.node("path").and_then(|node: &Node| Some((node.text()?, node.at))) else {
+    fn path(&mut self, name: &str, section: &ConfigSection<'_>) -> Arc<str> {
+        let Some((path, at)) = section.node("path").and_then(|node: &ConfigNode| Some((node.text()?, node.at))) else {
             return format!("/in/{name}").into();
         };
         let wrong = if !path.starts_with('/') {
@@ -322,7 +329,7 @@ impl Resolver<'_> {
         path.into()
     }
 
-    fn body_max(&mut self, section: &Section<'_>) -> usize {
+    fn body_max(&mut self, section: &ConfigSection<'_>) -> usize {
         let size = section.size("body_max").unwrap_or(limits::BODY_BYTES_MAX);
         let most = limits::BODIES_IN_FLIGHT_BYTES;
         if size == 0 || size > most {

@@ -1,31 +1,36 @@
 //! The statement of a route: what it says, which names are bound to it, and how long it may take.
 
 use super::StoreAddress;
-use super::fields::Names;
-use super::keys::Part;
+use super::fields::FieldScope;
+use super::keys::SectionKind;
 use super::nearest;
-use super::raw::Node;
-use super::resolve::Resolver;
-use super::section::Section;
+use super::raw::ConfigNode;
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::value::duration_text;
 use crate::decide::limits;
-use crate::decide::source::Respond;
-use crate::decide::statement::{Dialect, OWN_NAMES, Param, Statement};
+use crate::decide::source::ResponseMode;
+use crate::decide::statement::{OWN_NAMES, SqlDialect, SqlParamSource, SqlTemplate};
 use crate::decide::time::Duration;
 use std::sync::Arc;
 
 /// What statements of this store are written in; `None`: it runs none.
-pub(super) fn dialect(store: &StoreAddress) -> Option<Dialect> {
+pub(super) fn dialect(store: &StoreAddress) -> Option<SqlDialect> {
     match store {
-        StoreAddress::Sqlite(_) => Some(Dialect::Sqlite),
-        StoreAddress::Postgres(_) => Some(Dialect::Postgres),
+        StoreAddress::Sqlite(_) => Some(SqlDialect::Sqlite),
+        StoreAddress::Postgres(_) => Some(SqlDialect::Postgres),
         _ => None,
     }
 }
 
-impl Resolver<'_> {
-    pub(super) fn sql(&mut self, route: &Section<'_>, names: &Names<'_>, respond: Respond) -> Option<Arc<Statement>> {
-        let (node, timeout) = match route.section("sql", Part::Sql) {
+impl ConfigResolver<'_> {
+    pub(super) fn sql(
+        &mut self,
+        route: &ConfigSection<'_>,
+        names: &FieldScope<'_>,
+        respond: ResponseMode,
+    ) -> Option<Arc<SqlTemplate>> {
+        let (node, timeout) = match route.section("sql", SectionKind::Sql) {
             None => (route.node("sql")?, limits::STATEMENT_TIME),
             Some(section) => {
                 let Some(node) = section.node("statement") else {
@@ -46,7 +51,7 @@ impl Resolver<'_> {
                 .hint("store = \"sqlite:hookonce.db\", or PostgreSQL; `run` and `forward` work with every store");
             return None;
         };
-        let statement = match Statement::parse(node.text()?, dialect, timeout) {
+        let statement = match SqlTemplate::parse(node.text()?, dialect, timeout) {
             Ok(statement) => statement,
             Err(wrong) => {
                 let at = self.inside(node.at, &wrong.at);
@@ -65,9 +70,9 @@ impl Resolver<'_> {
     }
 
     /// Every `:name` is one of ours or a declared field.
-    fn names_of(&mut self, statement: &Statement, node: &Node, names: &Names<'_>) {
+    fn names_of(&mut self, statement: &SqlTemplate, node: &ConfigNode, names: &FieldScope<'_>) {
         for named in &statement.names {
-            let Param::Field(name) = &named.what else { continue };
+            let SqlParamSource::Field(name) = &named.what else { continue };
             let at = self.inside(node.at, &named.at);
             self.used_is_signed(&format!(":{name}"), at, name, names);
             if names.fields.ix(name).is_none() {
@@ -88,7 +93,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn statement_time(&mut self, section: &Section<'_>, timeout: Duration) -> Duration {
+    fn statement_time(&mut self, section: &ConfigSection<'_>, timeout: Duration) -> Duration {
         if timeout > limits::STATEMENT_TIME_MAX {
             self.found
                 .error("`timeout` is too long")
@@ -98,11 +103,11 @@ impl Resolver<'_> {
     }
 
     /// Who is still at it when the lease ends is overtaken by the next attempt.
-    pub(super) fn lease_is_longer(&mut self, route: &Section<'_>, lease: Duration, timeout: Duration) {
+    pub(super) fn lease_is_longer(&mut self, route: &ConfigSection<'_>, lease: Duration, timeout: Duration) {
         if lease > timeout {
             return;
         }
-        let (at, label) = match route.section("sql", Part::Sql) {
+        let (at, label) = match route.section("sql", SectionKind::Sql) {
             Some(section) if !route.has("lease") => {
                 (section.place("timeout"), format!("`lease` is {} where it is left out", duration_text(lease)))
             }

@@ -1,15 +1,17 @@
 //! How a source is verified: a scheme by name, or an HMAC as described.
 
-use super::Whence;
-use super::callers::Folder;
-use super::keys::{self, Part};
+use super::Provenance;
+use super::callers::CallerFolder;
+use super::keys::{self, SectionKind};
 use super::once::whence;
-use super::raw::{Node, Span};
-use super::resolve::Resolver;
-use super::section::Section;
-use crate::decide::field::{FieldSet, Place};
+use super::raw::{ConfigNode, ConfigSpan};
+use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
+use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::time::Duration;
-use crate::decide::verify::{self, Callers, Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use crate::decide::verify::{
+    self, HmacHash, HmacScheme, PerCallerScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use std::sync::Arc;
 const TOLERANCE: Duration = Duration::from_mins(5);
 
 /// `verify` and what belongs to it, as written.
-struct Written<'a> {
+struct VerifySettings<'a> {
     scheme: &'a str,
     /// What messages of a stream carry is verified again, whatever its age: how long it waited there says nothing.
     carried: bool,
-    at: Span,
+    at: ConfigSpan,
     /// The keys beside `scheme`; none if `verify` is only a name.
-    keys: Option<Section<'a>>,
+    keys: Option<ConfigSection<'a>>,
 }
 
 /// Random, and forgotten: an unknown caller is verified with it, so that nobody learns who is known.
@@ -33,15 +35,15 @@ fn secret_of_nobody() -> Vec<u8> {
     hex::encode(bytes).into_bytes()
 }
 
-impl Resolver<'_> {
+impl ConfigResolver<'_> {
     /// The scheme; `None` if so much is wrong that nothing can be said about what it covers.
     pub(super) fn verify(
         &mut self,
         name: &str,
-        source: &Section<'_>,
-        delivery: Option<&Place>,
+        source: &ConfigSection<'_>,
+        delivery: Option<&FieldLocation>,
         fields: &FieldSet,
-    ) -> Option<Scheme> {
+    ) -> Option<VerificationScheme> {
         let written = self.scheme(name, source)?;
         let written = self.carried(source, written)?;
         self.foreign_keys(&written);
@@ -51,16 +53,16 @@ impl Resolver<'_> {
             None => self.source_secrets(name, source, &written),
         };
         let scheme = match written.scheme {
-            "github" => Some(Scheme::Github(Secrets::new(secrets?))),
-            "bearer" => Some(Scheme::Bearer(Secrets::new(secrets?))),
-            "none" => Some(Scheme::None),
+            "github" => Some(VerificationScheme::Github(SourceSecrets::new(secrets?))),
+            "bearer" => Some(VerificationScheme::Bearer(SourceSecrets::new(secrets?))),
+            "none" => Some(VerificationScheme::None),
             "standard-webhooks" => {
                 let tolerance = written.keys.and_then(|k| self.positive(&k, "tolerance")).unwrap_or(TOLERANCE);
                 self.standard_webhooks(&secrets?, tolerance, written.at)
             }
             "hmac" => {
                 let keys = written.keys.unwrap_or(*source);
-                self.hmac(&keys, written.keys.is_some(), Secrets::new(secrets?), delivery)
+                self.hmac(&keys, written.keys.is_some(), SourceSecrets::new(secrets?), delivery)
             }
             _ => None,
         }?;
@@ -70,7 +72,7 @@ impl Resolver<'_> {
     }
 
     /// What comes from a stream is verified by what its messages carry; a preset's own scheme means just that there.
-    fn carried<'a>(&mut self, source: &Section<'a>, written: Written<'a>) -> Option<Written<'a>> {
+    fn carried<'a>(&mut self, source: &ConfigSection<'a>, written: VerifySettings<'a>) -> Option<VerifySettings<'a>> {
         match (source.has("from"), written.scheme) {
             (true, "none") => Some(written),
             (false, "carried") => {
@@ -91,10 +93,10 @@ impl Resolver<'_> {
                         );
                     return None;
                 };
-                Some(Written { scheme: keys.text("of")?, carried: true, ..written })
+                Some(VerifySettings { scheme: keys.text("of")?, carried: true, ..written })
             }
-            (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Whence::Preset => {
-                Some(Written { carried: true, ..written })
+            (true, scheme) if keys::CARRIED.contains(&scheme) && whence(written.at) == Provenance::Preset => {
+                Some(VerifySettings { carried: true, ..written })
             }
             (false, _) => Some(written),
             (true, scheme) if !keys::SCHEMES.contains(&scheme) => Some(written),
@@ -109,7 +111,7 @@ impl Resolver<'_> {
     }
 
     /// The folder of callers, if the secret is one.
-    fn folder(&mut self, source: &Section<'_>, written: &Written<'_>) -> Option<(PathBuf, Span)> {
+    fn folder(&mut self, source: &ConfigSection<'_>, written: &VerifySettings<'_>) -> Option<(PathBuf, ConfigSpan)> {
         let inner = written.keys.and_then(|keys| keys.node("secret"));
         let node = inner.or_else(|| source.node("secret"))?;
         let dir = node.table()?.get("dir")?;
@@ -124,11 +126,11 @@ impl Resolver<'_> {
     /// The scheme with a secret for each caller, where there is a folder of them.
     fn per_caller(
         &mut self,
-        source: &Section<'_>,
-        folder: Option<(PathBuf, Span)>,
-        scheme: Scheme,
+        source: &ConfigSection<'_>,
+        folder: Option<(PathBuf, ConfigSpan)>,
+        scheme: VerificationScheme,
         fields: &FieldSet,
-    ) -> Option<Scheme> {
+    ) -> Option<VerificationScheme> {
         let key_id = source.node("key_id").and_then(|node| Some((node.text()?, node.at)));
         let ((path, at), (who, who_at)) = match (folder, key_id) {
             (None, None) => return Some(scheme),
@@ -139,7 +141,7 @@ impl Resolver<'_> {
                     .hint("key_id = \"caller\", a field such as caller = \"header.x-client-id\"");
                 return None;
             }
-            (None, Some((_, key_at))) if whence(key_at) == Whence::Preset => return Some(scheme),
+            (None, Some((_, key_at))) if whence(key_at) == Provenance::Preset => return Some(scheme),
             (None, Some((_, key_at))) => {
                 self.found
                     .error("`key_id` needs a folder of callers")
@@ -156,22 +158,22 @@ impl Resolver<'_> {
                 .at(who_at, format!("fields: {}", all.join(", ")));
             return None;
         };
-        if !matches!(field.at, Place::Header(_) | Place::Query(_)) {
+        if !matches!(field.at, FieldLocation::Header(_) | FieldLocation::Query(_)) {
             self.found
                 .error(format!("`key_id` must stand in a header or in the query, and `{who}` is {}", field.at))
                 .at(who_at, "a body is not read before it is believed")
                 .hint("require = 'a == b' compares it with what the body says");
         }
-        if scheme.signature_headers().iter().any(|name| field.at == Place::Header((*name).to_owned())) {
+        if scheme.signature_headers().iter().any(|name| field.at == FieldLocation::Header((*name).to_owned())) {
             self.found
                 .error(format!("`key_id` is `{who}`, which is what the caller authenticates itself with"))
                 .at(at, "a name is no secret");
         }
-        let book = Arc::new(Folder::new(path, scheme.clone()));
-        Some(Scheme::Callers(Box::new(Callers { who: field.clone(), of_nobody: scheme, book })))
+        let book = Arc::new(CallerFolder::new(path, scheme.clone()));
+        Some(VerificationScheme::Callers(Box::new(PerCallerScheme { who: field.clone(), of_nobody: scheme, book })))
     }
 
-    fn scheme<'a>(&mut self, name: &str, source: &Section<'a>) -> Option<Written<'a>> {
+    fn scheme<'a>(&mut self, name: &str, source: &ConfigSection<'a>) -> Option<VerifySettings<'a>> {
         let Some(node) = source.node("verify") else {
             self.found
                 .error(format!("source `{name}` does not say how it is verified"))
@@ -180,18 +182,23 @@ impl Resolver<'_> {
             return None;
         };
         if let Some(scheme) = node.text() {
-            return Some(Written { scheme, carried: false, at: node.at, keys: None });
+            return Some(VerifySettings { scheme, carried: false, at: node.at, keys: None });
         }
-        let keys = source.section("verify", Part::Verify)?;
+        let keys = source.section("verify", SectionKind::Verify)?;
         if !keys.has("scheme") {
             self.found
                 .error("`verify` has no `scheme`")
                 .at(node.at, format!("expected {}", keys::one_of(keys::SCHEMES)));
         }
-        Some(Written { scheme: keys.text("scheme")?, carried: false, at: keys.place("scheme"), keys: Some(keys) })
+        Some(VerifySettings {
+            scheme: keys.text("scheme")?,
+            carried: false,
+            at: keys.place("scheme"),
+            keys: Some(keys),
+        })
     }
 
-    fn foreign_keys(&mut self, written: &Written<'_>) {
+    fn foreign_keys(&mut self, written: &VerifySettings<'_>) {
         let own: &[&str] = match written.scheme {
             "hmac" if written.carried => return,
             "hmac" => &["scheme", "secret", "header", "prefix", "hash", "encoding", "over", "timestamp", "tolerance"],
@@ -201,7 +208,7 @@ impl Resolver<'_> {
             _ => &["scheme", "secret"],
         };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
-            if keys::find(Part::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
+            if keys::find(SectionKind::Verify, &entry.key).is_some() && !own.contains(&entry.key.as_str()) {
                 self.found
                     .error(format!("`{}` means nothing to scheme `{}`", entry.key, written.scheme))
                     .at(entry.key_at, "")
@@ -212,7 +219,12 @@ impl Resolver<'_> {
 
     /// The secrets. Where one could not be had, that was told, and the others stand in: what the scheme covers is
     /// known without them.
-    fn source_secrets(&mut self, name: &str, source: &Section<'_>, written: &Written<'_>) -> Option<Vec<Vec<u8>>> {
+    fn source_secrets(
+        &mut self,
+        name: &str,
+        source: &ConfigSection<'_>,
+        written: &VerifySettings<'_>,
+    ) -> Option<Vec<Vec<u8>>> {
         let inner = written.keys.and_then(|keys| keys.node("secret"));
         let node = match (inner, source.node("secret")) {
             (Some(_), Some(outer)) => {
@@ -232,7 +244,7 @@ impl Resolver<'_> {
             }
             (None, scheme) => {
                 // What a preset says is not what is missing.
-                let at = if whence(written.at) == Whence::Preset { source.at } else { written.at };
+                let at = if whence(written.at) == Provenance::Preset { source.at } else { written.at };
                 self.found
                     .error(format!("scheme `{scheme}` needs a secret"))
                     .at(at, "")
@@ -243,7 +255,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn shared_with_nobody(&mut self, name: &str, node: &Node) -> Vec<Vec<u8>> {
+    fn shared_with_nobody(&mut self, name: &str, node: &ConfigNode) -> Vec<Vec<u8>> {
         let secrets = self.secrets("secret", node).unwrap_or_default();
         let others: BTreeSet<_> = secrets
             .iter()
@@ -260,8 +272,13 @@ impl Resolver<'_> {
         secrets.iter().map(|secret| secret.expose().to_vec()).collect()
     }
 
-    fn standard_webhooks(&mut self, secrets: &[Vec<u8>], tolerance: Duration, at: Span) -> Option<Scheme> {
-        Scheme::standard_webhooks(secrets, tolerance)
+    fn standard_webhooks(
+        &mut self,
+        secrets: &[Vec<u8>],
+        tolerance: Duration,
+        at: ConfigSpan,
+    ) -> Option<VerificationScheme> {
+        VerificationScheme::standard_webhooks(secrets, tolerance)
             .map_err(|why| {
                 self.found.error("the secret is not one of Standard Webhooks").at(at, why);
             })
@@ -270,11 +287,11 @@ impl Resolver<'_> {
 
     fn hmac(
         &mut self,
-        keys: &Section<'_>,
+        keys: &ConfigSection<'_>,
         described: bool,
-        secrets: Secrets,
-        delivery: Option<&Place>,
-    ) -> Option<Scheme> {
+        secrets: SourceSecrets,
+        delivery: Option<&FieldLocation>,
+    ) -> Option<VerificationScheme> {
         if !described || !keys.has("header") {
             self.found
                 .error("scheme `hmac` needs to know where the signature is")
@@ -286,25 +303,25 @@ impl Resolver<'_> {
         let over = self.over(keys)?;
         let timestamp = keys.node("timestamp").map(|node| self.place(node));
         self.signed_time(keys, &over, timestamp.as_ref());
-        if over.contains(&Piece::Id) && delivery.is_none() {
+        if over.contains(&SignedPiece::Id) && delivery.is_none() {
             self.found
                 .error("`over` has an {id}, and nobody says where it is")
                 .at(keys.place("over"), "")
                 .hint("delivery = \"header.x-id\" in the source");
         }
-        let id = delivery.filter(|_| over.contains(&Piece::Id)).cloned();
-        Some(Scheme::Hmac(Box::new(Hmac {
+        let id = delivery.filter(|_| over.contains(&SignedPiece::Id)).cloned();
+        Some(VerificationScheme::Hmac(Box::new(HmacScheme {
             secrets,
             header,
             prefix: keys.text("prefix").unwrap_or_default().to_owned(),
             hash: match keys.text("hash") {
-                Some("sha1") => Hash::Sha1,
-                Some("sha512") => Hash::Sha512,
-                _ => Hash::Sha256,
+                Some("sha1") => HmacHash::Sha1,
+                Some("sha512") => HmacHash::Sha512,
+                _ => HmacHash::Sha256,
             },
             encoding: match keys.text("encoding") {
-                Some("base64") => Encoding::Base64,
-                _ => Encoding::Hex,
+                Some("base64") => SignatureEncoding::Base64,
+                _ => SignatureEncoding::Hex,
             },
             over,
             timestamp,
@@ -314,8 +331,8 @@ impl Resolver<'_> {
     }
 
     /// What is signed.
-    fn over(&mut self, keys: &Section<'_>) -> Option<Vec<Piece>> {
-        let Some(node) = keys.node("over") else { return Some(vec![Piece::Body]) };
+    fn over(&mut self, keys: &ConfigSection<'_>) -> Option<Vec<SignedPiece>> {
+        let Some(node) = keys.node("over") else { return Some(vec![SignedPiece::Body]) };
         match verify::parse_over(node.text()?) {
             Ok(over) => Some(over),
             Err(why) => {
@@ -326,15 +343,15 @@ impl Resolver<'_> {
     }
 
     /// A time that is not signed proves nothing; one that is signed must be found.
-    fn signed_time(&mut self, keys: &Section<'_>, over: &[Piece], timestamp: Option<&Place>) {
-        match (over.contains(&Piece::Timestamp), timestamp) {
+    fn signed_time(&mut self, keys: &ConfigSection<'_>, over: &[SignedPiece], timestamp: Option<&FieldLocation>) {
+        match (over.contains(&SignedPiece::Timestamp), timestamp) {
             (true, None) => {
                 self.found
                     .error("`over` has a {timestamp}, and nobody says where it is")
                     .at(keys.place("over"), "")
                     .hint("timestamp = \"header.x-time\"");
             }
-            (false, Some(place)) if !matches!(place, Place::Body(_)) => {
+            (false, Some(place)) if !matches!(place, FieldLocation::Body(_)) => {
                 self.found
                     .error("`timestamp` is not part of `over`")
                     .at(keys.place("timestamp"), "whoever repeats a delivery could change it")

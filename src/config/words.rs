@@ -3,8 +3,10 @@
 use super::{StoreAddress, duration_text};
 use crate::action::plan::EnvEntry;
 use crate::decide::event::Retrier;
-use crate::decide::field::FieldIx;
-use crate::decide::source::{Change, CountedAs, Group, Identity, InDoubt, Redelivery, Route, Source};
+use crate::decide::field::FieldIndex;
+use crate::decide::source::{
+    ChangeRule, Group, Identity, InDoubtPolicy, RedeliveryPolicy, Route, Source, TimeoutAccounting,
+};
 use crate::decide::time::Duration;
 use std::io::{self, Write};
 
@@ -50,7 +52,7 @@ fn written_text(source: &Source, identity: &Identity) -> String {
 }
 
 /// The same of a change.
-pub fn change_text(source: &Source, change: &Change) -> String {
+pub fn change_text(source: &Source, change: &ChangeRule) -> String {
     let order = match change.order {
         Some(ix) => format!("ordered by {}", source.fields.get(ix).name),
         None => "in the order of arrival".to_owned(),
@@ -59,7 +61,7 @@ pub fn change_text(source: &Source, change: &Change) -> String {
 }
 
 /// The names of fields taken together.
-pub fn names(source: &Source, fields: &[FieldIx]) -> String {
+pub fn names(source: &Source, fields: &[FieldIndex]) -> String {
     let names: Vec<_> = fields.iter().map(|ix| &*source.fields.get(*ix).name).collect();
     names.join(" + ")
 }
@@ -72,11 +74,11 @@ pub fn env_name(entry: &EnvEntry) -> &str {
 }
 
 /// The word for it.
-pub fn in_doubt_word(in_doubt: InDoubt) -> &'static str {
+pub fn in_doubt_word(in_doubt: InDoubtPolicy) -> &'static str {
     match in_doubt {
-        InDoubt::Retry => "retry",
-        InDoubt::Hold => "hold",
-        InDoubt::Never => "never",
+        InDoubtPolicy::Retry => "retry",
+        InDoubtPolicy::Hold => "hold",
+        InDoubtPolicy::Never => "never",
     }
 }
 
@@ -87,22 +89,22 @@ pub fn in_doubt_text(route: &Route) -> String {
         (sender, node) => format!("{sender} (after a 202: {node})"),
     };
     let lost = match route.timeouts {
-        CountedAs::Attempts => "a crash, a lost lease or a broken connection",
-        CountedAs::Doubts => "a crash, a lost lease, a broken connection or a timeout",
+        TimeoutAccounting::Attempts => "a crash, a lost lease or a broken connection",
+        TimeoutAccounting::Doubts => "a crash, a lost lease, a broken connection or a timeout",
     };
     match route.in_doubt {
-        InDoubt::Retry => format!("retry, at most {limit} attempts lost to {lost}"),
-        InDoubt::Hold => "hold after the first attempt lost or timed out".to_owned(),
-        InDoubt::Never => format!("never; at most {limit} attempts lost to a crash or a lost lease"),
+        InDoubtPolicy::Retry => format!("retry, at most {limit} attempts lost to {lost}"),
+        InDoubtPolicy::Hold => "hold after the first attempt lost or timed out".to_owned(),
+        InDoubtPolicy::Never => format!("never; at most {limit} attempts lost to a crash or a lost lease"),
     }
 }
 
 /// What a repeat of an event that is over does.
-pub fn redelivery_text(redelivery: Redelivery) -> String {
+pub fn redelivery_text(redelivery: RedeliveryPolicy) -> String {
     match redelivery {
-        Redelivery::Ignore => "ignore".to_owned(),
-        Redelivery::Retry { same_after, other_after } => retry_text(same_after, other_after),
-        Redelivery::Again { same_after, other_after, published_after } => format!(
+        RedeliveryPolicy::Ignore => "ignore".to_owned(),
+        RedeliveryPolicy::Retry { same_after, other_after } => retry_text(same_after, other_after),
+        RedeliveryPolicy::Again { same_after, other_after, published_after } => format!(
             "publish again what was published: the same delivery after {}; {}",
             duration_text(published_after),
             retry_text(same_after, other_after)

@@ -5,9 +5,9 @@
 //! It is a step of its own in an event's life. There is no new life and no new turn, the register stays as it is, and the
 //! event is kept from its first end.
 
-use super::change::Change;
-use super::claim::New;
-use super::event::{Cause, Event, How, Impossible, State, Step};
+use super::change::Transition;
+use super::claim::NewEvent;
+use super::event::{DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError};
 use super::limits;
 use super::source::Route;
 use super::time::Timestamp;
@@ -15,7 +15,7 @@ use super::time::Timestamp;
 /// How an event whose message was already published is published again, because the sender delivered it again.
 /// Counted anew in each life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PublishedAgain {
+pub struct RepublishState {
     /// How many further messages there are of this life: the number of the last one.
     pub times: u32,
     /// When the last of them, or before that the first message, came to its end.
@@ -29,27 +29,32 @@ pub struct PublishedAgain {
 impl Event {
     /// A repeat's publishing it again, with the body and the signature that have just arrived: those it had may be
     /// forgotten by now. It must be the very delivery that was published: the worker knows it by its id and its body.
-    pub fn publish_again(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+    pub fn publish_again(
+        &self,
+        arriving: &NewEvent,
+        route: &Route,
+        now: Timestamp,
+    ) -> Result<Transition, InvalidStepError> {
         if !self.is_redelivered_by(arriving) {
-            return Err(Impossible);
+            return Err(InvalidStepError);
         }
-        let mut change = self.change(Step::PublishAgain, route, now)?;
+        let mut change = self.change(EventStep::PublishAgain, route, now)?;
         change.take(arriving);
         Ok(change)
     }
 
     /// Is this the delivery it was published with, arriving again? Another one that only repeats it (an alias, another
     /// spelling under a signed id) would be something new to the worker.
-    pub(super) fn is_redelivered_by(&self, arriving: &New) -> bool {
+    pub(super) fn is_redelivered_by(&self, arriving: &NewEvent) -> bool {
         let what = |event: &Self| (event.delivery_id.clone(), event.body_digest);
         self.delivery_id.is_some() && what(self) == what(&arriving.event) && self.goes_the_way_of(arriving)
     }
 
     /// What is known of the message that is to be published now, of an event that is over since `ended`.
-    pub(super) fn next_message(&self, ended: Timestamp) -> PublishedAgain {
-        let first = PublishedAgain { times: 0, last_at: ended, first_ended_at: ended, attempts_before: 0 };
+    pub(super) fn next_message(&self, ended: Timestamp) -> RepublishState {
+        let first = RepublishState { times: 0, last_at: ended, first_ended_at: ended, attempts_before: 0 };
         let before = self.published_again.unwrap_or(first);
-        PublishedAgain { times: before.times + 1, attempts_before: self.attempt, ..before }
+        RepublishState { times: before.times + 1, attempts_before: self.attempt, ..before }
     }
 
     /// Has it been published in this life, and may a repeat have it published once more? An event whose further message
@@ -59,30 +64,30 @@ impl Event {
             return false;
         }
         match &self.state {
-            State::Done { how, .. } => *how == How::Acted,
-            State::Dead { cause, .. } => {
-                self.published_again.is_some() && (cause.rearmable() || *cause == Cause::InDoubt)
+            EventState::Done { how, .. } => *how == DoneReason::Acted,
+            EventState::Dead { cause, .. } => {
+                self.published_again.is_some() && (cause.rearmable() || *cause == DeathCause::InDoubt)
             }
-            State::Waiting { .. } | State::Running { .. } => false,
+            EventState::Waiting { .. } | EventState::Running { .. } => false,
         }
     }
 
     /// Has it acted in this life? On a route that publishes: a message of it is in the stream.
     pub(super) fn was_published(&self) -> bool {
-        self.published_again.is_some() || matches!(self.state, State::Done { how: How::Acted, .. })
+        self.published_again.is_some() || matches!(self.state, EventState::Done { how: DoneReason::Acted, .. })
     }
 
     /// Over without another attempt: superseded, or with nothing to do any more. What was published before acted, and
     /// still has where it is not published once more.
-    pub(super) fn done_without(&self, how: How, now: Timestamp) -> State {
-        let how = if self.published_again.is_some() { How::Acted } else { how };
-        State::Done { how, at: now }
+    pub(super) fn done_without(&self, how: DoneReason, now: Timestamp) -> EventState {
+        let how = if self.published_again.is_some() { DoneReason::Acted } else { how };
+        EventState::Done { how, at: now }
     }
 
     /// An event that was published again and is over, since `now`, ended when it first did.
     pub(super) fn keep_first_end(&mut self, now: Timestamp) {
         let Some(again) = &mut self.published_again else { return };
-        if let State::Done { at, .. } | State::Dead { at, .. } = &mut self.state {
+        if let EventState::Done { at, .. } | EventState::Dead { at, .. } = &mut self.state {
             again.last_at = now;
             *at = again.first_ended_at;
         }
@@ -102,7 +107,7 @@ impl Event {
             key = format!("{key}.{}", self.life);
         }
         match self.published_again {
-            Some(PublishedAgain { times, .. }) => format!("{key}.r{times}"),
+            Some(RepublishState { times, .. }) => format!("{key}.r{times}"),
             None => key,
         }
     }

@@ -1,17 +1,17 @@
 //! What the sender hears: every row of the table of answers, and nothing that gives a secret away.
 
-use super::claim::Same;
-use super::event::{Cause, Event, How, Outcome, Receipt, State};
+use super::claim::MatchedBy;
+use super::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use super::id::EventId;
-use super::refusal::Refusal;
-use super::source::{Respond, Source, Speaks};
+use super::refusal::DeliveryRejection;
+use super::source::{ApiStyle, ResponseMode, Source};
 use super::time::Timestamp;
 use super::{limits, mark, problem};
 use serde_json::{Value as Json, json};
 
 /// An answer, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
+pub struct HttpResponse {
     /// The HTTP status.
     pub status: u16,
     /// Headers, names in lower case.
@@ -25,7 +25,7 @@ pub struct Reply {
 /// When to come again, in seconds.
 pub(super) const RETRY_AFTER: &str = "5";
 
-impl Reply {
+impl HttpResponse {
     /// Its members stand in this order, the word first: people read it too.
     fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
         let status_word = ("status", &Json::from(word));
@@ -56,130 +56,138 @@ impl Reply {
 }
 
 /// It is not believed, or cannot be read.
-pub fn refused(refusal: &Refusal) -> Reply {
+pub fn refused(refusal: &DeliveryRejection) -> HttpResponse {
     let reason = [("reason", refusal.reason())];
     let said: Vec<_> = reason.into_iter().chain(refusal.detail()).map(|(name, text)| (name, text.into())).collect();
-    Reply::json(status_of(refusal), "refused", &said)
+    HttpResponse::json(status_of(refusal), "refused", &said)
 }
 
-pub(super) fn status_of(refusal: &Refusal) -> u16 {
+pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
     match refusal {
-        Refusal::Malformed(_) | Refusal::KeyMissing | Refusal::KeyMalformed(_) => 400,
-        Refusal::BadSignature => 401,
-        Refusal::Forbidden => 403,
-        Refusal::ContentType => 415,
-        Refusal::MissingField(_) | Refusal::FieldTooLong(_) | Refusal::BadOrder(_) | Refusal::KindMismatch(_) => 422,
+        DeliveryRejection::Malformed(_) | DeliveryRejection::KeyMissing | DeliveryRejection::KeyMalformed(_) => 400,
+        DeliveryRejection::BadSignature => 401,
+        DeliveryRejection::Forbidden => 403,
+        DeliveryRejection::ContentType => 415,
+        DeliveryRejection::MissingField(_)
+        | DeliveryRejection::FieldTooLong(_)
+        | DeliveryRejection::BadOrder(_)
+        | DeliveryRejection::KindMismatch(_) => 422,
     }
 }
 
 /// It never came so far as to be judged: unknown path, wrong method, too slow, too large, too many headers.
-pub fn turned_away(status: u16, reason: &str) -> Reply {
-    Reply::json(status, "refused", &[("reason", reason.into())])
+pub fn turned_away(status: u16, reason: &str) -> HttpResponse {
+    HttpResponse::json(status, "refused", &[("reason", reason.into())])
 }
 
 /// The node is alive, or ready.
-pub fn fine() -> Reply {
-    Reply::json(200, "ok", &[])
+pub fn fine() -> HttpResponse {
+    HttpResponse::json(200, "ok", &[])
 }
 
 /// A page for people.
-pub fn page(text: &str) -> Reply {
+pub fn page(text: &str) -> HttpResponse {
     let headers = vec![("content-type".into(), "text/markdown; charset=utf-8".into())];
-    Reply { status: 200, headers, body: text.into(), word: "ok" }
+    HttpResponse { status: 200, headers, body: text.into(), word: "ok" }
 }
 
 /// The store is down, too much is under way, or the node is about to stop.
-pub fn unavailable() -> Reply {
-    Reply::json(503, "unavailable", &[]).retry_after()
+pub fn unavailable() -> HttpResponse {
+    HttpResponse::json(503, "unavailable", &[]).retry_after()
 }
 
 /// The node is not ready, and why, in a word that says nothing of where its store is.
-pub fn not_ready(reason: &str) -> Reply {
-    Reply::json(503, "unavailable", &[("reason", reason.into())]).retry_after()
+pub fn not_ready(reason: &str) -> HttpResponse {
+    HttpResponse::json(503, "unavailable", &[("reason", reason.into())]).retry_after()
 }
 
 /// It is believed, and not for us.
-pub fn ignored(reason: &str) -> Reply {
-    Reply::json(200, "ignored", &[("reason", reason.into())])
+pub fn ignored(reason: &str) -> HttpResponse {
+    HttpResponse::json(200, "ignored", &[("reason", reason.into())])
 }
 
 /// Its subject has been changed by something newer.
-pub fn stale(of: EventId) -> Reply {
-    Reply::json(200, "stale", &[("event", json!(of))]).of(of)
+pub fn stale(of: EventId) -> HttpResponse {
+    HttpResponse::json(200, "stale", &[("event", json!(of))]).of(of)
 }
 
 /// It is durable.
-pub fn accepted(event: EventId) -> Reply {
-    Reply::json(202, "accepted", &[("event", json!(event))]).of(event)
+pub fn accepted(event: EventId) -> HttpResponse {
+    HttpResponse::json(202, "accepted", &[("event", json!(event))]).of(event)
 }
 
 /// It was to be answered when done, and is over. Never 2xx for what is dead.
-pub fn ended(speaks: Speaks, event: &Event, receipt: Option<&Receipt>) -> Reply {
+pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> HttpResponse {
     match (&event.state, receipt) {
-        (State::Done { how: How::Acted, .. }, Some(receipt)) => Reply::kept("done", event, receipt),
-        (State::Dead { cause: Cause::Failed | Cause::Rejected, .. }, Some(receipt)) if !receipt.is_success() => {
-            Reply::kept("dead", event, receipt)
+        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) => HttpResponse::kept("done", event, receipt),
+        (EventState::Dead { cause: DeathCause::Failed | DeathCause::Rejected, .. }, Some(receipt))
+            if !receipt.is_success() =>
+        {
+            HttpResponse::kept("dead", event, receipt)
         }
-        (State::Dead { cause, .. }, _) if speaks == Speaks::Api => problem::unanswered(event, *cause),
-        (State::Dead { cause, .. }, _) => {
-            let status = if *cause == Cause::InDoubt { 504 } else { 502 };
-            Reply::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())]).of(event.id)
+        (EventState::Dead { cause, .. }, _) if speaks == ApiStyle::Api => problem::unanswered(event, *cause),
+        (EventState::Dead { cause, .. }, _) => {
+            let status = if *cause == DeathCause::InDoubt { 504 } else { 502 };
+            HttpResponse::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())])
+                .of(event.id)
         }
-        (State::Done { how, .. }, _) => {
-            Reply::json(200, "done", &[("event", json!(event.id)), ("how", how.word().into())]).of(event.id)
+        (EventState::Done { how, .. }, _) => {
+            HttpResponse::json(200, "done", &[("event", json!(event.id)), ("how", how.word().into())]).of(event.id)
         }
-        (State::Waiting { .. } | State::Running { .. }, _) => unfinished(event),
+        (EventState::Waiting { .. } | EventState::Running { .. }, _) => unfinished(event),
     }
 }
 
 /// It was to be answered when done, and time is up.
-pub fn unfinished(event: &Event) -> Reply {
+pub fn unfinished(event: &Event) -> HttpResponse {
     let members = [("event", json!(event.id)), ("state", event.state.word().into())];
-    Reply::json(202, "accepted", &members).of(event.id).retry_after()
+    HttpResponse::json(202, "accepted", &members).of(event.id).retry_after()
 }
 
 /// A repeat, told how its event stands.
-pub fn duplicate(event: &Event, same: &Same) -> Reply {
+pub fn duplicate(event: &Event, same: &MatchedBy) -> HttpResponse {
     let status = if event.state.ended().is_some() { 200 } else { 202 };
-    Reply::json(status, "duplicate", &standing(event, same)).of(event.id)
+    HttpResponse::json(status, "duplicate", &standing(event, same)).of(event.id)
 }
 
 /// A repeat of what was superseded, where the event that stands in its place is dead. Nothing is left to do for this one,
 /// so its sender need not come again; the dead one is for a person.
-pub fn superseded(event: &Event, same: &Same) -> Reply {
+pub fn superseded(event: &Event, same: &MatchedBy) -> HttpResponse {
     let mut members = standing(event, same);
     members.push(("how", "superseded".into()));
-    Reply::json(200, "duplicate", &members).of(event.id)
+    HttpResponse::json(200, "duplicate", &members).of(event.id)
 }
 
 /// A repeat of what was done before there was this store: no event of it is known.
-pub fn imported() -> Reply {
-    Reply::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
+pub fn imported() -> HttpResponse {
+    HttpResponse::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
 }
 
 /// A repeat that waited for its event, and time is up.
-fn outstanding(event: &Event, same: &Same) -> Reply {
-    Reply::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()
+fn outstanding(event: &Event, same: &MatchedBy) -> HttpResponse {
+    HttpResponse::json(409, "duplicate", &standing(event, same)).of(event.id).retry_after()
 }
 
 /// What an attempt came to, where somebody waits for its answer: one that broke off is none, so whoever gave it must be
 /// asked again, under the same key. One that is too long to be kept was given. Where nobody waits for it, the status is
 /// enough.
-pub fn heard(outcome: Outcome, respond: Respond) -> Outcome {
+pub fn heard(outcome: Outcome, respond: ResponseMode) -> Outcome {
     match (outcome, respond) {
-        (Outcome::Delivered(Some(receipt)), Respond::WhenDone { .. })
+        (Outcome::Delivered(Some(receipt)), ResponseMode::WhenDone { .. })
             if receipt.cut && receipt.body.len() < limits::RECEIPT_BYTES_MAX =>
         {
             Outcome::Unknown { why: format!("the receiver answered {}, and its answer broke off", receipt.status) }
         }
-        (Outcome::TimedOut { answered: Some(receipt), .. }, Respond::Accepted) => Outcome::Delivered(Some(receipt)),
+        (Outcome::TimedOut { answered: Some(receipt), .. }, ResponseMode::Accepted) => {
+            Outcome::Delivered(Some(receipt))
+        }
         (outcome, _) => outcome,
     }
 }
 
 /// Whether a repeat waited for its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Came {
+pub enum RepeatTiming {
     /// Its event was over when it came.
     After,
     /// It waited, and hears what the others hear.
@@ -192,28 +200,28 @@ pub fn again(
     source: &Source,
     event: &Event,
     receipt: Option<&Receipt>,
-    same: &Same,
-    came: Came,
+    same: &MatchedBy,
+    came: RepeatTiming,
     now: Timestamp,
-) -> Reply {
+) -> HttpResponse {
     let Some(ended) = event.state.ended() else {
         return match source.speaks {
-            Speaks::Webhook => outstanding(event, same),
-            Speaks::Api => problem::outstanding(event),
+            ApiStyle::Webhook => outstanding(event, same),
+            ApiStyle::Api => problem::outstanding(event),
         };
     };
-    let kept = came == Came::Meanwhile || now < ended + source.once.keep_body;
+    let kept = came == RepeatTiming::Meanwhile || now < ended + source.once.keep_body;
     match (&event.state, receipt) {
-        (State::Done { how: How::Acted, .. }, Some(receipt)) if kept => {
-            replayed(source, Reply::kept("duplicate", event, receipt))
+        (EventState::Done { how: DoneReason::Acted, .. }, Some(receipt)) if kept => {
+            replayed(source, HttpResponse::kept("duplicate", event, receipt))
         }
         // Nobody answered the first one but we: a client of an API hears the same again.
-        (State::Done { .. }, None) if kept && source.speaks == Speaks::Api => {
+        (EventState::Done { .. }, None) if kept && source.speaks == ApiStyle::Api => {
             replayed(source, self::ended(source.speaks, event, None))
         }
-        (State::Dead { .. }, _) if came == Came::Meanwhile => self::ended(source.speaks, event, receipt),
+        (EventState::Dead { .. }, _) if came == RepeatTiming::Meanwhile => self::ended(source.speaks, event, receipt),
         // Who waits for the end takes 2xx for success, whatever the body says.
-        (State::Dead { .. }, _) => {
+        (EventState::Dead { .. }, _) => {
             let receipt = receipt.filter(|_| kept);
             let reply = self::ended(source.speaks, event, receipt);
             let given_again = receipt.is_some() || (kept && source.once.keep_failures);
@@ -223,7 +231,7 @@ pub fn again(
     }
 }
 
-fn replayed(source: &Source, mut reply: Reply) -> Reply {
+fn replayed(source: &Source, mut reply: HttpResponse) -> HttpResponse {
     reply.headers.push(("idempotent-replayed".into(), "true".into()));
     if source.mark_duplicates {
         reply.body = mark::marked(&reply.body).unwrap_or(reply.body);
@@ -231,9 +239,9 @@ fn replayed(source: &Source, mut reply: Reply) -> Reply {
     reply
 }
 
-fn standing(event: &Event, same: &Same) -> Vec<(&'static str, Json)> {
+fn standing(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
     let mut members = vec![("event", json!(event.id)), ("state", event.state.word().into())];
-    if let State::Dead { cause, .. } = &event.state {
+    if let EventState::Dead { cause, .. } = &event.state {
         members.push(("cause", cause.word().into()));
     }
     members.extend([("same", same.word().into()), ("isDuplicate", true.into())]);
@@ -241,7 +249,7 @@ fn standing(event: &Event, same: &Same) -> Vec<(&'static str, Json)> {
 }
 
 /// One answer for the several events of one delivery: what went wrong first, else what is new, else the first.
-pub fn together(mut replies: Vec<Reply>, events: &[EventId]) -> Reply {
+pub fn together(mut replies: Vec<HttpResponse>, events: &[EventId]) -> HttpResponse {
     if replies.len() == 1 {
         return replies.remove(0);
     }
@@ -249,7 +257,7 @@ pub fn together(mut replies: Vec<Reply>, events: &[EventId]) -> Reply {
     let new = replies.iter().any(|reply| reply.word == "accepted");
     match wrong {
         Some(at) => replies.swap_remove(at),
-        None if new => Reply::json(202, "accepted", &[("events", json!(events))]),
-        None => Reply::json(200, "duplicate", &[("events", json!(events)), ("isDuplicate", true.into())]),
+        None if new => HttpResponse::json(202, "accepted", &[("events", json!(events))]),
+        None => HttpResponse::json(200, "duplicate", &[("events", json!(events)), ("isDuplicate", true.into())]),
     }
 }

@@ -2,9 +2,9 @@
 
 /// The blocks of a command that have succeeded, as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Blocks(pub u64);
+pub struct SucceededBlocks(pub u64);
 
-impl Blocks {
+impl SucceededBlocks {
     /// Has this block succeeded?
     pub fn has(self, block: usize) -> bool {
         self.0 >> block & 1 == 1

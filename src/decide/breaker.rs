@@ -14,13 +14,13 @@ use super::time::Duration;
 
 /// What is known of one receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     failures: u32,
-    state: State,
+    state: CircuitState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum State {
+enum CircuitState {
     #[default]
     Closed,
     Open {
@@ -36,7 +36,7 @@ enum State {
 
 /// Whether an attempt may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ready {
+pub enum CircuitAdmission {
     /// It may, and so may others.
     Now,
     /// This one may, to see whether the receiver is back.
@@ -47,7 +47,7 @@ pub enum Ready {
 
 /// What an attempt says about its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ReceiverHealth {
     /// It answered, whatever it said.
     Alive,
     /// It could not be reached, did not answer, or said that it is broken.
@@ -58,60 +58,60 @@ pub enum Heard {
 
 /// A change that somebody may want to know of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turned {
+pub enum CircuitTransition {
     /// It is left alone for the first time, for this long.
     Opened(Duration),
     /// It answers again.
     Closed,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// Whether an attempt may begin now. [`Ready::Once`] is said to one, who has `lasts` to come back.
-    pub fn ready(&mut self, now: Duration, lasts: Duration) -> Ready {
+    pub fn ready(&mut self, now: Duration, lasts: Duration) -> CircuitAdmission {
         match self.state {
-            State::Closed => Ready::Now,
-            State::Open { until, .. } | State::Trying { until, .. } if now < until => {
-                Ready::In(until.saturating_sub(now))
+            CircuitState::Closed => CircuitAdmission::Now,
+            CircuitState::Open { until, .. } | CircuitState::Trying { until, .. } if now < until => {
+                CircuitAdmission::In(until.saturating_sub(now))
             }
-            State::Open { wait, .. } | State::Trying { wait, .. } => {
-                self.state = State::Trying { until: now + lasts, wait };
-                Ready::Once
+            CircuitState::Open { wait, .. } | CircuitState::Trying { wait, .. } => {
+                self.state = CircuitState::Trying { until: now + lasts, wait };
+                CircuitAdmission::Once
             }
         }
     }
 
     /// Whether nothing is known against the receiver.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == CircuitState::Closed
     }
 
     /// An attempt came back.
-    pub fn heard(&mut self, heard: Heard, now: Duration) -> Option<Turned> {
+    pub fn heard(&mut self, heard: ReceiverHealth, now: Duration) -> Option<CircuitTransition> {
         match (heard, self.state) {
-            (Heard::Alive, state) => {
+            (ReceiverHealth::Alive, state) => {
                 *self = Self::default();
-                (state != State::Closed).then_some(Turned::Closed)
+                (state != CircuitState::Closed).then_some(CircuitTransition::Closed)
             }
-            (Heard::Ill, State::Closed) => {
+            (ReceiverHealth::Ill, CircuitState::Closed) => {
                 self.failures += 1;
                 let wait = BREAKER_WAIT_FIRST;
                 (self.failures >= BREAKER_FAILURES).then(|| {
-                    self.state = State::Open { until: now + wait, wait };
-                    Turned::Opened(wait)
+                    self.state = CircuitState::Open { until: now + wait, wait };
+                    CircuitTransition::Opened(wait)
                 })
             }
-            (Heard::Ill, State::Trying { wait, .. }) => {
+            (ReceiverHealth::Ill, CircuitState::Trying { wait, .. }) => {
                 let wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
-                self.state = State::Open { until: now + wait, wait };
+                self.state = CircuitState::Open { until: now + wait, wait };
                 None
             }
             // Nobody knows more than before: the next one may try.
-            (Heard::Nothing, State::Trying { wait, .. }) => {
-                self.state = State::Open { until: now, wait };
+            (ReceiverHealth::Nothing, CircuitState::Trying { wait, .. }) => {
+                self.state = CircuitState::Open { until: now, wait };
                 None
             }
             // Attempts that were under way when it opened say nothing new.
-            (Heard::Ill, State::Open { .. }) | (Heard::Nothing, _) => None,
+            (ReceiverHealth::Ill, CircuitState::Open { .. }) | (ReceiverHealth::Nothing, _) => None,
         }
     }
 }
@@ -127,25 +127,25 @@ mod tests {
     }
 
     /// Just opened, at second 0.
-    fn opened() -> Breaker {
-        let mut breaker = Breaker::default();
+    fn opened() -> CircuitBreaker {
+        let mut breaker = CircuitBreaker::default();
         for _ in 1..BREAKER_FAILURES {
-            assert_eq!(breaker.heard(Heard::Ill, at(0)), None);
+            assert_eq!(breaker.heard(ReceiverHealth::Ill, at(0)), None);
         }
-        assert_eq!(breaker.heard(Heard::Ill, at(0)), Some(Turned::Opened(BREAKER_WAIT_FIRST)));
+        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(0)), Some(CircuitTransition::Opened(BREAKER_WAIT_FIRST)));
         breaker
     }
 
     #[test]
     fn only_failures_in_a_row_open_it() {
-        let mut breaker = Breaker::default();
+        let mut breaker = CircuitBreaker::default();
         for _ in 0..100 {
             for _ in 1..BREAKER_FAILURES {
-                breaker.heard(Heard::Ill, at(0));
+                breaker.heard(ReceiverHealth::Ill, at(0));
             }
-            assert_eq!(breaker.ready(at(0), LASTS), Ready::Now);
-            assert_eq!(breaker.heard(Heard::Nothing, at(0)), None);
-            assert_eq!(breaker.heard(Heard::Alive, at(0)), None);
+            assert_eq!(breaker.ready(at(0), LASTS), CircuitAdmission::Now);
+            assert_eq!(breaker.heard(ReceiverHealth::Nothing, at(0)), None);
+            assert_eq!(breaker.heard(ReceiverHealth::Alive, at(0)), None);
         }
     }
 
@@ -153,23 +153,26 @@ mod tests {
     fn while_it_is_open_nobody_calls_and_then_one_does() {
         let mut breaker = opened();
         let first = BREAKER_WAIT_FIRST.as_secs();
-        assert_eq!(breaker.ready(at(1), LASTS), Ready::In(BREAKER_WAIT_FIRST.saturating_sub(Duration::from_secs(1))));
-        assert_eq!(breaker.heard(Heard::Ill, at(1)), None, "one that was under way");
-        assert_eq!(breaker.ready(at(first), LASTS), Ready::Once);
-        assert_eq!(breaker.ready(at(first), LASTS), Ready::In(LASTS));
-        assert_eq!(breaker.heard(Heard::Alive, at(first)), Some(Turned::Closed));
-        assert_eq!(breaker.ready(at(first), LASTS), Ready::Now);
-        assert_eq!(breaker.heard(Heard::Ill, at(first)), None, "it counts from the beginning");
+        assert_eq!(
+            breaker.ready(at(1), LASTS),
+            CircuitAdmission::In(BREAKER_WAIT_FIRST.saturating_sub(Duration::from_secs(1)))
+        );
+        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(1)), None, "one that was under way");
+        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::Once);
+        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::In(LASTS));
+        assert_eq!(breaker.heard(ReceiverHealth::Alive, at(first)), Some(CircuitTransition::Closed));
+        assert_eq!(breaker.ready(at(first), LASTS), CircuitAdmission::Now);
+        assert_eq!(breaker.heard(ReceiverHealth::Ill, at(first)), None, "it counts from the beginning");
     }
 
     #[test]
     fn each_try_that_fails_doubles_the_wait_up_to_the_longest() {
         let (mut breaker, mut now, mut wait) = (opened(), at(0), BREAKER_WAIT_FIRST);
         for _ in 0..10 {
-            assert_eq!(breaker.ready(now, LASTS), Ready::In(wait));
+            assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::In(wait));
             now += wait;
-            assert_eq!(breaker.ready(now, LASTS), Ready::Once);
-            assert_eq!(breaker.heard(Heard::Ill, now), None);
+            assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::Once);
+            assert_eq!(breaker.heard(ReceiverHealth::Ill, now), None);
             wait = (wait * 2).min(BREAKER_WAIT_LONGEST);
         }
         assert_eq!(wait, BREAKER_WAIT_LONGEST);
@@ -179,14 +182,14 @@ mod tests {
     fn one_that_tries_and_is_never_heard_of_keeps_nobody_out_for_ever() {
         let mut breaker = opened();
         let now = at(0) + BREAKER_WAIT_FIRST;
-        assert_eq!(breaker.ready(now, LASTS), Ready::Once);
-        assert_eq!(breaker.ready(now + LASTS, LASTS), Ready::Once);
-        assert_eq!(breaker.heard(Heard::Nothing, now + LASTS), None);
-        assert_eq!(breaker.ready(now + LASTS, LASTS), Ready::Once);
+        assert_eq!(breaker.ready(now, LASTS), CircuitAdmission::Once);
+        assert_eq!(breaker.ready(now + LASTS, LASTS), CircuitAdmission::Once);
+        assert_eq!(breaker.heard(ReceiverHealth::Nothing, now + LASTS), None);
+        assert_eq!(breaker.ready(now + LASTS, LASTS), CircuitAdmission::Once);
     }
 
     #[test]
     fn an_answer_to_an_attempt_under_way_closes_it() {
-        assert_eq!(opened().heard(Heard::Alive, at(1)), Some(Turned::Closed));
+        assert_eq!(opened().heard(ReceiverHealth::Alive, at(1)), Some(CircuitTransition::Closed));
     }
 }

@@ -22,17 +22,17 @@ pub type BodyId = u64;
 
 /// Room for bodies. `W` is what wakes the task that reads a body.
 #[derive(Debug)]
-pub struct Budget<W> {
+pub struct BodyMemoryBudget<W> {
     max: usize,
     reserved: usize,
     small: usize,
     large: usize,
-    bodies: HashMap<BodyId, Body<W>>,
+    bodies: HashMap<BodyId, BudgetEntry<W>>,
     next: BodyId,
 }
 
 #[derive(Debug)]
-struct Body<W> {
+struct BudgetEntry<W> {
     bytes: usize,
     arriving: bool,
     /// When and with how many bytes the rate was last and second to last measured from.
@@ -42,7 +42,7 @@ struct Body<W> {
 
 /// The answer to a body that needs more room.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Admission<W> {
+pub enum BodyAdmission<W> {
     /// It has the room. These bodies had to go.
     Granted(Vec<W>),
     /// It is the slowest of several, or had to go before: it has no room any more.
@@ -55,7 +55,7 @@ fn is_large(bytes: usize) -> bool {
     bytes > limits::SMALL_BODY_BYTES_MAX
 }
 
-impl<W: Clone> Budget<W> {
+impl<W: Clone> BodyMemoryBudget<W> {
     /// Room for `max` bytes. A quarter of it is for small bodies only.
     pub fn new(max: usize) -> Self {
         let reserved = max / limits::SMALL_BODIES_SHARE;
@@ -71,7 +71,7 @@ impl<W: Clone> Budget<W> {
     pub fn begin(&mut self, waker: W, now: Duration) -> BodyId {
         let id = self.next;
         self.next += 1;
-        self.bodies.insert(id, Body { bytes: 0, arriving: true, marks: [(now, 0); 2], waker });
+        self.bodies.insert(id, BudgetEntry { bytes: 0, arriving: true, marks: [(now, 0); 2], waker });
         id
     }
 
@@ -88,8 +88,8 @@ impl<W: Clone> Budget<W> {
     }
 
     /// Makes room for `more` bytes of a body, by displacing slower ones if it has to.
-    pub fn grow(&mut self, id: BodyId, more: usize, now: Duration) -> Admission<W> {
-        let Some(body) = self.bodies.get_mut(&id) else { return Admission::Displaced };
+    pub fn grow(&mut self, id: BodyId, more: usize, now: Duration) -> BodyAdmission<W> {
+        let Some(body) = self.bodies.get_mut(&id) else { return BodyAdmission::Displaced };
         body.mark(now);
         let (own, whole) = (body.bytes, body.bytes.saturating_add(more));
         let mut gone = Vec::new();
@@ -100,9 +100,9 @@ impl<W: Clone> Budget<W> {
                 break;
             }
             match self.slowest(id, whole, now) {
-                Some(victim) if victim == id => return Admission::Displaced,
+                Some(victim) if victim == id => return BodyAdmission::Displaced,
                 Some(victim) => gone.extend(self.end(victim)),
-                None => return Admission::Full,
+                None => return BodyAdmission::Full,
             }
         }
         *self.pool(own) -= own;
@@ -110,7 +110,7 @@ impl<W: Clone> Budget<W> {
         if let Some(body) = self.bodies.get_mut(&id) {
             body.bytes = whole;
         }
-        Admission::Granted(gone)
+        BodyAdmission::Granted(gone)
     }
 
     /// It is whole: from now on it stays until it is ended. False: it had to go.
@@ -144,7 +144,7 @@ impl<W: Clone> Budget<W> {
 
     /// Who goes next; `asking` itself if it is the slowest of several large ones.
     fn slowest(&self, asking: BodyId, whole: usize, now: Duration) -> Option<BodyId> {
-        let rate = |body: &Body<W>, id: BodyId| (body.rate(body.bytes, now), id);
+        let rate = |body: &BudgetEntry<W>, id: BodyId| (body.rate(body.bytes, now), id);
         let large = self.bodies.iter().filter(|(_, body)| body.arriving && is_large(body.bytes));
         let others = large.filter(|(id, _)| **id != asking).map(|(id, body)| rate(body, *id)).min();
         // What it has just brought counts too.
@@ -160,7 +160,7 @@ impl<W: Clone> Budget<W> {
     }
 }
 
-impl<W> Body<W> {
+impl<W> BudgetEntry<W> {
     /// Moves the marks, so that the rate tells of the last seconds and not of a fast beginning.
     fn mark(&mut self, now: Duration) {
         if now.saturating_sub(self.marks[1].0) >= SLOW_AFTER {
@@ -193,84 +193,84 @@ mod tests {
     }
 
     /// A body that has brought so much by then.
-    fn body(budget: &mut Budget<&'static str>, name: &'static str, bytes: usize, when: u64) -> BodyId {
+    fn body(budget: &mut BodyMemoryBudget<&'static str>, name: &'static str, bytes: usize, when: u64) -> BodyId {
         let id = budget.begin(name, at(when));
-        assert_eq!(budget.grow(id, bytes, at(when)), Admission::Granted(Vec::new()), "{name}");
+        assert_eq!(budget.grow(id, bytes, at(when)), BodyAdmission::Granted(Vec::new()), "{name}");
         id
     }
 
     #[test]
     fn large_bodies_leave_a_quarter_to_the_small_ones() {
-        let mut budget = Budget::new(64 * MB);
+        let mut budget = BodyMemoryBudget::new(64 * MB);
         for _ in 0..2 {
             let held = body(&mut budget, "held", 24 * MB, 0);
             assert!(budget.complete(held));
         }
         let late = budget.begin("late", at(0));
-        assert_eq!(budget.grow(late, 65 * KB, at(0)), Admission::Full);
+        assert_eq!(budget.grow(late, 65 * KB, at(0)), BodyAdmission::Full);
         budget.end(late);
         for _ in 0..256 {
             let small = body(&mut budget, "small", 64 * KB, 0);
             budget.complete(small);
         }
         let one_more = budget.begin("one more", at(0));
-        assert_eq!(budget.grow(one_more, 1, at(0)), Admission::Full);
+        assert_eq!(budget.grow(one_more, 1, at(0)), BodyAdmission::Full);
         assert_eq!(budget.used(), 64 * MB);
     }
 
     #[test]
     fn the_large_body_with_the_fewest_bytes_per_second_of_late_goes_and_not_the_newcomer() {
-        let mut budget = Budget::new(64 * MB);
+        let mut budget = BodyMemoryBudget::new(64 * MB);
         let trickle = body(&mut budget, "trickle", 20 * MB, 0);
         let steady = body(&mut budget, "steady", MB, 0);
         for second in 1..=4 {
-            assert_eq!(budget.grow(trickle, KB, at(second * 1000)), Admission::Granted(Vec::new()));
-            assert_eq!(budget.grow(steady, MB, at(second * 1000)), Admission::Granted(Vec::new()));
+            assert_eq!(budget.grow(trickle, KB, at(second * 1000)), BodyAdmission::Granted(Vec::new()));
+            assert_eq!(budget.grow(steady, MB, at(second * 1000)), BodyAdmission::Granted(Vec::new()));
         }
         let fast = budget.begin("fast", at(4100));
-        assert_eq!(budget.grow(fast, 24 * MB, at(4200)), Admission::Granted(vec!["trickle"]));
+        assert_eq!(budget.grow(fast, 24 * MB, at(4200)), BodyAdmission::Granted(vec!["trickle"]));
         // Over by its own next bytes: what brought 20 MB at the start and little since has no right to stay.
-        assert_eq!(budget.grow(trickle, KB, at(5000)), Admission::Displaced);
+        assert_eq!(budget.grow(trickle, KB, at(5000)), BodyAdmission::Displaced);
         assert!(!budget.complete(trickle));
         assert_eq!(budget.used(), 29 * MB);
     }
 
     #[test]
     fn who_asks_goes_if_it_is_the_slowest_and_alone_hears_that_there_is_no_room() {
-        let mut budget = Budget::new(MB);
+        let mut budget = BodyMemoryBudget::new(MB);
         let fast = body(&mut budget, "fast", 700 * KB, 0);
         let slow = budget.begin("slow", at(0));
-        assert_eq!(budget.grow(slow, 60 * KB, at(10)), Admission::Granted(Vec::new()));
-        assert_eq!(budget.grow(slow, 10 * KB, at(20)), Admission::Displaced);
+        assert_eq!(budget.grow(slow, 60 * KB, at(10)), BodyAdmission::Granted(Vec::new()));
+        assert_eq!(budget.grow(slow, 10 * KB, at(20)), BodyAdmission::Displaced);
         budget.complete(fast);
         budget.end(slow);
         let alone = budget.begin("alone", at(30));
-        assert_eq!(budget.grow(alone, 100 * KB, at(31)), Admission::Full);
+        assert_eq!(budget.grow(alone, 100 * KB, at(31)), BodyAdmission::Full);
     }
 
     #[test]
     fn small_bodies_that_trickle_make_way_too_and_those_that_just_came_do_not() {
-        let mut budget = Budget::new(64 * KB);
+        let mut budget = BodyMemoryBudget::new(64 * KB);
         for _ in 0..2 {
             body(&mut budget, "trickle", 32 * KB, 0);
         }
         let new = budget.begin("new", at(500));
         assert!(!budget.could_take(KB, at(500)));
-        assert_eq!(budget.grow(new, KB, at(500)), Admission::Full);
+        assert_eq!(budget.grow(new, KB, at(500)), BodyAdmission::Full);
         assert!(budget.could_take(KB, at(1000)));
-        assert_eq!(budget.grow(new, KB, at(1000)), Admission::Granted(vec!["trickle"]));
+        assert_eq!(budget.grow(new, KB, at(1000)), BodyAdmission::Granted(vec!["trickle"]));
         assert_eq!(budget.used(), 33 * KB);
     }
 
     #[test]
     fn a_body_larger_than_all_room_is_taken_while_it_is_the_only_one() {
-        let mut budget = Budget::new(4 * MB);
+        let mut budget = BodyMemoryBudget::new(4 * MB);
         let huge = body(&mut budget, "huge", 9 * MB, 0);
         budget.complete(huge);
         body(&mut budget, "small", 60 * KB, 0);
         let large = budget.begin("large", at(0));
-        assert_eq!(budget.grow(large, 70 * KB, at(0)), Admission::Full);
+        assert_eq!(budget.grow(large, 70 * KB, at(0)), BodyAdmission::Full);
         budget.end(huge);
-        assert_eq!(budget.grow(large, 70 * KB, at(0)), Admission::Granted(Vec::new()));
+        assert_eq!(budget.grow(large, 70 * KB, at(0)), BodyAdmission::Granted(Vec::new()));
     }
 }

@@ -3,15 +3,15 @@
 //! The store knows keys, registers and slots but no policy. So the policy is worked out here, for both cases: what
 //! to write, and what to write instead if another event has changed the subject meanwhile.
 
-use super::claim::{New, Payload};
-use super::event::{Event, Impossible, Outcome, Receipt, State, Step};
+use super::claim::{NewEvent, Payload};
+use super::event::{Event, EventState, EventStep, InvalidStepError, Outcome, Receipt};
 use super::id::EventId;
-use super::source::{InDoubt, Route};
+use super::source::{InDoubtPolicy, Route};
 use super::time::Timestamp;
 
 /// One write to one event: revision n-1 is swapped for n.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct Transition {
     /// The event after the step.
     pub event: Event,
     /// The time the step was worked out for; every time in `event` is written as the store's clock + (time - now).
@@ -19,20 +19,20 @@ pub struct Change {
     /// Written instead when the event is no longer its subject's current one.
     pub overtaken: Option<Event>,
     /// What the write does to the event's place.
-    pub place: PlaceInLine,
+    pub place: QueueUpdate,
     /// What the attempt came to.
-    pub attempt: Option<Tried>,
+    pub attempt: Option<AttemptRecord>,
     /// What becomes of the kept answer.
-    pub receipt: Answered,
+    pub receipt: ReceiptUpdate,
     /// The body of the delivery that re-armed it, or had it published again.
     pub payload: Option<Payload>,
     /// What becomes of headers that were only kept to be passed on, if this write ends the event.
-    pub passed: PassedOn,
+    pub passed: TransientHeaders,
 }
 
 /// What a write that ends an event does to the headers that were only kept to be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PassedOn {
+pub enum TransientHeaders {
     /// They go.
     Goes,
     /// There are none: whoever writes has seen the body, and nobody need look again.
@@ -41,7 +41,7 @@ pub enum PassedOn {
 
 /// What a write does to an event's place in its group's queue and in its register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PlaceInLine {
+pub enum QueueUpdate {
     /// Nothing.
     Keeps,
     /// It goes to the end of its group's queue.
@@ -54,7 +54,7 @@ pub enum PlaceInLine {
 
 /// What a write does to the answer that is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answered {
+pub enum ReceiptUpdate {
     /// Nothing.
     Before,
     /// An attempt came to its end: this is its answer, if it has one. What an earlier one was answered goes.
@@ -63,7 +63,7 @@ pub enum Answered {
 
 /// What an attempt came to, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tried {
+pub struct AttemptRecord {
     /// The life it belongs to.
     pub life: u32,
     /// Its number in that life.
@@ -85,52 +85,52 @@ const WHOEVER: EventId = EventId([0; 16]);
 
 impl Event {
     /// This step, ready to be written.
-    pub fn change(&self, step: Step, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+    pub fn change(&self, step: EventStep, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
         let place = match step {
-            Step::Rearm | Step::Resume => PlaceInLine::LinesUp,
-            Step::Replay => PlaceInLine::Leads,
-            Step::PublishAgain => PlaceInLine::MustBeCurrent,
-            _ => PlaceInLine::Keeps,
+            EventStep::Rearm | EventStep::Resume => QueueUpdate::LinesUp,
+            EventStep::Replay => QueueUpdate::Leads,
+            EventStep::PublishAgain => QueueUpdate::MustBeCurrent,
+            _ => QueueUpdate::Keeps,
         };
         let asks = match &step {
-            Step::Start { .. } | Step::Rejoin => !self.owed_first_attempt(),
-            Step::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
-            Step::Expire { .. } | Step::Rearm | Step::Resume => true,
+            EventStep::Start { .. } | EventStep::Rejoin => !self.owed_first_attempt(),
+            EventStep::Settle { outcome, .. } => !matches!(outcome, Outcome::Delivered(_)),
+            EventStep::Expire { .. } | EventStep::Rearm | EventStep::Resume => true,
             _ => false,
         };
         let receipt = match &step {
-            Step::Settle { outcome, .. } => Answered::Now(outcome.receipt().cloned()),
-            Step::Expire { .. } => Answered::Now(None),
-            _ => Answered::Before,
+            EventStep::Settle { outcome, .. } => ReceiptUpdate::Now(outcome.receipt().cloned()),
+            EventStep::Expire { .. } => ReceiptUpdate::Now(None),
+            _ => ReceiptUpdate::Before,
         };
         let attempt = match (&step, &self.state) {
-            (Step::Expire { .. }, State::Running { until, .. }) => Some(self.lost(route, *until, now)),
+            (EventStep::Expire { .. }, EventState::Running { until, .. }) => Some(self.lost(route, *until, now)),
             _ => None,
         };
         let event = self.after(step, route, now)?;
         let overtaken = match (asks, self.change) {
-            (true, Some(_)) => Some(self.after(Step::Supersede { by: WHOEVER }, route, now)?),
+            (true, Some(_)) => Some(self.after(EventStep::Supersede { by: WHOEVER }, route, now)?),
             _ => None,
         };
-        Ok(Change { event, now, overtaken, place, attempt, receipt, payload: None, passed: PassedOn::Goes })
+        Ok(Transition { event, now, overtaken, place, attempt, receipt, payload: None, passed: TransientHeaders::Goes })
     }
 
     /// A start that the event's own row decides: the event is owed its first attempt or stands for no change, so no
     /// register is asked, and it is due, so it has its group's slot. `None`: this needs an ordinary step.
-    pub fn start_alone(&self, start: &Step, route: &Route, now: Timestamp) -> Option<Change> {
+    pub fn start_alone(&self, start: &EventStep, route: &Route, now: Timestamp) -> Option<Transition> {
         let change = self.change(start.clone(), route, now).ok()?;
-        (matches!(start, Step::Start { .. }) && change.overtaken.is_none()).then_some(change)
+        (matches!(start, EventStep::Start { .. }) && change.overtaken.is_none()).then_some(change)
     }
 
     /// What is known of an attempt whose lease ran out: when it was last heard of, and no more.
-    fn lost(&self, route: &Route, until: Timestamp, now: Timestamp) -> Tried {
+    fn lost(&self, route: &Route, until: Timestamp, now: Timestamp) -> AttemptRecord {
         let why = match route.in_doubt {
             _ if self.is_called_off() => "it was cancelled while a node was at it",
-            InDoubt::Never => "its lease ran out: nothing was written",
-            InDoubt::Retry | InDoubt::Hold => "its lease ran out: it may have acted",
+            InDoubtPolicy::Never => "its lease ran out: nothing was written",
+            InDoubtPolicy::Retry | InDoubtPolicy::Hold => "its lease ran out: it may have acted",
         };
         let outcome = Outcome::Unknown { why: why.into() };
-        Tried {
+        AttemptRecord {
             life: self.life,
             attempt: self.attempt,
             started_at: until - route.lease,
@@ -144,16 +144,22 @@ impl Event {
     /// A repeat's re-arming, with the body that has just arrived, if that takes the same way and changes the same thing
     /// to the same: under a signed id a sender may send anything, and an event never runs another one's body. Overtaken, it ends with
     /// the body it had.
-    pub fn rearm(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
-        self.brought_back(Step::Rearm, arriving, route, now)
+    pub fn rearm(&self, arriving: &NewEvent, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
+        self.brought_back(EventStep::Rearm, arriving, route, now)
     }
 
     /// The same for one that is in doubt. What it called gets the same idempotency key again.
-    pub fn resume(&self, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
-        self.brought_back(Step::Resume, arriving, route, now)
+    pub fn resume(&self, arriving: &NewEvent, route: &Route, now: Timestamp) -> Result<Transition, InvalidStepError> {
+        self.brought_back(EventStep::Resume, arriving, route, now)
     }
 
-    fn brought_back(&self, step: Step, arriving: &New, route: &Route, now: Timestamp) -> Result<Change, Impossible> {
+    fn brought_back(
+        &self,
+        step: EventStep,
+        arriving: &NewEvent,
+        route: &Route,
+        now: Timestamp,
+    ) -> Result<Transition, InvalidStepError> {
         let mut change = self.change(step, route, now)?;
         if self.goes_the_way_of(arriving) {
             change.take(arriving);
@@ -162,7 +168,7 @@ impl Event {
     }
 
     /// Does this take the same way, and change the same thing to the same?
-    pub(super) fn goes_the_way_of(&self, arriving: &New) -> bool {
+    pub(super) fn goes_the_way_of(&self, arriving: &NewEvent) -> bool {
         let what = |event: &Self| {
             let change = event.change.map(|change| (change.subject, change.value));
             (event.source.clone(), event.route.clone(), event.part, event.group, change)
@@ -171,9 +177,9 @@ impl Event {
     }
 }
 
-impl Change {
+impl Transition {
     /// The event goes on with the body that has just arrived.
-    pub(super) fn take(&mut self, arriving: &New) {
+    pub(super) fn take(&mut self, arriving: &NewEvent) {
         self.event.fields = arriving.event.fields.clone();
         self.event.body_digest = arriving.event.body_digest;
         self.event.digest = self.event.seal();
@@ -185,7 +191,7 @@ impl Change {
         let mut event = match (&self.overtaken, current) {
             (Some(overtaken), Some(current)) if current != self.event.id => {
                 let mut event = overtaken.clone();
-                if let State::Done { how: super::event::How::Superseded { by }, .. } = &mut event.state {
+                if let EventState::Done { how: super::event::DoneReason::Superseded { by }, .. } = &mut event.state {
                     *by = current;
                 }
                 event

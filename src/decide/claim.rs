@@ -1,15 +1,15 @@
 //! What is claimed, and what comes of it: the words between `judge`, the store and the answer.
 
-use super::event::{Cause, Event, State};
-use super::id::{EventId, IdDigest, Key};
-use super::source::{InDoubt, Kept, Redelivery, Respond, Route, Source, Speaks};
+use super::event::{DeathCause, Event, EventState};
+use super::id::{DeliveryIdDigest, EventId, Key};
+use super::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy, ResponseMode, Retention, Route, Source};
 use super::time::Timestamp;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// A new event as a delivery would make it: all of it is written, or nothing.
 #[derive(Clone, Debug)]
-pub struct New {
+pub struct NewEvent {
     /// The hot row, at its first revision.
     pub event: Event,
     /// Its keys, in the order of `per`.
@@ -22,23 +22,23 @@ pub struct New {
     /// Headers and body.
     pub payload: Payload,
     /// How long its source's events are remembered, as configured now.
-    pub kept: Kept,
+    pub kept: Retention,
 }
 
 /// One identity's key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdentityKey {
     /// Which identity.
-    pub same: Same,
+    pub same: MatchedBy,
     /// Its key.
     pub key: Key,
     /// The delivery id it came under, where that id has no key of its own and this key stands for both.
-    pub id_digest: Option<IdDigest>,
+    pub id_digest: Option<DeliveryIdDigest>,
 }
 
 impl IdentityKey {
     /// The key of an identity that stands for itself alone.
-    pub fn new(same: Same, key: Key) -> Self {
+    pub fn new(same: MatchedBy, key: Key) -> Self {
         Self { same, key, id_digest: None }
     }
 }
@@ -47,16 +47,16 @@ impl IdentityKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportedKey {
     /// Which identity it stands for.
-    pub same: Same,
+    pub same: MatchedBy,
     /// The key.
     pub key: Key,
     /// When a hit makes the delivery a duplicate.
-    pub counts: Counts,
+    pub counts: ImportedKeyValidity,
 }
 
 /// When an imported key counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Counts {
+pub enum ImportedKeyValidity {
     /// Always.
     Always,
     /// Only until its subject was changed here: from then on the register knows better, and going back to what was
@@ -66,7 +66,7 @@ pub enum Counts {
 
 /// Which identity two deliveries share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Same {
+pub enum MatchedBy {
     /// The sender's delivery id.
     Delivery,
     /// The message of a stream.
@@ -81,7 +81,7 @@ pub enum Same {
     Change,
 }
 
-impl Same {
+impl MatchedBy {
     /// The word for it, or the fields' names.
     pub fn word(&self) -> &str {
         match self {
@@ -181,16 +181,16 @@ pub enum Claim {
         /// By which event; where that one was superseded, its subject's current event.
         event: Box<Event>,
         /// Which identity matched.
-        same: Same,
+        same: MatchedBy,
         /// Whether that event is the one that matched, and whether it is still its subject's current one.
-        stands: Stands,
+        stands: MatchRelation,
         /// The store's clock.
         now: Timestamp,
     },
     /// It was done before there was this store: imported, so there is no event of it.
     Imported {
         /// Which identity matched.
-        same: Same,
+        same: MatchedBy,
     },
     /// Its subject has been changed by something newer.
     Stale {
@@ -203,7 +203,7 @@ pub enum Claim {
 
 /// How the event that a duplicate hears of is related to the one that matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stands {
+pub enum MatchRelation {
     /// It is the one that matched.
     Itself,
     /// It is the one that matched. It is over, and another event is its subject's current one.
@@ -214,7 +214,7 @@ pub enum Stands {
 
 /// What a duplicate does to the event it repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repeat {
+pub enum RepeatEffect {
     /// Has it published once more ([`Step::PublishAgain`](super::event::Step::PublishAgain)).
     PublishesAgain,
     /// Gives it another attempt.
@@ -226,8 +226,8 @@ pub enum Repeat {
 }
 
 /// Did a client put another request under a key that it has used?
-pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
-    source.speaks == Speaks::Api && event.body_digest != new.event.body_digest
+pub fn reused(source: &Source, event: &Event, new: &NewEvent) -> bool {
+    source.speaks == ApiStyle::Api && event.body_digest != new.event.body_digest
 }
 
 /// What a duplicate does: only an event dead of `failed` or `rejected` is re-armed, and not too soon, so that a
@@ -236,32 +236,34 @@ pub fn reused(source: &Source, event: &Event, new: &New) -> bool {
 /// delivery alone, and no sooner than that.
 pub fn repeat(
     event: &Event,
-    arriving: &New,
-    same: &Same,
-    stands: Stands,
+    arriving: &NewEvent,
+    same: &MatchedBy,
+    stands: MatchRelation,
     route: &Route,
-    respond: Respond,
+    respond: ResponseMode,
     now: Timestamp,
-) -> Repeat {
-    let (Some(since), false) = (event.quiet_since(), stands == Stands::Instead) else { return Repeat::Hears };
-    let (same_after, other_after) = match route.redelivery {
-        Redelivery::Ignore => return Repeat::Hears,
-        Redelivery::Again { published_after, .. } if event.was_published() => {
-            let repeats = *same == Same::Delivery && stands == Stands::Itself && event.is_redelivered_by(arriving);
-            let due = event.may_publish_again() && now >= since + published_after;
-            return if repeats && due { Repeat::PublishesAgain } else { Repeat::Hears };
-        }
-        Redelivery::Retry { same_after, other_after } | Redelivery::Again { same_after, other_after, .. } => {
-            (same_after, other_after)
-        }
+) -> RepeatEffect {
+    let (Some(since), false) = (event.quiet_since(), stands == MatchRelation::Instead) else {
+        return RepeatEffect::Hears;
     };
-    let State::Dead { cause, .. } = &event.state else { return Repeat::Hears };
-    let wait = if matches!(same, Same::Delivery | Same::Message) { same_after } else { other_after };
-    let sender_retries = respond != Respond::Accepted && route.in_doubt == InDoubt::Retry;
+    let (same_after, other_after) = match route.redelivery {
+        RedeliveryPolicy::Ignore => return RepeatEffect::Hears,
+        RedeliveryPolicy::Again { published_after, .. } if event.was_published() => {
+            let repeats =
+                *same == MatchedBy::Delivery && stands == MatchRelation::Itself && event.is_redelivered_by(arriving);
+            let due = event.may_publish_again() && now >= since + published_after;
+            return if repeats && due { RepeatEffect::PublishesAgain } else { RepeatEffect::Hears };
+        }
+        RedeliveryPolicy::Retry { same_after, other_after }
+        | RedeliveryPolicy::Again { same_after, other_after, .. } => (same_after, other_after),
+    };
+    let EventState::Dead { cause, .. } = &event.state else { return RepeatEffect::Hears };
+    let wait = if matches!(same, MatchedBy::Delivery | MatchedBy::Message) { same_after } else { other_after };
+    let sender_retries = respond != ResponseMode::Accepted && route.in_doubt == InDoubtPolicy::Retry;
     match cause {
-        _ if now < since + wait => Repeat::Hears,
-        Cause::Failed | Cause::Rejected => Repeat::Rearms,
-        Cause::InDoubt if sender_retries => Repeat::Resumes,
-        Cause::InDoubt | Cause::Damaged | Cause::Cancelled => Repeat::Hears,
+        _ if now < since + wait => RepeatEffect::Hears,
+        DeathCause::Failed | DeathCause::Rejected => RepeatEffect::Rearms,
+        DeathCause::InDoubt if sender_retries => RepeatEffect::Resumes,
+        DeathCause::InDoubt | DeathCause::Damaged | DeathCause::Cancelled => RepeatEffect::Hears,
     }
 }

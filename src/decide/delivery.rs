@@ -22,7 +22,7 @@ pub struct Delivery<'d> {
 
 /// What a header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Header<'d> {
+pub enum HeaderLookup<'d> {
     /// It is not there.
     Missing,
     /// It is there once.
@@ -33,12 +33,12 @@ pub enum Header<'d> {
 
 impl<'d> Delivery<'d> {
     /// The header of this name (in lower case).
-    pub fn header(&self, name: &str) -> Header<'d> {
-        let mut found = Header::Missing;
+    pub fn header(&self, name: &str) -> HeaderLookup<'d> {
+        let mut found = HeaderLookup::Missing;
         for (_, value) in self.headers.iter().filter(|(n, _)| n == name) {
             found = match found {
-                Header::Missing => Header::One(value),
-                _ => return Header::Several,
+                HeaderLookup::Missing => HeaderLookup::One(value),
+                _ => return HeaderLookup::Several,
             };
         }
         found
@@ -47,7 +47,7 @@ impl<'d> Delivery<'d> {
     /// The header as text, if it is there once, is not empty, and is visible ASCII.
     pub fn text(&self, name: &str) -> Option<&'d str> {
         match self.header(name) {
-            Header::One(value) if !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b)) => {
+            HeaderLookup::One(value) if !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b)) => {
                 std::str::from_utf8(value).ok()
             }
             _ => None,

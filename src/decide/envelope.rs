@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 /// How a message carries a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Envelope {
+pub enum EnvelopeFormat {
     /// The body is the message.
     #[default]
     Raw,
@@ -23,7 +23,7 @@ pub enum Envelope {
 
 /// A delivery taken out of its envelope.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Opened {
+pub struct UnwrappedDelivery {
     /// The sender's id of it.
     pub delivery_id: String,
     /// The kind of event.
@@ -42,7 +42,7 @@ pub const KIND_HEADER: &str = super::kind::HEADER;
 const DENSE: &[u8] = br#"{"delivery_id":""#;
 
 #[derive(Serialize, Deserialize)]
-struct Patchwork<'e> {
+struct PatchworkEnvelope<'e> {
     #[serde(default)]
     delivery_id: String,
     #[serde(default)]
@@ -57,7 +57,7 @@ struct Patchwork<'e> {
 
 /// What of a body also stands on its envelope.
 #[derive(Default, Deserialize)]
-struct About {
+struct PatchworkSummary {
     #[serde(default)]
     action: Value,
     #[serde(default)]
@@ -78,9 +78,9 @@ pub fn patchwork(delivery_id: &str, event: &str, body: &[u8]) -> Result<Vec<u8>,
     let payload: &RawValue = serde_json::from_slice(&json).map_err(no_json)?;
     let unfit = |why| format!("no worker could take it: {why}");
     fits(delivery_id, event, payload.get()).map_err(unfit)?;
-    let about: About = serde_json::from_str(payload.get()).unwrap_or_default();
+    let about: PatchworkSummary = serde_json::from_str(payload.get()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
-    let wrapped = Patchwork {
+    let wrapped = PatchworkEnvelope {
         delivery_id: delivery_id.to_owned(),
         event: event.to_owned(),
         action: text(&about.action),
@@ -110,12 +110,12 @@ fn fits(delivery_id: &str, event: &str, payload: &str) -> Result<(), String> {
 }
 
 /// Takes a body out of Patchwork's envelope. An error says what is wrong with the envelope.
-pub fn open_patchwork(message: &Bytes) -> Result<Opened, String> {
-    let found: Patchwork<'_> =
+pub fn open_patchwork(message: &Bytes) -> Result<UnwrappedDelivery, String> {
+    let found: PatchworkEnvelope<'_> =
         serde_json::from_slice(message).map_err(|error| format!("the envelope cannot be read: {error}"))?;
     let payload = found.payload.ok_or("the envelope has no payload")?.get();
     fits(&found.delivery_id, &found.event, payload)?;
-    Ok(Opened { body: body(message, payload), delivery_id: found.delivery_id, event: found.event })
+    Ok(UnwrappedDelivery { body: body(message, payload), delivery_id: found.delivery_id, event: found.event })
 }
 
 /// The payload as it lies in its message.

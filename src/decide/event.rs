@@ -17,15 +17,15 @@
 //! `after` is the only way from one state to another. It owns no clock and no register: whether an event is still
 //! its subject's current one is asked by the store, in the write itself (see `change.rs`).
 
-pub use super::blocks::Blocks;
+pub use super::blocks::SucceededBlocks;
 
 use super::action_kind::ActionKind;
-use super::again::PublishedAgain;
+use super::again::RepublishState;
 use super::field::Fields;
-use super::id::{Digest, EventId, Key, Node, Revision, Turn};
+use super::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
 use super::limits;
 use super::retry::{self, Jitter};
-use super::source::{CountedAs, InDoubt, Route};
+use super::source::{InDoubtPolicy, Route, TimeoutAccounting};
 use super::time::{Duration, Timestamp};
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Event {
     /// When it was claimed.
     pub received_at: Timestamp,
     /// Where it stands.
-    pub state: State,
+    pub state: EventState,
     /// Which life this is: 1, and one more for each replay.
     pub life: u32,
     /// Attempts begun in this life.
@@ -58,19 +58,19 @@ pub struct Event {
     /// Attempts of this life whose outcome nobody told.
     pub doubts: u32,
     /// Which blocks of its command have succeeded in this life.
-    pub blocks: Blocks,
+    pub blocks: SucceededBlocks,
     /// Whether the queue still owes it a first attempt.
-    pub passed: Passed,
+    pub passed: QueueState,
     /// Who tries it again when it fails.
     pub retrier: Retrier,
     /// The group it must not overlap with.
     pub group: Option<Key>,
     /// Its place in that group's queue.
-    pub turn: Turn,
+    pub turn: QueueTurn,
     /// The change it stands for.
-    pub change: Option<ChangeOf>,
+    pub change: Option<SubjectChange>,
     /// The messages of this life that were published after the first one, if there are any.
-    pub published_again: Option<PublishedAgain>,
+    pub published_again: Option<RepublishState>,
     /// Digest of the body.
     pub body_digest: Digest,
     /// Digest of all that never changes by itself; see [`Event::seal`].
@@ -79,7 +79,7 @@ pub struct Event {
 
 /// What a subject was changed to, in whose order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChangeOf {
+pub struct SubjectChange {
     /// The register: one per `change.of`.
     pub subject: Key,
     /// What it was changed to: the digest of `change.to`.
@@ -90,7 +90,7 @@ pub struct ChangeOf {
 
 /// The four states.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum EventState {
     /// To be started when due; with no time, parked until its group's slot is handed to it.
     Waiting {
         /// When it may start.
@@ -108,14 +108,14 @@ pub enum State {
     /// It is over, and well.
     Done {
         /// In what way.
-        how: How,
+        how: DoneReason,
         /// Since when.
         at: Timestamp,
     },
     /// It is over, and somebody should look.
     Dead {
         /// Why.
-        cause: Cause,
+        cause: DeathCause,
         /// Since when.
         at: Timestamp,
     },
@@ -123,7 +123,7 @@ pub enum State {
 
 /// In what way an event was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum DoneReason {
     /// Its action said so.
     Acted,
     /// It has no action: it was only written down.
@@ -137,7 +137,7 @@ pub enum How {
 
 /// Why an event is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum DeathCause {
     /// It failed as often as it may.
     Failed,
     /// It never will succeed.
@@ -152,7 +152,7 @@ pub enum Cause {
 
 /// Whether a group's queue still owes an event its first attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed {
+pub enum QueueState {
     /// It is in the queue.
     No,
     /// Its route is gone: it waits without its slot, and others pass it.
@@ -261,7 +261,7 @@ impl Receipt {
 
 /// What is to happen to an event next.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum EventStep {
     /// A node begins an attempt.
     Start {
         /// How long it may act before it must renew.
@@ -276,7 +276,7 @@ pub enum Step {
         /// How much longer.
         lasts: Duration,
         /// The blocks that have succeeded so far.
-        blocks: Blocks,
+        blocks: SucceededBlocks,
     },
     /// The node stops before the attempt's first step: nothing has happened.
     HandBack,
@@ -285,7 +285,7 @@ pub enum Step {
         /// To what.
         outcome: Outcome,
         /// The blocks that have succeeded so far.
-        blocks: Blocks,
+        blocks: SucceededBlocks,
         /// Spreads the next attempt.
         jitter: Jitter,
     },
@@ -334,17 +334,17 @@ pub enum Step {
 
 /// A step that the state does not allow: nothing is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Impossible;
+pub struct InvalidStepError;
 
-impl fmt::Display for Impossible {
+impl fmt::Display for InvalidStepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the event's state does not allow this step")
     }
 }
 
-impl std::error::Error for Impossible {}
+impl std::error::Error for InvalidStepError {}
 
-impl State {
+impl EventState {
     /// The state's own word.
     pub fn word(&self) -> &'static str {
         match self {
@@ -384,7 +384,7 @@ impl State {
     }
 }
 
-impl How {
+impl DoneReason {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -395,7 +395,7 @@ impl How {
     }
 }
 
-impl Cause {
+impl DeathCause {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -422,85 +422,95 @@ impl Cause {
 }
 
 impl Event {
-    /// The event after this step, at its next revision, or [`Impossible`].
-    pub fn after(&self, step: Step, route: &Route, now: Timestamp) -> Result<Self, Impossible> {
+    /// The event after this step, at its next revision, or [`InvalidStepError`].
+    pub fn after(&self, step: EventStep, route: &Route, now: Timestamp) -> Result<Self, InvalidStepError> {
         let mut next = Self { revision: self.revision.next(), ..self.clone() };
         match (step, &self.state) {
-            (Step::Start { lasts, by, action }, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
+            (EventStep::Start { lasts, by, action }, EventState::Waiting { due: Some(_) })
+                if self.passed != QueueState::Aside =>
+            {
                 next.attempt += 1;
-                next.state = State::Running { until: now + lasts, by, action: Some(action) };
+                next.state = EventState::Running { until: now + lasts, by, action: Some(action) };
             }
-            (Step::Renew { lasts, blocks }, State::Running { by, action, .. }) => {
+            (EventStep::Renew { lasts, blocks }, EventState::Running { by, action, .. }) => {
                 next.blocks = blocks;
-                next.state = State::Running { until: now + lasts, by: by.clone(), action: *action };
+                next.state = EventState::Running { until: now + lasts, by: by.clone(), action: *action };
             }
-            (Step::HandBack, State::Running { .. }) => {
+            (EventStep::HandBack, EventState::Running { .. }) => {
                 // It is handed back before its first step: a life without an attempt has no blocks that succeeded.
                 next.attempt -= 1;
                 if next.attempt == 0 {
-                    next.blocks = Blocks::default();
+                    next.blocks = SucceededBlocks::default();
                 }
-                next.state = State::Waiting { due: Some(now) };
+                next.state = EventState::Waiting { due: Some(now) };
             }
-            (Step::Settle { outcome, blocks, jitter }, State::Running { .. }) => {
+            (EventStep::Settle { outcome, blocks, jitter }, EventState::Running { .. }) => {
                 next.blocks = blocks;
                 next.settle(&outcome, jitter, route, now);
             }
-            (Step::Expire { .. }, State::Running { until, by, .. }) if *until <= now && by.is_nobody() => {
-                next.state = State::Dead { cause: Cause::Cancelled, at: now };
+            (EventStep::Expire { .. }, EventState::Running { until, by, .. }) if *until <= now && by.is_nobody() => {
+                next.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
             }
-            (Step::Expire { jitter }, State::Running { until, .. }) if *until <= now => {
+            (EventStep::Expire { jitter }, EventState::Running { until, .. }) if *until <= now => {
                 next.settle(&Outcome::Unknown { why: String::new() }, jitter, route, now);
             }
-            (Step::Orphan, State::Running { until, by, action: Some(action) })
+            (EventStep::Orphan, EventState::Running { until, by, action: Some(action) })
                 if *until > now && action.ends_with_its_node() =>
             {
-                next.state = State::Running { until: now, by: by.clone(), action: Some(*action) };
+                next.state = EventState::Running { until: now, by: by.clone(), action: Some(*action) };
             }
-            (Step::Supersede { by }, State::Waiting { .. } | State::Running { .. } | State::Dead { .. }) => {
-                next.state = self.done_without(How::Superseded { by }, now);
+            (
+                EventStep::Supersede { by },
+                EventState::Waiting { .. } | EventState::Running { .. } | EventState::Dead { .. },
+            ) => {
+                next.state = self.done_without(DoneReason::Superseded { by }, now);
             }
-            (step @ (Step::Rearm | Step::Resume), State::Dead { cause, .. })
-                if step == Step::Resume || cause.rearmable() =>
+            (step @ (EventStep::Rearm | EventStep::Resume), EventState::Dead { cause, .. })
+                if step == EventStep::Resume || cause.rearmable() =>
             {
-                next.passed = Passed::No;
-                next.state = State::Waiting { due: Some(now) };
+                next.passed = QueueState::No;
+                next.state = EventState::Waiting { due: Some(now) };
             }
-            (Step::Accept, State::Waiting { .. } | State::Running { .. }) if self.retrier == Retrier::Sender => {
+            (EventStep::Accept, EventState::Waiting { .. } | EventState::Running { .. })
+                if self.retrier == Retrier::Sender =>
+            {
                 next.retrier = Retrier::Node;
             }
-            (Step::PublishAgain, State::Done { at, .. } | State::Dead { at, .. }) if self.may_publish_again() => {
+            (EventStep::PublishAgain, EventState::Done { at, .. } | EventState::Dead { at, .. })
+                if self.may_publish_again() =>
+            {
                 next.published_again = Some(self.next_message(*at));
-                (next.doubts, next.passed) = (0, Passed::No);
-                next.state = State::Waiting { due: Some(now) };
+                (next.doubts, next.passed) = (0, QueueState::No);
+                next.state = EventState::Waiting { due: Some(now) };
             }
-            (Step::Replay, State::Done { .. } | State::Dead { .. }) => {
+            (EventStep::Replay, EventState::Done { .. } | EventState::Dead { .. }) => {
                 next.life += 1;
                 next.published_again = None;
-                (next.attempt, next.doubts, next.blocks, next.passed) = (0, 0, Blocks::default(), Passed::No);
-                next.state = State::Waiting { due: Some(now) };
+                (next.attempt, next.doubts, next.blocks, next.passed) =
+                    (0, 0, SucceededBlocks::default(), QueueState::No);
+                next.state = EventState::Waiting { due: Some(now) };
             }
-            (Step::Cancel, State::Waiting { .. } | State::Running { .. }) => {
-                next.state = State::Dead { cause: Cause::Cancelled, at: now };
+            (EventStep::Cancel, EventState::Waiting { .. } | EventState::Running { .. }) => {
+                next.state = EventState::Dead { cause: DeathCause::Cancelled, at: now };
             }
-            (Step::CallOff, State::Running { until, action, .. }) => {
-                next.state = State::Running { until: *until, by: Node::nobody(), action: *action };
+            (EventStep::CallOff, EventState::Running { until, action, .. }) => {
+                next.state = EventState::Running { until: *until, by: Node::nobody(), action: *action };
             }
-            (Step::Damage, State::Waiting { .. } | State::Running { .. }) => {
-                next.state = State::Dead { cause: Cause::Damaged, at: now };
+            (EventStep::Damage, EventState::Waiting { .. } | EventState::Running { .. }) => {
+                next.state = EventState::Dead { cause: DeathCause::Damaged, at: now };
             }
-            (Step::Record, State::Waiting { due: Some(_) }) if self.passed != Passed::Aside => {
-                next.state = self.done_without(How::Recorded, now);
+            (EventStep::Record, EventState::Waiting { due: Some(_) }) if self.passed != QueueState::Aside => {
+                next.state = self.done_without(DoneReason::Recorded, now);
             }
-            (Step::SetAside { lasts }, State::Waiting { due: Some(_) }) => {
-                next.passed = Passed::Aside;
-                next.state = State::Waiting { due: Some(now + lasts) };
+            (EventStep::SetAside { lasts }, EventState::Waiting { due: Some(_) }) => {
+                next.passed = QueueState::Aside;
+                next.state = EventState::Waiting { due: Some(now + lasts) };
             }
-            (Step::Rejoin, State::Waiting { .. }) if self.passed == Passed::Aside => {
-                next.passed = Passed::Yes;
-                next.state = State::Waiting { due: Some(now) };
+            (EventStep::Rejoin, EventState::Waiting { .. }) if self.passed == QueueState::Aside => {
+                next.passed = QueueState::Yes;
+                next.state = EventState::Waiting { due: Some(now) };
             }
-            _ => return Err(Impossible),
+            _ => return Err(InvalidStepError),
         }
         next.keep_first_end(now);
         Ok(next)
@@ -509,22 +519,22 @@ impl Event {
     /// `attempts` limits what failed and what our own timeout ended. What was lost is counted apart, so that a crash is
     /// followed by another attempt even with `attempts = 1`, and a payload that kills its node still ends.
     fn settle(&mut self, outcome: &Outcome, jitter: Jitter, route: &Route, now: Timestamp) {
-        let dead = |cause| State::Dead { cause, at: now };
-        let again = |count| State::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
+        let dead = |cause| EventState::Dead { cause, at: now };
+        let again = |count| EventState::Waiting { due: Some(now + retry::delay(&route.retry, count, jitter)) };
         let before = self.published_again.map_or(0, |again| again.attempts_before);
         let failures = self.attempt.saturating_sub(before + self.doubts);
         let (attempts, doubts_max) = (route.attempts(self.retrier), route.doubts_max(self.retrier));
         self.state = match outcome {
-            Outcome::Delivered(_) => State::Done { how: How::Acted, at: now },
-            Outcome::Rejected { .. } => dead(Cause::Rejected),
-            Outcome::Failed { .. } if failures >= attempts => dead(Cause::Failed),
+            Outcome::Delivered(_) => EventState::Done { how: DoneReason::Acted, at: now },
+            Outcome::Rejected { .. } => dead(DeathCause::Rejected),
+            Outcome::Failed { .. } if failures >= attempts => dead(DeathCause::Failed),
             Outcome::Failed { retry_after, .. } => {
                 let wait = retry::delay(&route.retry, failures, jitter);
                 let asked = retry_after.unwrap_or_default().min(limits::RETRY_AFTER_MAX);
-                State::Waiting { due: Some(now + wait.max(asked)) }
+                EventState::Waiting { due: Some(now + wait.max(asked)) }
             }
-            Outcome::TimedOut { .. } if route.timeouts == CountedAs::Attempts => {
-                let last = route.in_doubt == InDoubt::Hold || failures >= attempts;
+            Outcome::TimedOut { .. } if route.timeouts == TimeoutAccounting::Attempts => {
+                let last = route.in_doubt == InDoubtPolicy::Hold || failures >= attempts;
                 if last { dead(route.in_doubt.cause()) } else { again(failures) }
             }
             Outcome::Unknown { .. } | Outcome::TimedOut { .. } => {
@@ -538,31 +548,31 @@ impl Event {
     #[must_use]
     pub fn begun(mut self, lasts: Duration, by: Node, action: ActionKind) -> Self {
         self.attempt = 1;
-        self.state = State::Running { until: self.received_at + lasts, by, action: Some(action) };
+        self.state = EventState::Running { until: self.received_at + lasts, by, action: Some(action) };
         self
     }
 
     /// How a person ends it from outside of whoever may be at it; `is_over` knows whether a lease until then is over.
-    pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> Step {
+    pub fn cancelled_from_outside(&self, is_over: impl Fn(Timestamp) -> bool) -> EventStep {
         match self.state {
-            State::Running { until, .. } if !is_over(until) => Step::CallOff,
-            _ => Step::Cancel,
+            EventState::Running { until, .. } if !is_over(until) => EventStep::CallOff,
+            _ => EventStep::Cancel,
         }
     }
 
     /// Has a person ended it while a node was at it?
     pub fn is_called_off(&self) -> bool {
-        matches!(&self.state, State::Running { by, .. } if by.is_nobody())
+        matches!(&self.state, EventState::Running { by, .. } if by.is_nobody())
     }
 
     /// Is it over, and not done?
     pub fn is_dead(&self) -> bool {
-        matches!(self.state, State::Dead { .. })
+        matches!(self.state, EventState::Dead { .. })
     }
 
     /// Has a person ended it?
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.state, State::Dead { cause: Cause::Cancelled, .. })
+        matches!(self.state, EventState::Dead { cause: DeathCause::Cancelled, .. })
     }
 
     /// Is all that was written since that the sender was told 202? Then whoever runs it goes on: nobody else has it.
@@ -572,12 +582,12 @@ impl Event {
 
     /// Its node, while it runs.
     pub fn runs_by(&self, node: &Node) -> bool {
-        matches!(&self.state, State::Running { by, .. } if by == node)
+        matches!(&self.state, EventState::Running { by, .. } if by == node)
     }
 
     /// Whether its counts fit each other. No step leads to an event whose counts do not: a bit of it was flipped.
     pub fn adds_up(&self) -> bool {
-        self.attempt > 0 || (self.blocks == Blocks::default() && self.doubts == 0)
+        self.attempt > 0 || (self.blocks == SucceededBlocks::default() && self.doubts == 0)
     }
 
     /// The digest of what never changes by itself. Compared with `digest` before acting: a flipped bit in the store

@@ -31,14 +31,14 @@ impl ExpiryTime {
 
 /// Two clocks, read at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reading {
+pub struct ClockReading {
     /// The clock that can be set.
     pub wall: Timestamp,
     /// One that cannot be set: how long something has run, suspend included.
     pub uptime: Duration,
 }
 
-impl Reading {
+impl ClockReading {
     /// By how much the one is ahead of the other: it changes only when the first is set.
     fn offset(self) -> i64 {
         self.wall.0.saturating_sub(micros(self.uptime))
@@ -51,7 +51,7 @@ fn micros(length: Duration) -> i64 {
 
 /// A jump of the clock that does not count yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waiting {
+pub struct PendingClockJump {
     /// What the clock showed when it was first seen to have jumped.
     pub since: Timestamp,
     /// How far it is ahead of the time by which things expire.
@@ -60,7 +60,7 @@ pub struct Waiting {
     pub left: Duration,
 }
 
-impl Waiting {
+impl PendingClockJump {
     /// How long it has stood.
     pub fn stood(&self) -> Duration {
         limits::CLOCK_JUMP_STANDS_FOR.saturating_sub(self.left)
@@ -69,18 +69,18 @@ impl Waiting {
 
 /// The time by which events expire, and what it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expiry {
+pub struct ExpiryStatus {
     /// The time.
     pub time: ExpiryTime,
     /// A jump of the clock that does not count yet.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<PendingClockJump>,
 }
 
 /// A setting of the clock, and since when it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Standing {
+struct ClockSetting {
     offset: i64,
-    since: Reading,
+    since: ClockReading,
 }
 
 /// Works out the time by which events expire from readings of the clocks, and from what the store last saw.
@@ -91,21 +91,21 @@ pub struct ExpiryClock {
     /// The setting that counts: at most an hour ahead of the one that is believed.
     counts: i64,
     /// The one that the clock has now, while that is ahead of what is believed.
-    standing: Option<Standing>,
-    last: Reading,
+    standing: Option<ClockSetting>,
+    last: ClockReading,
 }
 
 impl ExpiryClock {
     /// Begins at what the store last saw.
-    pub fn begin(last_seen: Timestamp, reading: Reading) -> Self {
-        let offset = Reading { wall: last_seen, ..reading }.offset();
+    pub fn begin(last_seen: Timestamp, reading: ClockReading) -> Self {
+        let offset = ClockReading { wall: last_seen, ..reading }.offset();
         let mut clock = Self { believed: offset, counts: offset, standing: None, last: reading };
         clock.observe(reading);
         clock
     }
 
     /// The clocks show this now.
-    pub fn observe(&mut self, reading: Reading) {
+    pub fn observe(&mut self, reading: ClockReading) {
         self.last = reading;
         let offset = reading.offset();
         if offset <= self.believed {
@@ -113,8 +113,8 @@ impl ExpiryClock {
             return;
         }
         let stays =
-            |standing: &Standing| offset.abs_diff(standing.offset) <= micros(limits::CLOCK_STANDS).unsigned_abs();
-        let standing = self.standing.filter(stays).unwrap_or(Standing { offset, since: reading });
+            |standing: &ClockSetting| offset.abs_diff(standing.offset) <= micros(limits::CLOCK_STANDS).unsigned_abs();
+        let standing = self.standing.filter(stays).unwrap_or(ClockSetting { offset, since: reading });
         if reading.uptime.saturating_sub(standing.since.uptime) >= limits::CLOCK_JUMP_STANDS_FOR {
             self.believe(offset);
             return;
@@ -130,15 +130,15 @@ impl ExpiryClock {
     }
 
     /// A person says that the clock is right.
-    pub fn confirm(&mut self, reading: Reading) {
+    pub fn confirm(&mut self, reading: ClockReading) {
         self.last = reading;
         self.believe(reading.offset());
     }
 
     /// Another node has seen this time and believed it. It helps who waits; nobody believes it without a clock that
     /// shows as much.
-    pub fn adopt(&mut self, seen: Timestamp, reading: Reading) {
-        let offset = Reading { wall: seen, ..reading }.offset();
+    pub fn adopt(&mut self, seen: Timestamp, reading: ClockReading) {
+        let offset = ClockReading { wall: seen, ..reading }.offset();
         if self.expiry(reading).waiting.is_some() && offset > self.believed {
             self.believed = offset;
         }
@@ -146,26 +146,26 @@ impl ExpiryClock {
     }
 
     /// The time by which events expire, as of this reading.
-    pub fn expiry(&self, reading: Reading) -> Expiry {
+    pub fn expiry(&self, reading: ClockReading) -> ExpiryStatus {
         let time = ExpiryTime(Timestamp(self.counts.saturating_add(micros(reading.uptime))));
         let shown = self.last.offset();
         let jumped = shown > self.believed.saturating_add(micros(limits::CLOCK_JUMP));
         let waiting = self.standing.filter(|_| jumped).map(|standing| {
             let stood = reading.uptime.saturating_sub(standing.since.uptime);
-            Waiting {
+            PendingClockJump {
                 since: standing.since.wall,
                 jump: Timestamp(shown).since(Timestamp(self.counts)),
                 left: limits::CLOCK_JUMP_STANDS_FOR.saturating_sub(stood),
             }
         });
-        Expiry { time, waiting }
+        ExpiryStatus { time, waiting }
     }
 
     /// What the store is to remember as last seen, if it remembers this now. Nothing while a jump does not count, and
     /// nothing that differs little; a clock that was set back is written at once. A store that remembers nothing is told
     /// at once, also of the time before a jump: an event that it takes under a wrong clock would stand for it.
-    pub fn to_write(&self, stored: Option<Timestamp>, reading: Reading) -> Option<Timestamp> {
-        let Expiry { time: ExpiryTime(time), waiting } = self.expiry(reading);
+    pub fn to_write(&self, stored: Option<Timestamp>, reading: ClockReading) -> Option<Timestamp> {
+        let ExpiryStatus { time: ExpiryTime(time), waiting } = self.expiry(reading);
         let differs = stored.is_none_or(|stored| {
             time.since(stored) >= limits::CLOCK_WRITTEN_EVERY || stored.since(time) >= limits::CLOCK_STANDS
         });
@@ -184,8 +184,8 @@ mod tests {
     /// A day on which nothing special happened.
     const T: i64 = 1_750_000_000;
 
-    fn at(wall: i64, uptime: i64) -> Reading {
-        Reading { wall: Timestamp(wall * 1_000_000), uptime: Duration::from_secs(uptime.unsigned_abs()) }
+    fn at(wall: i64, uptime: i64) -> ClockReading {
+        ClockReading { wall: Timestamp(wall * 1_000_000), uptime: Duration::from_secs(uptime.unsigned_abs()) }
     }
 
     /// Readings, each with the time by which things expire then, and whether a jump is waited for.
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(clock.to_write(Some(at(T, 0).wall), reading), None, "a jump that does not count is not remembered");
         assert_eq!(clock.to_write(None, reading), Some(at(T, 0).wall), "but what was before it is");
         clock.confirm(reading);
-        assert_eq!(clock.expiry(reading), Expiry { time: ExpiryTime(reading.wall), waiting: None });
+        assert_eq!(clock.expiry(reading), ExpiryStatus { time: ExpiryTime(reading.wall), waiting: None });
         assert_eq!(clock.to_write(Some(at(T, 0).wall), reading), Some(reading.wall));
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let (ahead, seen) = (at(T + 31 * DAY, 4), at(T + 31 * DAY - 30, 0).wall);
         let mut waits = ExpiryClock::begin(at(T, 0).wall, ahead);
         waits.adopt(seen, ahead);
-        assert_eq!(waits.expiry(ahead), Expiry { time: ExpiryTime(ahead.wall), waiting: None });
+        assert_eq!(waits.expiry(ahead), ExpiryStatus { time: ExpiryTime(ahead.wall), waiting: None });
         // What stands in the store from before the clock was set back is not believed.
         let right = at(T, 4);
         let mut follows = ExpiryClock::begin(at(T, 0).wall, right);
@@ -354,7 +354,7 @@ mod tests {
                 clock.observe(at(T + uptime, uptime));
             }
             let right = at(T + uptime, uptime);
-            prop_assert_eq!(clock.expiry(right), Expiry { time: ExpiryTime(right.wall), waiting: None });
+            prop_assert_eq!(clock.expiry(right), ExpiryStatus { time: ExpiryTime(right.wall), waiting: None });
         }
 
         /// Without a jump the clock itself counts, whatever it drifts and however far apart it is read.
@@ -369,7 +369,7 @@ mod tests {
                 wall += passed + if passed > 600 { drift } else { 0 };
                 let reading = at(wall, uptime);
                 clock.observe(reading);
-                prop_assert_eq!(clock.expiry(reading), Expiry { time: ExpiryTime(reading.wall), waiting: None });
+                prop_assert_eq!(clock.expiry(reading), ExpiryStatus { time: ExpiryTime(reading.wall), waiting: None });
             }
         }
     }

@@ -174,7 +174,7 @@ impl KnownStore {
 
 /// What a store holds of what a node knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FoundStore {
+pub struct ObservedStore {
     /// How far its history goes; `None` where there is no store at all.
     pub mark: Option<StoreMark>,
     /// The mark of each known writer, in their order; `None` where there is none.
@@ -187,7 +187,7 @@ pub struct FoundStore {
     pub missing: usize,
 }
 
-impl FoundStore {
+impl ObservedStore {
     /// No store at all.
     pub fn gone() -> Self {
         Self { mark: None, writers: Vec::new(), drops_writers: false, marks_since: 0, missing: 0 }
@@ -224,7 +224,7 @@ pub enum LossKind {
 }
 
 /// What is lost of what was known.
-pub fn loss(known: &KnownStore, found: &FoundStore) -> Option<StoreLoss> {
+pub fn loss(known: &KnownStore, found: &ObservedStore) -> Option<StoreLoss> {
     let lost = |kind| Some(StoreLoss { kind, known: known.mark.clone(), found: found.mark.clone() });
     let Some(mark) = &found.mark else { return lost(LossKind::Gone) };
     if !known.mark.is_of(mark) {
@@ -307,8 +307,8 @@ mod tests {
         KnownStore::at(mark.parse().expect("a mark"))
     }
 
-    fn found(mark: &str) -> FoundStore {
-        FoundStore { mark: Some(mark.parse().expect("a mark")), ..FoundStore::gone() }
+    fn found(mark: &str) -> ObservedStore {
+        ObservedStore { mark: Some(mark.parse().expect("a mark")), ..ObservedStore::gone() }
     }
 
     fn check(was: &str, is: &str, expected: Option<LossKind>) {
@@ -338,7 +338,7 @@ mod tests {
         check("7:1-0/5", "8:1-0/9", Some(LossKind::OtherSystem));
         check("7:1-0/5", "unknown:9", None);
         check("unknown:9", "7:1-0/5", None);
-        assert_eq!(loss(&known("a:5"), &FoundStore::gone()).map(|loss| loss.kind), Some(LossKind::Gone));
+        assert_eq!(loss(&known("a:5"), &ObservedStore::gone()).map(|loss| loss.kind), Some(LossKind::Gone));
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
         let mine = WriterMark { name: [1; 16], wrote: 5 };
         let known = KnownStore { writers: vec![mine], ..known("a:5") };
         let check = |wrote, drops_writers, expected: bool| {
-            let found = FoundStore { writers: vec![wrote], drops_writers, ..found("a:100") };
+            let found = ObservedStore { writers: vec![wrote], drops_writers, ..found("a:100") };
             let lost = loss(&known, &found).is_some_and(|loss| loss.kind == LossKind::Overtaken);
             assert_eq!(lost, expected, "{wrote:?} {drops_writers}");
         };
@@ -355,7 +355,7 @@ mod tests {
         check(Some(4), true, true);
         check(None, false, true);
         check(None, true, false);
-        let found = FoundStore { missing: 1, ..found("a:100") };
+        let found = ObservedStore { missing: 1, ..found("a:100") };
         assert!(loss(&known, &found).is_some_and(|loss| loss.kind == LossKind::Overtaken));
     }
 
@@ -363,7 +363,7 @@ mod tests {
     fn a_mark_that_went_with_its_table_is_asked_about_and_what_is_missing_beside_it_is_a_loss() {
         let mine = |mark| KnownStore { writers: vec![WriterMark { name: [1; 16], wrote: 5 }], ..known(mark) };
         let check = |was, is, wrote, marks_since, missing, expected| {
-            let found = FoundStore { writers: vec![wrote], marks_since, missing, ..found(is) };
+            let found = ObservedStore { writers: vec![wrote], marks_since, missing, ..found(is) };
             assert_eq!(loss(&mine(was), &found).map(|loss| loss.kind), expected, "{was} {is} {wrote:?} {marks_since}");
         };
         let (removed, overtaken, behind) =

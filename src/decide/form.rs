@@ -7,7 +7,7 @@ const PAYLOAD: &[u8] = b"payload=";
 
 /// What a form says under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Entry<'f> {
+pub(super) enum FormLookup<'f> {
     /// Nothing.
     Missing,
     /// This, decoded.
@@ -34,8 +34,8 @@ pub(super) fn payload(body: &[u8]) -> Result<Option<Cow<'_, [u8]>>, &'static str
 }
 
 /// What the form says under this name. A name that cannot be decoded is nobody's.
-pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> Entry<'f> {
-    let mut found = Entry::Missing;
+pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> FormLookup<'f> {
+    let mut found = FormLookup::Missing;
     for pair in form.split(|&byte| byte == b'&') {
         let middle = pair.iter().position(|&byte| byte == b'=');
         let (key, value) = middle.map_or((pair, &pair[pair.len()..]), |at| (&pair[..at], &pair[at + 1..]));
@@ -43,8 +43,8 @@ pub(super) fn entry<'f>(form: &'f [u8], name: &str) -> Entry<'f> {
             continue;
         }
         found = match found {
-            Entry::Missing => decode(value).map_or(Entry::Broken, Entry::One),
-            _ => return Entry::Several,
+            FormLookup::Missing => decode(value).map_or(FormLookup::Broken, FormLookup::One),
+            _ => return FormLookup::Several,
         };
     }
     found
@@ -90,12 +90,12 @@ mod tests {
         assert!(json("payload=%7").is_err());
     }
 
-    fn check(form: &str, name: &str, expected: &Entry<'_>) {
+    fn check(form: &str, name: &str, expected: &FormLookup<'_>) {
         assert_eq!(entry(form.as_bytes(), name), *expected, "{name} in {form}");
     }
 
-    fn one(value: &str) -> Entry<'_> {
-        Entry::One(Cow::Borrowed(value.as_bytes()))
+    fn one(value: &str) -> FormLookup<'_> {
+        FormLookup::One(Cow::Borrowed(value.as_bytes()))
     }
 
     #[test]
@@ -112,21 +112,21 @@ mod tests {
     #[test]
     fn what_is_not_there_is_missing() {
         for form in ["", "&", "&&", "b=1", "A=1", "%=1", "=1"] {
-            check(form, "a", &Entry::Missing);
+            check(form, "a", &FormLookup::Missing);
         }
     }
 
     #[test]
     fn a_name_that_occurs_twice_has_no_value() {
-        check("a=1&a=1", "a", &Entry::Several);
-        check("a=1&%61=2&a=3", "a", &Entry::Several);
-        check("a=%&a=1", "a", &Entry::Several);
+        check("a=1&a=1", "a", &FormLookup::Several);
+        check("a=1&%61=2&a=3", "a", &FormLookup::Several);
+        check("a=%&a=1", "a", &FormLookup::Several);
     }
 
     #[test]
     fn a_broken_escape_is_not_guessed_at() {
         for form in ["a=%", "a=%4", "a=%4g", "a=%%41", "a=%+1"] {
-            check(form, "a", &Entry::Broken);
+            check(form, "a", &FormLookup::Broken);
         }
     }
 }

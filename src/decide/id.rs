@@ -79,9 +79,9 @@ impl Revision {
 
 /// The first bytes of the digest of a delivery id: enough to tell whether two ids are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct IdDigest(pub [u8; 8]);
+pub struct DeliveryIdDigest(pub [u8; 8]);
 
-impl IdDigest {
+impl DeliveryIdDigest {
     /// Of this delivery id.
     pub fn of(delivery_id: &str) -> Self {
         let mut bytes = [0; 8];
@@ -92,7 +92,7 @@ impl IdDigest {
 
 /// The place in a group's queue. The store gives it, at claim, re-arm and replay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Turn(pub u64);
+pub struct QueueTurn(pub u64);
 
 /// SHA-256 of something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,10 +1,10 @@
 //! The header `Idempotency-Key` of an HTTP API's clients, as the IETF's draft writes it: a structured string, in quotes
 //! (RFC 8941). Many clients leave the quotes out, so a bare key is taken too, and means the same.
 
-use super::delivery::{Delivery, Header};
+use super::delivery::{Delivery, HeaderLookup};
 use super::field::is_blank;
 use super::limits;
-use super::refusal::Refusal;
+use super::refusal::DeliveryRejection;
 use std::sync::Arc;
 
 /// Headers that say nothing of who a client of an API is, or are part of its key: `Authorization` and the key itself.
@@ -24,34 +24,34 @@ pub const ANONYMOUS: [&str; 12] = [
 ];
 
 /// The key in this header, without its quotes.
-pub(super) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, Refusal> {
+pub(super) fn key(delivery: &Delivery<'_>, name: &str) -> Result<Arc<str>, DeliveryRejection> {
     match delivery.header(name) {
-        Header::Missing => Err(Refusal::KeyMissing),
-        Header::Several => Err(Refusal::KeyMalformed("it is there more than once")),
-        Header::One(value) => read(value),
+        HeaderLookup::Missing => Err(DeliveryRejection::KeyMissing),
+        HeaderLookup::Several => Err(DeliveryRejection::KeyMalformed("it is there more than once")),
+        HeaderLookup::One(value) => read(value),
     }
 }
 
 /// The key that such a header's value stands for.
-pub fn read(value: &[u8]) -> Result<Arc<str>, Refusal> {
+pub fn read(value: &[u8]) -> Result<Arc<str>, DeliveryRejection> {
     let value = value.trim_ascii();
     if !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
-        return Err(Refusal::KeyMalformed("it is not visible ASCII"));
+        return Err(DeliveryRejection::KeyMalformed("it is not visible ASCII"));
     }
-    let text = std::str::from_utf8(value).map_err(|_| Refusal::KeyMalformed("it is not visible ASCII"))?;
+    let text = std::str::from_utf8(value).map_err(|_| DeliveryRejection::KeyMalformed("it is not visible ASCII"))?;
     let key = match text.strip_prefix('"') {
         Some(quoted) => string(quoted)?,
         None => bare(text)?,
     };
     match key.len() {
-        _ if is_blank(&key) => Err(Refusal::KeyMissing),
+        _ if is_blank(&key) => Err(DeliveryRejection::KeyMissing),
         1..=limits::IDEMPOTENCY_KEY_BYTES_MAX => Ok(key.into()),
-        _ => Err(Refusal::KeyMalformed("it is longer than 255 characters")),
+        _ => Err(DeliveryRejection::KeyMalformed("it is longer than 255 characters")),
     }
 }
 
 /// What stands behind the opening quote of a structured string. Parameters behind it have no meaning and are left.
-fn string(text: &str) -> Result<String, Refusal> {
+fn string(text: &str) -> Result<String, DeliveryRejection> {
     let mut key = String::new();
     let mut chars = text.chars();
     loop {
@@ -59,24 +59,30 @@ fn string(text: &str) -> Result<String, Refusal> {
             Some('"') => break,
             Some('\\') => match chars.next() {
                 Some(escaped @ ('"' | '\\')) => key.push(escaped),
-                _ => return Err(Refusal::KeyMalformed("a backslash in it escapes neither a quote nor a backslash")),
+                _ => {
+                    return Err(DeliveryRejection::KeyMalformed(
+                        "a backslash in it escapes neither a quote nor a backslash",
+                    ));
+                }
             },
             Some(other) => key.push(other),
-            None => return Err(Refusal::KeyMalformed("its closing quote is missing")),
+            None => return Err(DeliveryRejection::KeyMalformed("its closing quote is missing")),
         }
     }
     let rest = chars.as_str().trim_start();
     if rest.is_empty() || rest.starts_with(';') {
         Ok(key)
     } else {
-        Err(Refusal::KeyMalformed("something stands behind its closing quote"))
+        Err(DeliveryRejection::KeyMalformed("something stands behind its closing quote"))
     }
 }
 
 /// A key without quotes: what would mean something else in a structured header needs them.
-fn bare(text: &str) -> Result<String, Refusal> {
+fn bare(text: &str) -> Result<String, DeliveryRejection> {
     if text.contains([' ', '"', ',', ';', '\\']) {
-        return Err(Refusal::KeyMalformed("with spaces, quotes, commas, semicolons or backslashes it needs quotes"));
+        return Err(DeliveryRejection::KeyMalformed(
+            "with spaces, quotes, commas, semicolons or backslashes it needs quotes",
+        ));
     }
     Ok(text.to_owned())
 }
@@ -87,7 +93,7 @@ mod tests {
     use crate::decide::time::Timestamp;
     use bytes::Bytes;
 
-    fn from(values: &[&str]) -> Result<Arc<str>, Refusal> {
+    fn from(values: &[&str]) -> Result<Arc<str>, DeliveryRejection> {
         let headers: Vec<_> =
             values.iter().map(|value| ("idempotency-key".to_owned(), value.as_bytes().to_vec())).collect();
         let body = Bytes::new();
@@ -96,7 +102,7 @@ mod tests {
         key(&delivery, "idempotency-key")
     }
 
-    fn check(value: &str, expected: Result<&str, Refusal>) {
+    fn check(value: &str, expected: Result<&str, DeliveryRejection>) {
         assert_eq!(from(&[value]), expected.map(Into::into), "{value}");
     }
 
@@ -123,14 +129,16 @@ mod tests {
             (&"x".repeat(256), "longer"),
             (&format!("\"{}\"", "x".repeat(256)), "longer"),
         ] {
-            let Err(Refusal::KeyMalformed(said)) = from(&[value]) else { panic!("{value}: {:?}", from(&[value])) };
+            let Err(DeliveryRejection::KeyMalformed(said)) = from(&[value]) else {
+                panic!("{value}: {:?}", from(&[value]))
+            };
             assert!(said.contains(why), "{value}: {said}");
         }
-        check("", Err(Refusal::KeyMissing));
-        check("\"\"", Err(Refusal::KeyMissing));
-        check("\"  \"", Err(Refusal::KeyMissing));
-        assert_eq!(from(&[]), Err(Refusal::KeyMissing));
-        assert_eq!(from(&["a", "a"]), Err(Refusal::KeyMalformed("it is there more than once")));
+        check("", Err(DeliveryRejection::KeyMissing));
+        check("\"\"", Err(DeliveryRejection::KeyMissing));
+        check("\"  \"", Err(DeliveryRejection::KeyMissing));
+        assert_eq!(from(&[]), Err(DeliveryRejection::KeyMissing));
+        assert_eq!(from(&["a", "a"]), Err(DeliveryRejection::KeyMalformed("it is there more than once")));
     }
 
     proptest::proptest! {

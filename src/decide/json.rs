@@ -12,18 +12,18 @@ use std::fmt;
 
 /// The paths to look along, as a trie; a node is named by its number, the root is 0.
 #[derive(Clone, Debug)]
-pub(super) struct Paths {
-    nodes: Vec<Node>,
+pub(super) struct JsonPathTrie {
+    nodes: Vec<TrieNode>,
 }
 
 #[derive(Clone, Default, Debug)]
-struct Node {
-    branches: Vec<Branch>,
-    wants: Wants,
+struct TrieNode {
+    branches: Vec<TrieBranch>,
+    wants: PathInterest,
 }
 
 #[derive(Clone, Debug)]
-struct Branch {
+struct TrieBranch {
     name: String,
     /// The place in an array that this name means, if it means one.
     position: Option<usize>,
@@ -32,7 +32,7 @@ struct Branch {
 
 /// What somebody wants to know of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Wants {
+pub(super) enum PathInterest {
     /// Whether it is an object.
     #[default]
     Shape,
@@ -42,7 +42,7 @@ pub(super) enum Wants {
 
 /// What was seen at a node.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Seen<'j> {
+pub(super) enum JsonMatch<'j> {
     /// The text does not lead there.
     Nowhere,
     /// Null, an array, or a value nobody wants.
@@ -50,12 +50,12 @@ pub(super) enum Seen<'j> {
     /// An object.
     Object,
     /// A value.
-    Scalar(Scalar<'j>),
+    Scalar(JsonScalar<'j>),
 }
 
 /// A value, borrowed from the text where it can be.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Scalar<'j> {
+pub(super) enum JsonScalar<'j> {
     /// Text, unescaped.
     Text(Cow<'j, str>),
     /// A number, as it was written.
@@ -64,9 +64,9 @@ pub(super) enum Scalar<'j> {
     Bool(bool),
 }
 
-impl<'j> Seen<'j> {
+impl<'j> JsonMatch<'j> {
     /// The value that was seen, if one was. Several fields may ask.
-    pub(super) fn scalar(&self) -> Option<Scalar<'j>> {
+    pub(super) fn scalar(&self) -> Option<JsonScalar<'j>> {
         match self {
             Self::Scalar(value) => Some(value.clone()),
             _ => None,
@@ -74,36 +74,36 @@ impl<'j> Seen<'j> {
     }
 }
 
-impl Paths {
+impl JsonPathTrie {
     /// Only the root.
     pub(super) fn new() -> Self {
-        Self { nodes: vec![Node::default()] }
+        Self { nodes: vec![TrieNode::default()] }
     }
 
     /// Adds a path and says which node it leads to.
-    pub(super) fn add(&mut self, path: &[String], wants: Wants) -> usize {
+    pub(super) fn add(&mut self, path: &[String], wants: PathInterest) -> usize {
         let mut node = 0;
         for name in path {
             let known = self.nodes[node].branches.iter().find(|branch| branch.name == *name).map(|branch| branch.to);
             node = known.unwrap_or_else(|| {
                 let to = self.nodes.len();
-                self.nodes[node].branches.push(Branch { name: name.clone(), position: position(name), to });
-                self.nodes.push(Node::default());
+                self.nodes[node].branches.push(TrieBranch { name: name.clone(), position: position(name), to });
+                self.nodes.push(TrieNode::default());
                 to
             });
         }
-        if wants == Wants::Value {
+        if wants == PathInterest::Value {
             self.nodes[node].wants = wants;
         }
         node
     }
 
     /// Walks the text; the answer says for each node what was seen there. An error is a sentence for people.
-    pub(super) fn walk<'j>(&self, json: &'j [u8]) -> Result<Vec<Seen<'j>>, String> {
+    pub(super) fn walk<'j>(&self, json: &'j [u8]) -> Result<Vec<JsonMatch<'j>>, String> {
         let text = checked(json)?;
-        let mut seen = vec![Seen::Nowhere; self.nodes.len()];
+        let mut seen = vec![JsonMatch::Nowhere; self.nodes.len()];
         let mut reader = serde_json::Deserializer::from_str(text);
-        At { paths: self, node: 0, seen: &mut seen }
+        TrieVisitor { paths: self, node: 0, seen: &mut seen }
             .deserialize(&mut reader)
             .and_then(|()| reader.end())
             .map_err(|error| format!("the body cannot be read as JSON: {error}"))?;
@@ -117,34 +117,34 @@ fn position(name: &str) -> Option<usize> {
 }
 
 /// One node of the trie, laid over one value of the text.
-struct At<'p, 's, 'j> {
-    paths: &'p Paths,
+struct TrieVisitor<'p, 's, 'j> {
+    paths: &'p JsonPathTrie,
     node: usize,
-    seen: &'s mut [Seen<'j>],
+    seen: &'s mut [JsonMatch<'j>],
 }
 
-impl<'p, 'j> At<'p, '_, 'j> {
-    fn node(&self) -> &'p Node {
+impl<'p, 'j> TrieVisitor<'p, '_, 'j> {
+    fn node(&self) -> &'p TrieNode {
         &self.paths.nodes[self.node]
     }
 
-    fn to(&mut self, branch: &Branch) -> At<'p, '_, 'j> {
-        At { paths: self.paths, node: branch.to, seen: self.seen }
+    fn to(&mut self, branch: &TrieBranch) -> TrieVisitor<'p, '_, 'j> {
+        TrieVisitor { paths: self.paths, node: branch.to, seen: self.seen }
     }
 }
 
-impl<'j> DeserializeSeed<'j> for At<'_, '_, 'j> {
+impl<'j> DeserializeSeed<'j> for TrieVisitor<'_, '_, 'j> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<(), D::Error> {
         let node = self.node();
-        if node.wants == Wants::Shape && !node.branches.is_empty() {
-            self.seen[self.node] = Seen::Other;
+        if node.wants == PathInterest::Shape && !node.branches.is_empty() {
+            self.seen[self.node] = JsonMatch::Other;
             return from.deserialize_any(self);
         }
         let raw = <&'j RawValue as serde::Deserialize>::deserialize(from)?.get();
         let what = look(raw).map_err(D::Error::custom)?;
-        let leads_on = !node.branches.is_empty() && matches!(what, Seen::Object | Seen::Other);
+        let leads_on = !node.branches.is_empty() && matches!(what, JsonMatch::Object | JsonMatch::Other);
         self.seen[self.node] = what;
         if leads_on {
             // A value that others lie inside of: only such a pair of paths costs a second look.
@@ -155,7 +155,7 @@ impl<'j> DeserializeSeed<'j> for At<'_, '_, 'j> {
 }
 
 /// At a node that others lie behind, and whose own value nobody wants.
-impl<'j> Visitor<'j> for At<'_, '_, 'j> {
+impl<'j> Visitor<'j> for TrieVisitor<'_, '_, 'j> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,16 +163,16 @@ impl<'j> Visitor<'j> for At<'_, '_, 'j> {
     }
 
     fn visit_map<A: MapAccess<'j>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(branch) = map.next_key_seed(Name(self.node()))? {
+        while let Some(branch) = map.next_key_seed(BranchSeed(self.node()))? {
             match branch {
-                Some(branch) if self.seen[branch.to] != Seen::Nowhere => {
+                Some(branch) if self.seen[branch.to] != JsonMatch::Nowhere => {
                     return Err(A::Error::custom(format_args!("the name {:?} occurs twice", branch.name)));
                 }
                 Some(branch) => map.next_value_seed(self.to(branch))?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        self.seen[self.node] = Seen::Object;
+        self.seen[self.node] = JsonMatch::Object;
         Ok(())
     }
 
@@ -216,18 +216,18 @@ impl<'j> Visitor<'j> for At<'_, '_, 'j> {
 }
 
 /// Finds the branch of a name without keeping the name.
-struct Name<'p>(&'p Node);
+struct BranchSeed<'p>(&'p TrieNode);
 
-impl<'j, 'p> DeserializeSeed<'j> for Name<'p> {
-    type Value = Option<&'p Branch>;
+impl<'j, 'p> DeserializeSeed<'j> for BranchSeed<'p> {
+    type Value = Option<&'p TrieBranch>;
 
     fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_str(self)
     }
 }
 
-impl<'p> Visitor<'_> for Name<'p> {
-    type Value = Option<&'p Branch>;
+impl<'p> Visitor<'_> for BranchSeed<'p> {
+    type Value = Option<&'p TrieBranch>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
@@ -239,21 +239,21 @@ impl<'p> Visitor<'_> for Name<'p> {
 }
 
 /// What one JSON value is.
-fn look(raw: &str) -> Result<Seen<'_>, serde_json::Error> {
+fn look(raw: &str) -> Result<JsonMatch<'_>, serde_json::Error> {
     Ok(match raw.as_bytes().first() {
-        Some(b'{') => Seen::Object,
-        _ => scalar(raw)?.map_or(Seen::Other, Seen::Scalar),
+        Some(b'{') => JsonMatch::Object,
+        _ => scalar(raw)?.map_or(JsonMatch::Other, JsonMatch::Scalar),
     })
 }
 
 /// The value that this JSON text is, if it is one. The text has been read as JSON before.
-pub(super) fn scalar(raw: &str) -> Result<Option<Scalar<'_>>, serde_json::Error> {
+pub(super) fn scalar(raw: &str) -> Result<Option<JsonScalar<'_>>, serde_json::Error> {
     Ok(Some(match raw.as_bytes() {
-        [b'"', inner @ .., b'"'] if !inner.contains(&b'\\') => Scalar::Text(Cow::Borrowed(&raw[1..raw.len() - 1])),
-        [b'"', ..] => Scalar::Text(Cow::Owned(serde_json::from_str(raw)?)),
-        [b't', ..] => Scalar::Bool(true),
-        [b'f', ..] => Scalar::Bool(false),
-        [b'-' | b'0'..=b'9', ..] => Scalar::Number(raw),
+        [b'"', inner @ .., b'"'] if !inner.contains(&b'\\') => JsonScalar::Text(Cow::Borrowed(&raw[1..raw.len() - 1])),
+        [b'"', ..] => JsonScalar::Text(Cow::Owned(serde_json::from_str(raw)?)),
+        [b't', ..] => JsonScalar::Bool(true),
+        [b'f', ..] => JsonScalar::Bool(false),
+        [b'-' | b'0'..=b'9', ..] => JsonScalar::Number(raw),
         _ => return Ok(None),
     }))
 }

@@ -2,48 +2,48 @@
 //!
 //! Nothing is looked at before it is verified, and nothing is looked up: what the store knows comes later.
 
-use super::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
+use super::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
 use super::delivery::Delivery;
 use super::envelope;
-use super::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
-use super::field::{FieldIx, Found, Place, Slot, Value};
+use super::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
+use super::field::{ExtractedField, ExtractedFields, FieldIndex, FieldLocation, FieldValue};
 use super::filter::Filter;
-use super::id::{Digest, EventId, IdDigest, Key, Revision, Turn};
+use super::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
 use super::idempotency;
-use super::key::{self, Part};
+use super::key::{self, KeyPart};
 use super::limits;
 use super::message;
-use super::refusal::Refusal;
-use super::source::{Group, Identity, Kind, Makes, Respond, Route, Source, Speaks};
+use super::refusal::DeliveryRejection;
+use super::source::{ApiStyle, Fanout, Group, Identity, RequiredEventKind, ResponseMode, Route, Source};
 use super::time::Timestamp;
-use super::trace::{self, Context};
-use super::verify::{Credential, Verified};
+use super::trace::{self, TraceContext};
+use super::verify::{SenderCredential, VerifiedDelivery};
 use std::sync::Arc;
 
 /// What is to be done with a delivery.
 #[derive(Debug)]
 pub enum Verdict {
     /// It is not believed, or cannot be read.
-    Refused(Refusal),
+    Refused(DeliveryRejection),
     /// It is believed, and is not for us. Why, in one line.
     Ignored(String),
     /// These are to be claimed; all on the same route.
-    Events(Vec<New>),
+    Events(Vec<NewEvent>),
 }
 
 /// One step of the walk and what came of it, for whoever asks why.
 #[derive(Debug)]
-pub enum Step<'w> {
+pub enum WalkStep<'w> {
     /// The header that names the kind of event says this; empty where it says nothing.
-    Kind(&'w Kind, &'w str),
+    Kind(&'w RequiredEventKind, &'w str),
     /// What was found of the declared fields, and whether the body has the shape of its kind.
-    Fields(&'w Found),
+    Fields(&'w ExtractedFields),
     /// Is `require` true?
-    Require(&'w Filter, &'w Found, bool),
+    Require(&'w Filter, &'w ExtractedFields, bool),
     /// Is the source's `when` true?
-    When(&'w Filter, &'w Found, bool),
+    When(&'w Filter, &'w ExtractedFields, bool),
     /// Does this route let it through? The first that does is the last that is asked.
-    Route(&'w Route, &'w Found, bool),
+    Route(&'w Route, &'w ExtractedFields, bool),
 }
 
 /// Judges one delivery to one source.
@@ -71,59 +71,59 @@ pub fn judge_seen(
 /// telling costs nothing.
 pub fn walk(
     source: &Source,
-    verified: &Verified<'_>,
+    verified: &VerifiedDelivery<'_>,
     ids: &mut dyn FnMut() -> EventId,
-    see: impl FnMut(Step<'_>),
+    see: impl FnMut(WalkStep<'_>),
 ) -> Verdict {
     steps(source, verified, ids, see).unwrap_or_else(Verdict::Refused)
 }
 
 fn steps(
     source: &Source,
-    verified: &Verified<'_>,
+    verified: &VerifiedDelivery<'_>,
     ids: &mut dyn FnMut() -> EventId,
-    mut see: impl FnMut(Step<'_>),
-) -> Result<Verdict, Refusal> {
+    mut see: impl FnMut(WalkStep<'_>),
+) -> Result<Verdict, DeliveryRejection> {
     if let Some(kind) = &source.kind {
         let named = verified.delivery().text(&kind.header).unwrap_or("");
-        see(Step::Kind(kind, named));
+        see(WalkStep::Kind(kind, named));
         if named != kind.is {
             return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {:?}", kind.header, kind.is)));
         }
     }
     let found = source.fields.read(verified)?;
-    see(Step::Fields(&found));
+    see(WalkStep::Fields(&found));
     if let (Some(kind), false) = (&source.kind, found.has_shape()) {
-        return Err(Refusal::KindMismatch(kind.differs()));
+        return Err(DeliveryRejection::KindMismatch(kind.differs()));
     }
     found.kind_fits()?;
     if let Some(require) = &source.require {
         let holds = require.matches(&found);
-        see(Step::Require(require, &found, holds));
+        see(WalkStep::Require(require, &found, holds));
         if !holds {
-            return Err(Refusal::Forbidden);
+            return Err(DeliveryRejection::Forbidden);
         }
     }
     if let Some(when) = &source.when {
         let holds = when.matches(&found);
-        see(Step::When(when, &found, holds));
+        see(WalkStep::When(when, &found, holds));
         if !holds {
             return Ok(Verdict::Ignored(when.explain(&found, &source.fields)));
         }
     }
     let through = |route: &&Arc<Route>| {
         let through = route.when.as_ref().is_none_or(|when| when.matches(&found));
-        see(Step::Route(route, &found, through));
+        see(WalkStep::Route(route, &found, through));
         through
     };
     let Some(route) = source.routes.iter().find(through) else {
         return Ok(Verdict::Ignored(no_route(source, &found)));
     };
-    let made = Made { source, route, verified, found: &found, telling: &found.telling(&source.fields) };
+    let made = EventBuilder { source, route, verified, found: &found, telling: &found.telling(&source.fields) };
     made.events(ids).map(Verdict::Events)
 }
 
-fn no_route(source: &Source, found: &Found) -> String {
+fn no_route(source: &Source, found: &ExtractedFields) -> String {
     let whys = source.routes.iter().filter_map(|route| {
         let when = route.when.as_ref()?;
         Some(format!("{}: {}", route.name, when.explain(found, &source.fields)))
@@ -133,20 +133,20 @@ fn no_route(source: &Source, found: &Found) -> String {
 }
 
 /// Keys that are claimed, and keys that are only looked for.
-type Keys = (Vec<IdentityKey>, Vec<IdentityKey>);
+type ClaimAndLookupKeys = (Vec<IdentityKey>, Vec<IdentityKey>);
 
 /// A delivery on its route: what its events are made of.
-struct Made<'a> {
+struct EventBuilder<'a> {
     source: &'a Source,
     route: &'a Route,
-    verified: &'a Verified<'a>,
-    found: &'a Found,
+    verified: &'a VerifiedDelivery<'a>,
+    found: &'a ExtractedFields,
     /// The same as identities, changes and orders read it: a blank text is a missing field.
-    telling: &'a Found,
+    telling: &'a ExtractedFields,
 }
 
-impl Made<'_> {
-    fn events(&self, ids: &mut dyn FnMut() -> EventId) -> Result<Vec<New>, Refusal> {
+impl EventBuilder<'_> {
+    fn events(&self, ids: &mut dyn FnMut() -> EventId) -> Result<Vec<NewEvent>, DeliveryRejection> {
         for ix in &self.route.needs {
             self.value(self.found, *ix)?;
         }
@@ -155,8 +155,8 @@ impl Made<'_> {
         let delivery_id = self.delivery_id()?;
         let payload = self.payload();
         let (count, state) = match self.route.makes {
-            Makes::Record => (1, State::Done { how: How::Recorded, at: delivery.at }),
-            Makes::Actions(count) => (count, State::Waiting { due: Some(delivery.at) }),
+            Fanout::Record => (1, EventState::Done { how: DoneReason::Recorded, at: delivery.at }),
+            Fanout::Actions(count) => (count, EventState::Waiting { due: Some(delivery.at) }),
         };
         (0..count)
             .map(|part| self.event(part, ids(), delivery_id.clone(), digest, state.clone(), payload.clone()))
@@ -169,9 +169,9 @@ impl Made<'_> {
         id: EventId,
         delivery_id: Option<Arc<str>>,
         body_digest: Digest,
-        state: State,
+        state: EventState,
         payload: Payload,
-    ) -> Result<New, Refusal> {
+    ) -> Result<NewEvent, DeliveryRejection> {
         let (keys, former) = self.keys(part, delivery_id.as_deref(), &body_digest)?;
         let imported = self.imported(delivery_id.as_deref());
         let mut event = Event {
@@ -187,49 +187,49 @@ impl Made<'_> {
             life: 1,
             attempt: 0,
             doubts: 0,
-            blocks: Blocks::default(),
-            passed: Passed::No,
+            blocks: SucceededBlocks::default(),
+            passed: QueueState::No,
             retrier: match self.source.respond {
-                Respond::Accepted => Retrier::Node,
-                Respond::WhenDone { .. } => Retrier::Sender,
+                ResponseMode::Accepted => Retrier::Node,
+                ResponseMode::WhenDone { .. } => Retrier::Sender,
             },
             group: self.group(part)?,
-            turn: Turn::default(),
+            turn: QueueTurn::default(),
             change: self.change(part)?,
             published_again: None,
             body_digest,
             digest: body_digest,
         };
         event.digest = event.seal();
-        Ok(New { event, keys, former, imported, payload, kept: self.source.once.kept() })
+        Ok(NewEvent { event, keys, former, imported, payload, kept: self.source.once.kept() })
     }
 
     /// A key under this source's scope. Only the second and further receivers of a route are told apart, so that
     /// adding one does not make the first one's events new.
-    fn key(&self, kind: &str, part: u16, parts: Vec<Part<'_>>) -> Key {
+    fn key(&self, kind: &str, part: u16, parts: Vec<KeyPart<'_>>) -> Key {
         let receiver = part.to_be_bytes();
-        let receiver = (part > 0).then(|| Part::bytes("receiver", &receiver));
+        let receiver = (part > 0).then(|| KeyPart::bytes("receiver", &receiver));
         let parts: Vec<_> = parts.into_iter().chain(receiver).collect();
         key::key(&self.source.scope, kind, &parts)
     }
 
     /// Who sent it, where a source has several senders: one never meets another's events.
-    fn sender(&self) -> Option<Part<'_>> {
+    fn sender(&self) -> Option<KeyPart<'_>> {
         match (self.verified.by(), self.source.speaks) {
-            (Credential::Caller(name), _) => Some(Part::text("caller", name)),
-            (Credential::Secret(mark), Speaks::Api) => Some(Part::bytes("credential", &mark.0)),
+            (SenderCredential::Caller(name), _) => Some(KeyPart::text("caller", name)),
+            (SenderCredential::Secret(mark), ApiStyle::Api) => Some(KeyPart::bytes("credential", &mark.0)),
             // Whoever asks behind us who it is does so by this: what it told one caller is not for another.
-            (Credential::None, Speaks::Api) => {
+            (SenderCredential::None, ApiStyle::Api) => {
                 let mut headers = self.verified.delivery().headers.iter();
                 let (_, value) = headers.find(|(name, _)| name == "authorization")?;
-                Some(Part::bytes("authorization", value))
+                Some(KeyPart::bytes("authorization", value))
             }
-            (Credential::Secret(_) | Credential::None, Speaks::Webhook) => None,
+            (SenderCredential::Secret(_) | SenderCredential::None, ApiStyle::Webhook) => None,
         }
     }
 
     /// The key of an identity: who sent it is part of it.
-    fn sent(&self, part: u16, kind: &str, parts: Vec<Part<'_>>) -> Key {
+    fn sent(&self, part: u16, kind: &str, parts: Vec<KeyPart<'_>>) -> Key {
         self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
     }
 
@@ -238,40 +238,45 @@ impl Made<'_> {
     /// An id that is not signed is bound to its body. Beside the identity `body` its key could never match what `body`
     /// does not: it is looked for, and the body's key keeps the id's digest instead. Where `body` is no identity any
     /// more, a body's key that was claimed under this very id still counts.
-    fn keys(&self, part: u16, delivery_id: Option<&str>, digest: &Digest) -> Result<Keys, Refusal> {
+    fn keys(
+        &self,
+        part: u16,
+        delivery_id: Option<&str>,
+        digest: &Digest,
+    ) -> Result<ClaimAndLookupKeys, DeliveryRejection> {
         let signed = self.source.delivery.as_ref().is_some_and(|delivery| delivery.signed);
         let per = &self.source.once.per;
         let by_body = self.source.knows_ids_by_body();
-        let id_digest = delivery_id.map(IdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
-        let body = || vec![Part::bytes("body", &digest.0)];
+        let id_digest = delivery_id.map(DeliveryIdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
+        let body = || vec![KeyPart::bytes("body", &digest.0)];
         let (mut keys, mut former) = (Vec::new(), Vec::new());
         for identity in per {
             let one = match identity {
                 Identity::Delivery => {
-                    let id = delivery_id.ok_or_else(|| Refusal::MissingField("delivery".into()))?;
+                    let id = delivery_id.ok_or_else(|| DeliveryRejection::MissingField("delivery".into()))?;
                     let bound = (!signed).then(body).into_iter().flatten();
-                    let parts = [Part::text("id", id)].into_iter().chain(bound).collect();
-                    IdentityKey::new(Same::Delivery, self.sent(part, "delivery", parts))
+                    let parts = [KeyPart::text("id", id)].into_iter().chain(bound).collect();
+                    IdentityKey::new(MatchedBy::Delivery, self.sent(part, "delivery", parts))
                 }
                 Identity::Message => match message::parts(self.verified.delivery()) {
-                    Some(parts) => IdentityKey::new(Same::Message, self.sent(part, "message", parts)),
+                    Some(parts) => IdentityKey::new(MatchedBy::Message, self.sent(part, "message", parts)),
                     // Who explains a delivery may not have its message; where it came from a stream, it is there.
                     None if per.len() > 1 => continue,
-                    None => return Err(Refusal::MissingField("message".into())),
+                    None => return Err(DeliveryRejection::MissingField("message".into())),
                 },
                 Identity::Body => {
-                    IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) }
+                    IdentityKey { id_digest, ..IdentityKey::new(MatchedBy::Body, self.sent(part, "body", body())) }
                 }
                 Identity::Signed => match self.source.verify.signed_time(self.verified.delivery()) {
                     Some(time) => {
-                        let parts = [Part::text("time", &time)].into_iter().chain(body()).collect();
-                        IdentityKey::new(Same::Signed, self.sent(part, "signed", parts))
+                        let parts = [KeyPart::text("time", &time)].into_iter().chain(body()).collect();
+                        IdentityKey::new(MatchedBy::Signed, self.sent(part, "signed", parts))
                     }
                     // Who explains a delivery may not have the header; what was verified has it.
                     None => continue,
                 },
                 Identity::Named(fields) => {
-                    let same = || Same::Fields(self.names(fields).into());
+                    let same = || MatchedBy::Fields(self.names(fields).into());
                     former.extend(
                         self.blank(fields).map(|parts| IdentityKey::new(same(), self.sent(part, "fields", parts))),
                     );
@@ -282,13 +287,14 @@ impl Made<'_> {
             list.push(one);
         }
         if let (Some(_), false) = (id_digest, per.contains(&Identity::Body)) {
-            former.push(IdentityKey { id_digest, ..IdentityKey::new(Same::Body, self.sent(part, "body", body())) });
+            former
+                .push(IdentityKey { id_digest, ..IdentityKey::new(MatchedBy::Body, self.sent(part, "body", body())) });
         }
         Ok((keys, former))
     }
 
     /// What the first release took for an identity where a blank text has a default: the text as it was.
-    fn blank(&self, fields: &[FieldIx]) -> Option<Vec<Part<'_>>> {
+    fn blank(&self, fields: &[FieldIndex]) -> Option<Vec<KeyPart<'_>>> {
         let differs = fields.iter().any(|ix| self.found.slot(*ix) != self.telling.slot(*ix));
         if differs { self.parts(self.found, fields).ok() } else { None }
     }
@@ -298,28 +304,28 @@ impl Made<'_> {
         let scope = &self.source.scope;
         let delivery = delivery_id.map(|id| {
             let key = key::imported_delivery(scope, id);
-            ImportedKey { same: Same::Delivery, key, counts: Counts::Always }
+            ImportedKey { same: MatchedBy::Delivery, key, counts: ImportedKeyValidity::Always }
         });
         let parts = self.source.once.imported.as_deref().and_then(|fields| self.parts(self.found, fields).ok());
         let change = parts.map(|parts| {
             let key = key::imported_change(scope, &parts);
-            ImportedKey { same: Same::Change, key, counts: Counts::WhileRegisterEmpty }
+            ImportedKey { same: MatchedBy::Change, key, counts: ImportedKeyValidity::WhileRegisterEmpty }
         });
         delivery.into_iter().chain(change).collect()
     }
 
-    fn change(&self, part: u16) -> Result<Option<ChangeOf>, Refusal> {
+    fn change(&self, part: u16) -> Result<Option<SubjectChange>, DeliveryRejection> {
         let Some(change) = &self.source.once.change else { return Ok(None) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
         let of = self.parts(self.telling, &change.of)?.into_iter().chain(self.sender()).collect();
         let subject = self.key("register", part, of);
-        Ok(Some(ChangeOf { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
+        Ok(Some(SubjectChange { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
     }
 
-    fn group(&self, part: u16) -> Result<Option<Key>, Refusal> {
+    fn group(&self, part: u16) -> Result<Option<Key>, DeliveryRejection> {
         Ok(match &self.route.group {
             None => None,
-            Some(Group::Fixed(name)) => Some(key::key("", "group", &[Part::text("name", name)])),
+            Some(Group::Fixed(name)) => Some(key::key("", "group", &[KeyPart::text("name", name)])),
             Some(Group::Fields(fields)) => {
                 // Beside a change a group is of its subject's fields, and reads them as the subject does.
                 let found = if self.source.once.change.is_some() { self.telling } else { self.found };
@@ -329,48 +335,52 @@ impl Made<'_> {
     }
 
     /// These fields, all there, and not all of them defaults: what everybody shares identifies nobody.
-    fn parts<'f>(&'f self, found: &'f Found, fields: &[FieldIx]) -> Result<Vec<Part<'f>>, Refusal> {
-        let defaults = fields.iter().all(|ix| matches!(found.slot(*ix), Slot::Defaulted(_)));
+    fn parts<'f>(
+        &'f self,
+        found: &'f ExtractedFields,
+        fields: &[FieldIndex],
+    ) -> Result<Vec<KeyPart<'f>>, DeliveryRejection> {
+        let defaults = fields.iter().all(|ix| matches!(found.slot(*ix), ExtractedField::Defaulted(_)));
         if let (true, Some(first)) = (defaults, fields.first()) {
-            return Err(Refusal::MissingField(self.name(*first)));
+            return Err(DeliveryRejection::MissingField(self.name(*first)));
         }
-        fields.iter().map(|ix| Ok(Part::field(&self.source.fields.get(*ix).name, self.value(found, *ix)?))).collect()
+        fields.iter().map(|ix| Ok(KeyPart::field(&self.source.fields.get(*ix).name, self.value(found, *ix)?))).collect()
     }
 
-    fn value<'f>(&self, found: &'f Found, ix: FieldIx) -> Result<&'f Value, Refusal> {
-        found.value(ix).ok_or_else(|| Refusal::MissingField(self.name(ix)))
+    fn value<'f>(&self, found: &'f ExtractedFields, ix: FieldIndex) -> Result<&'f FieldValue, DeliveryRejection> {
+        found.value(ix).ok_or_else(|| DeliveryRejection::MissingField(self.name(ix)))
     }
 
-    fn name(&self, ix: FieldIx) -> Arc<str> {
+    fn name(&self, ix: FieldIndex) -> Arc<str> {
         self.source.fields.get(ix).name.clone()
     }
 
-    fn names(&self, fields: &[FieldIx]) -> String {
+    fn names(&self, fields: &[FieldIndex]) -> String {
         let names: Vec<_> = fields.iter().map(|ix| &*self.source.fields.get(*ix).name).collect();
         names.join("+")
     }
 
-    fn order(&self, ix: FieldIx) -> Result<i64, Refusal> {
-        let bad = || Refusal::BadOrder(self.name(ix));
+    fn order(&self, ix: FieldIndex) -> Result<i64, DeliveryRejection> {
+        let bad = || DeliveryRejection::BadOrder(self.name(ix));
         match self.value(self.telling, ix)? {
-            Value::Number(raw) => raw.parse().map_err(|_| bad()),
-            Value::Text(text) => match (text.parse(), Timestamp::parse(text)) {
+            FieldValue::Number(raw) => raw.parse().map_err(|_| bad()),
+            FieldValue::Text(text) => match (text.parse(), Timestamp::parse(text)) {
                 (Ok(number), _) => Ok(number),
                 (_, Some(time)) if time <= self.verified.delivery().at + limits::ORDER_AHEAD_MAX => Ok(time.0),
                 _ => Err(bad()),
             },
-            Value::Bool(_) => Err(bad()),
+            FieldValue::Bool(_) => Err(bad()),
         }
     }
 
-    fn delivery_id(&self) -> Result<Option<Arc<str>>, Refusal> {
+    fn delivery_id(&self) -> Result<Option<Arc<str>>, DeliveryRejection> {
         let Some(at) = &self.source.delivery else { return Ok(message::name(self.verified.delivery())) };
-        if let (Speaks::Api, Place::Header(name)) = (self.source.speaks, &at.at) {
+        if let (ApiStyle::Api, FieldLocation::Header(name)) = (self.source.speaks, &at.at) {
             return idempotency::key(self.verified.delivery(), name).map(Some);
         }
         let Some(id) = self.verified.delivery_id(at)? else { return Ok(None) };
         if id.len() > limits::DELIVERY_ID_BYTES_MAX {
-            return Err(Refusal::FieldTooLong("delivery".into()));
+            return Err(DeliveryRejection::FieldTooLong("delivery".into()));
         }
         Ok(Some(id))
     }
@@ -379,7 +389,7 @@ impl Made<'_> {
     fn payload(&self) -> Payload {
         let used = |name: &str| {
             matches!(name, "content-type" | "content-encoding")
-                || self.source.fields.iter().any(|field| field.at == Place::Header(name.into()))
+                || self.source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()))
         };
         let delivery = self.verified.delivery();
         let mut payload = Payload { headers: self.traced(), body: delivery.body.clone() };
@@ -404,13 +414,13 @@ impl Made<'_> {
     /// The trace it is part of, for who acts on it.
     fn traced(&self) -> Vec<(String, String)> {
         let delivery = self.verified.delivery();
-        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.makes != Makes::Record) else {
+        let Some(parent) = delivery.text(trace::PARENT).filter(|_| self.route.makes != Fanout::Record) else {
             return Vec::new();
         };
         let states = delivery.headers.iter().filter(|(name, _)| name == trace::STATE);
         let states: Option<Vec<_>> = states.map(|(_, value)| std::str::from_utf8(value).ok()).collect();
         let states = states.unwrap_or_default().join(",");
-        if Context::parse(parent).is_none() {
+        if TraceContext::parse(parent).is_none() {
             return Vec::new();
         }
         let state = trace::state(&states).map(|state| (trace::STATE.to_owned(), state.to_owned()));

@@ -4,7 +4,7 @@
 //! length and bytes. Nothing is joined with a separator, so no byte can move from one part to the next unseen.
 
 use super::event::Event;
-use super::field::{Fields, Value};
+use super::field::{FieldValue, Fields};
 use super::id::{Digest, Key};
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -13,11 +13,11 @@ const VERSION: u8 = 1;
 
 /// One part of a key.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct KeyPart<'a> {
     /// The field's name, or what the part is.
     pub name: &'a str,
     /// Keeps the number 5 and the text "5" apart.
-    pub kind: PartKind,
+    pub kind: KeyPartType,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
@@ -25,7 +25,7 @@ pub struct Part<'a> {
 /// The type of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum PartKind {
+pub enum KeyPartType {
     /// Text.
     Text = 1,
     /// A number, as it was written.
@@ -36,50 +36,50 @@ pub enum PartKind {
     Bytes = 4,
 }
 
-impl<'a> Part<'a> {
+impl<'a> KeyPart<'a> {
     /// A declared field's value.
-    pub fn field(name: &'a str, value: &'a Value) -> Self {
+    pub fn field(name: &'a str, value: &'a FieldValue) -> Self {
         let (kind, bytes) = match value {
-            Value::Text(text) => (PartKind::Text, text.as_bytes()),
-            Value::Number(raw) => (PartKind::Number, raw.as_bytes()),
-            Value::Bool(true) => (PartKind::Bool, &b"true"[..]),
-            Value::Bool(false) => (PartKind::Bool, &b"false"[..]),
+            FieldValue::Text(text) => (KeyPartType::Text, text.as_bytes()),
+            FieldValue::Number(raw) => (KeyPartType::Number, raw.as_bytes()),
+            FieldValue::Bool(true) => (KeyPartType::Bool, &b"true"[..]),
+            FieldValue::Bool(false) => (KeyPartType::Bool, &b"false"[..]),
         };
         Self { name, kind, bytes }
     }
 
     /// A text that is not a field.
     pub fn text(name: &'a str, text: &'a str) -> Self {
-        Self { name, kind: PartKind::Text, bytes: text.as_bytes() }
+        Self { name, kind: KeyPartType::Text, bytes: text.as_bytes() }
     }
 
     /// Bytes that are not a field.
     pub fn bytes(name: &'a str, bytes: &'a [u8]) -> Self {
-        Self { name, kind: PartKind::Bytes, bytes }
+        Self { name, kind: KeyPartType::Bytes, bytes }
     }
 }
 
 /// The key of this kind of identity, made of these parts, under this scope.
-pub fn key(scope: &str, kind: &str, parts: &[Part<'_>]) -> Key {
+pub fn key(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Key {
     Key(hash(scope, kind, parts).0)
 }
 
 /// The key of a delivery id that was imported: the id alone, since nobody kept the body.
 pub fn imported_delivery(scope: &str, id: &str) -> Key {
-    key(scope, "imported delivery", &[Part::text("id", id)])
+    key(scope, "imported delivery", &[KeyPart::text("id", id)])
 }
 
 /// The key of a change that was imported, made of what the older system knew of it.
-pub fn imported_change(scope: &str, parts: &[Part<'_>]) -> Key {
+pub fn imported_change(scope: &str, parts: &[KeyPart<'_>]) -> Key {
     key(scope, "imported change", parts)
 }
 
 /// The digest of what a subject is changed to.
-pub fn value(parts: &[Part<'_>]) -> Digest {
+pub fn value(parts: &[KeyPart<'_>]) -> Digest {
     hash("", "value", parts)
 }
 
-fn hash(scope: &str, kind: &str, parts: &[Part<'_>]) -> Digest {
+fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
     let mut to = Context::new(&SHA256);
     to.update(&[VERSION]);
     counted(&mut to, scope.as_bytes());
@@ -106,24 +106,24 @@ pub(super) fn seal(event: &Event) -> Digest {
     let part = event.part.to_be_bytes();
     let names: Vec<_> = event.fields.iter().collect();
     let mut parts = vec![
-        Part::bytes("id", &event.id.0),
-        Part::text("route", &event.route),
-        Part::bytes("part", &part),
-        Part::bytes("received_at", &received),
-        Part::bytes("body", &event.body_digest.0),
+        KeyPart::bytes("id", &event.id.0),
+        KeyPart::text("route", &event.route),
+        KeyPart::bytes("part", &part),
+        KeyPart::bytes("received_at", &received),
+        KeyPart::bytes("body", &event.body_digest.0),
     ];
     if let Some(group) = &event.group {
-        parts.push(Part::bytes("group", &group.0));
+        parts.push(KeyPart::bytes("group", &group.0));
     }
     if let Some(change) = &event.change {
-        parts.push(Part::bytes("subject", &change.subject.0));
-        parts.push(Part::bytes("value", &change.value.0));
+        parts.push(KeyPart::bytes("subject", &change.subject.0));
+        parts.push(KeyPart::bytes("value", &change.value.0));
     }
-    parts.extend(names.iter().map(|(name, value)| Part::field(name, value)));
+    parts.extend(names.iter().map(|(name, value)| KeyPart::field(name, value)));
     hash(&event.source, "event", &parts)
 }
 
 /// The parts of these fields, or the first name that is missing.
-pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<Part<'a>>, &'a str> {
-    names.map(|name| fields.get(name).map(|value| Part::field(name, value)).ok_or(name)).collect()
+pub fn parts<'a>(names: impl Iterator<Item = &'a str>, fields: &'a Fields) -> Result<Vec<KeyPart<'a>>, &'a str> {
+    names.map(|name| fields.get(name).map(|value| KeyPart::field(name, value)).ok_or(name)).collect()
 }

@@ -7,8 +7,8 @@
 
 mod table;
 
-use super::delivery::{Delivery, Header};
-use super::json::{Paths, Scalar, Seen, Wants};
+use super::delivery::{Delivery, HeaderLookup};
+use super::json::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
 use super::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub const HEADER: &str = "x-github-event";
 
 /// What the kind of event is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KindUse {
+pub enum EventKindUse {
     /// It is passed on with the body: a kind that is not in the table goes on unchecked.
     PassedOn,
     /// It decides something here, such as a route or a subject: a kind that is not in the table is refused.
@@ -36,20 +36,20 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// What a body of one kind looks like.
-struct Shape {
+struct PayloadShape {
     /// The kind, as the header names it.
     kind: &'static str,
     /// Paths that every body of the kind has.
-    has: &'static [Member],
+    has: &'static [ShapeMember],
     /// Members of another kind's bodies, which are otherwise of this shape.
-    lacks: Lacks,
+    lacks: AbsentMembers,
     /// The values of `action`; empty: any, or none.
     actions: &'static [&'static str],
 }
 
 /// A path in a body, with dots between its names.
 #[derive(Clone, Copy)]
-enum Member {
+enum ShapeMember {
     /// An object is there.
     Object(&'static str),
     /// Anything is there, also null.
@@ -57,14 +57,14 @@ enum Member {
 }
 
 /// Members that a kind does not have.
-enum Lacks {
+enum AbsentMembers {
     /// These.
     These(&'static [&'static str]),
     /// All that identify another kind, and these: the kind has no member of its own.
     Others(&'static [&'static str]),
 }
 
-impl Member {
+impl ShapeMember {
     fn path(self) -> &'static str {
         match self {
             Self::Object(path) | Self::Any(path) => path,
@@ -79,9 +79,9 @@ impl Member {
 
 /// The shapes of kinds, laid over the paths that a body is walked along.
 #[derive(Clone, Debug)]
-pub(super) struct Kinds {
-    used: KindUse,
-    shapes: BTreeMap<String, Nodes>,
+pub(super) struct EventKindMatcher {
+    used: EventKindUse,
+    shapes: BTreeMap<String, ShapeNodes>,
     /// The kinds that the config describes.
     own: BTreeSet<String>,
     action: usize,
@@ -89,34 +89,34 @@ pub(super) struct Kinds {
 
 /// A shape, by the nodes of its members.
 #[derive(Clone, Debug)]
-struct Nodes {
+struct ShapeNodes {
     objects: Vec<usize>,
     present: Vec<usize>,
     lacks: Vec<usize>,
     actions: &'static [&'static str],
 }
 
-impl Kinds {
+impl EventKindMatcher {
     /// Every known kind, and those that the config describes by a path their bodies have. Of a kind that is in both, the
     /// config's counts.
-    pub(super) fn new(used: KindUse, own: &[(String, Vec<String>)], paths: &mut Paths) -> Self {
+    pub(super) fn new(used: EventKindUse, own: &[(String, Vec<String>)], paths: &mut JsonPathTrie) -> Self {
         let mut add = |path: &str| {
             let path: Vec<_> = path.split('.').map(str::to_owned).collect();
-            paths.add(&path, Wants::Shape)
+            paths.add(&path, PathInterest::Shape)
         };
         let mut shapes: BTreeMap<_, _> =
             table::SHAPES.iter().map(|shape| (shape.kind.to_owned(), shape.nodes(&mut add))).collect();
         let action = add("action");
         for (_, path) in own {
-            let member = paths.add(path, Wants::Shape);
+            let member = paths.add(path, PathInterest::Shape);
             // A kind without a member of its own has none of these either.
-            for shape in table::SHAPES.iter().filter(|shape| matches!(shape.lacks, Lacks::Others(_))) {
+            for shape in table::SHAPES.iter().filter(|shape| matches!(shape.lacks, AbsentMembers::Others(_))) {
                 shapes.entry(shape.kind.to_owned()).and_modify(|nodes| nodes.lacks.push(member));
             }
         }
         for (kind, path) in own {
-            let present = vec![paths.add(path, Wants::Shape)];
-            let nodes = Nodes { objects: Vec::new(), present, lacks: Vec::new(), actions: &[] };
+            let present = vec![paths.add(path, PathInterest::Shape)];
+            let nodes = ShapeNodes { objects: Vec::new(), present, lacks: Vec::new(), actions: &[] };
             shapes.insert(kind.clone(), nodes);
         }
         let own = own.iter().map(|(kind, _)| kind.clone()).collect();
@@ -124,20 +124,22 @@ impl Kinds {
     }
 
     /// What the kind is used for.
-    pub(super) fn used(&self) -> KindUse {
+    pub(super) fn used(&self) -> EventKindUse {
         self.used
     }
 
     /// Must the body of this delivery be looked at?
     pub(super) fn asks(&self, delivery: &Delivery<'_>) -> bool {
-        self.used == KindUse::Decides || delivery.header(HEADER) != Header::Missing
+        self.used == EventKindUse::Decides || delivery.header(HEADER) != HeaderLookup::Missing
     }
 
     /// Compares the kind that the header names with what was seen of the body. An error is a sentence for people.
-    pub(super) fn compare(&self, delivery: &Delivery<'_>, seen: &[Seen<'_>]) -> Result<(), String> {
+    pub(super) fn compare(&self, delivery: &Delivery<'_>, seen: &[JsonMatch<'_>]) -> Result<(), String> {
         let named = match (delivery.header(HEADER), delivery.text(HEADER)) {
-            (Header::Missing, _) if self.used == KindUse::PassedOn => return Ok(()),
-            (Header::Missing, _) => return Err(format!("there is no {HEADER} header, which names the kind of event")),
+            (HeaderLookup::Missing, _) if self.used == EventKindUse::PassedOn => return Ok(()),
+            (HeaderLookup::Missing, _) => {
+                return Err(format!("there is no {HEADER} header, which names the kind of event"));
+            }
             // Exactly as GitHub writes it: `Push` would pass a filter that is about `push`.
             (_, named) => named.filter(|named| is_name(named)),
         };
@@ -149,7 +151,7 @@ impl Kinds {
             Some(_) if self.own.contains(named) && self.only(seen) == Some(named) => Ok(()),
             Some(nodes) if !self.own.contains(named) && nodes.fit(seen, self.action) => Ok(()),
             Some(_) => Err(format!("{HEADER} says {named:?}, and the body does not have the shape of that kind")),
-            None if self.used == KindUse::PassedOn => Ok(()),
+            None if self.used == EventKindUse::PassedOn => Ok(()),
             None => Err(format!(
                 "{HEADER} says {named:?}, a kind whose shape is not known; name a member of its body in the config: \
                  kinds = {{ {named} = \"body.…\" }}"
@@ -158,33 +160,34 @@ impl Kinds {
     }
 
     /// The kind whose shape a body has, if exactly one has it.
-    fn only(&self, seen: &[Seen<'_>]) -> Option<&str> {
+    fn only(&self, seen: &[JsonMatch<'_>]) -> Option<&str> {
         let mut fit = self.shapes.iter().filter(|(_, nodes)| nodes.fit(seen, self.action));
         let (kind, _) = fit.next()?;
         fit.next().is_none().then_some(kind)
     }
 }
 
-impl Nodes {
-    fn fit(&self, seen: &[Seen<'_>], action: usize) -> bool {
+impl ShapeNodes {
+    fn fit(&self, seen: &[JsonMatch<'_>], action: usize) -> bool {
         let acts = match &seen[action] {
-            Seen::Scalar(Scalar::Text(action)) => self.actions.contains(&&**action),
+            JsonMatch::Scalar(JsonScalar::Text(action)) => self.actions.contains(&&**action),
             _ => false,
         };
-        self.objects.iter().all(|node| seen[*node] == Seen::Object)
-            && self.present.iter().all(|node| seen[*node] != Seen::Nowhere)
-            && self.lacks.iter().all(|node| seen[*node] == Seen::Nowhere)
+        self.objects.iter().all(|node| seen[*node] == JsonMatch::Object)
+            && self.present.iter().all(|node| seen[*node] != JsonMatch::Nowhere)
+            && self.lacks.iter().all(|node| seen[*node] == JsonMatch::Nowhere)
             && (self.actions.is_empty() || acts)
     }
 }
 
-impl Shape {
-    fn nodes(&self, add: &mut impl FnMut(&str) -> usize) -> Nodes {
-        let mut nodes = Nodes { objects: Vec::new(), present: Vec::new(), lacks: Vec::new(), actions: self.actions };
+impl PayloadShape {
+    fn nodes(&self, add: &mut impl FnMut(&str) -> usize) -> ShapeNodes {
+        let mut nodes =
+            ShapeNodes { objects: Vec::new(), present: Vec::new(), lacks: Vec::new(), actions: self.actions };
         for member in self.has {
             match member {
-                Member::Object(path) => nodes.objects.push(add(path)),
-                Member::Any(path) => nodes.present.push(add(path)),
+                ShapeMember::Object(path) => nodes.objects.push(add(path)),
+                ShapeMember::Any(path) => nodes.present.push(add(path)),
             }
         }
         nodes.lacks = self.lacks().into_iter().map(add).collect();
@@ -193,8 +196,8 @@ impl Shape {
 
     fn lacks(&self) -> Vec<&'static str> {
         match self.lacks {
-            Lacks::These(these) => these.to_vec(),
-            Lacks::Others(besides) => {
+            AbsentMembers::These(these) => these.to_vec(),
+            AbsentMembers::Others(besides) => {
                 let own = |name: &str| self.has.iter().any(|member| member.top() == name);
                 let others = table::SHAPES.iter().flat_map(|shape| shape.has).map(|member| member.top());
                 let others = others.filter(|name| !table::COMMON.contains(name) && !own(name));
@@ -206,8 +209,8 @@ impl Shape {
 
 /// The kind of this JSON body, if it has the shape of exactly one.
 pub fn of_body(json: &[u8]) -> Option<String> {
-    let mut paths = Paths::new();
-    let kinds = Kinds::new(KindUse::Decides, &[], &mut paths);
+    let mut paths = JsonPathTrie::new();
+    let kinds = EventKindMatcher::new(EventKindUse::Decides, &[], &mut paths);
     let seen = paths.walk(json).ok()?;
     kinds.only(&seen).map(str::to_owned)
 }
@@ -215,9 +218,9 @@ pub fn of_body(json: &[u8]) -> Option<String> {
 /// The least that a body of this kind has: paths, and whether an object or any value is there. `None`: it is not known.
 pub fn members(kind: &str) -> Option<Vec<(Vec<String>, bool)>> {
     let shape = table::SHAPES.iter().find(|shape| shape.kind == kind)?;
-    let member = |member: &Member| {
+    let member = |member: &ShapeMember| {
         let path = member.path().split('.').map(str::to_owned).collect();
-        (path, matches!(member, Member::Object(_)))
+        (path, matches!(member, ShapeMember::Object(_)))
     };
     Some(shape.has.iter().map(member).collect())
 }

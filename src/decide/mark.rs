@@ -11,7 +11,7 @@ const NAME: &str = "isDuplicate";
 /// The body with its mark; `None`: it is not a JSON object, and stays as it is.
 pub(super) fn marked(body: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
-    let Members(members) = serde_json::from_str(text).ok()?;
+    let JsonMembers(members) = serde_json::from_str(text).ok()?;
     let place = |value: &RawValue| {
         // The value is a part of the text: how far apart both begin is where it stands.
         let start = value.get().as_ptr().addr() - text.as_ptr().addr();
@@ -40,17 +40,17 @@ pub(super) fn marked(body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The members of an object, in their order, each value as it is written.
-struct Members<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
+struct JsonMembers<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
 
 /// A name without a copy, where it has no escapes.
 #[derive(serde::Deserialize)]
-struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
+struct JsonMemberName<'t>(#[serde(borrow)] Cow<'t, str>);
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for JsonMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Seen;
-        impl<'de> Visitor<'de> for Seen {
-            type Value = Members<'de>;
+        struct JsonMembersVisitor;
+        impl<'de> Visitor<'de> for JsonMembersVisitor {
+            type Value = JsonMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -58,13 +58,13 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some((Name(name), value)) = map.next_entry()? {
+                while let Some((JsonMemberName(name), value)) = map.next_entry()? {
                     members.push((name, value));
                 }
-                Ok(Members(members))
+                Ok(JsonMembers(members))
             }
         }
-        deserializer.deserialize_map(Seen)
+        deserializer.deserialize_map(JsonMembersVisitor)
     }
 }
 

@@ -5,7 +5,7 @@
 //! from 1 again, but never hands out the same number at the same nanosecond.
 
 use super::delivery::Delivery;
-use super::key::Part;
+use super::key::KeyPart;
 use std::sync::Arc;
 
 /// The stream's name.
@@ -22,8 +22,8 @@ pub fn headers(stream: &str, stored: i128, sequence: u64) -> [(String, Vec<u8>);
 }
 
 /// What makes two deliveries the same message; none for what came another way.
-pub(super) fn parts<'d>(delivery: &Delivery<'d>) -> Option<Vec<Part<'d>>> {
-    let part = |name: &'static str| Some(Part::text(&name[1..], delivery.text(name)?));
+pub(super) fn parts<'d>(delivery: &Delivery<'d>) -> Option<Vec<KeyPart<'d>>> {
+    let part = |name: &'static str| Some(KeyPart::text(&name[1..], delivery.text(name)?));
     [STREAM, STORED, SEQUENCE].into_iter().map(part).collect()
 }
 

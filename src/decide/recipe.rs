@@ -1,17 +1,17 @@
 //! What a scope's identities are made of, in one line, so that a store can remember it and a change is noticed before
 //! it makes old events new.
 
-use super::claim::Same;
-use super::field::FieldIx;
-use super::source::{Identity, Source, Speaks};
+use super::claim::MatchedBy;
+use super::field::FieldIndex;
+use super::source::{ApiStyle, Identity, Source};
 use super::time::Timestamp;
-use super::verify::Scheme;
+use super::verify::VerificationScheme;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// A scope and what its identities are made of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Recipe {
+pub struct IdentityRecipe {
     /// The scope: the source's name, unless the config keeps an old one.
     pub scope: String,
     /// Its identities, in one line.
@@ -32,8 +32,8 @@ const EACH_SENDER: &str = "for each sender";
 
 impl Source {
     /// What this source's identities are made of.
-    pub fn recipe(&self) -> Recipe {
-        let names = |fields: &[FieldIx]| {
+    pub fn recipe(&self) -> IdentityRecipe {
+        let names = |fields: &[FieldIndex]| {
             let names: Vec<_> = fields.iter().map(|ix| &*self.fields.get(*ix).name).collect();
             names.join("+")
         };
@@ -43,7 +43,7 @@ impl Source {
             Identity::Delivery => UNSIGNED.to_owned(),
             Identity::Message => "message".to_owned(),
             Identity::Body => BODY.to_owned(),
-            Identity::Signed => Same::Signed.word().to_owned(),
+            Identity::Signed => MatchedBy::Signed.word().to_owned(),
             Identity::Named(fields) => names(fields),
         });
         let mut once = identities.collect::<Vec<_>>().join(", ");
@@ -54,11 +54,11 @@ impl Source {
                 let _ = write!(once, " by {}", names(&[order]));
             }
         }
-        if matches!(self.verify, Scheme::Callers(_)) || self.speaks == Speaks::Api {
+        if matches!(self.verify, VerificationScheme::Callers(_)) || self.speaks == ApiStyle::Api {
             once.push_str(", ");
             once.push_str(EACH_SENDER);
         }
-        Recipe { scope: self.scope.to_string(), once, since: None }
+        IdentityRecipe { scope: self.scope.to_string(), once, since: None }
     }
 }
 
@@ -78,14 +78,14 @@ fn only_grew(old: &str, new: &str) -> bool {
 
 /// These recipes, as a store is to remember them after those it remembers now. A line that is new counts from `now` on,
 /// unless there are no events that are older.
-pub fn remembered(before: &[Recipe], now: Vec<Recipe>, at: Option<Timestamp>) -> Vec<Recipe> {
-    let known = |new: &Recipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
-    let since = |new: &Recipe| known(new).map_or(at, |old| old.since);
-    now.into_iter().map(|new| Recipe { since: since(&new), ..new }).collect()
+pub fn remembered(before: &[IdentityRecipe], now: Vec<IdentityRecipe>, at: Option<Timestamp>) -> Vec<IdentityRecipe> {
+    let known = |new: &IdentityRecipe| before.iter().find(|old| old.scope == new.scope && old.once == new.once);
+    let since = |new: &IdentityRecipe| known(new).map_or(at, |old| old.since);
+    now.into_iter().map(|new| IdentityRecipe { since: since(&new), ..new }).collect()
 }
 
 /// What would act again because of a rename or another recipe, a sentence each.
-pub fn changes(before: &[Recipe], now: &[Recipe]) -> Vec<String> {
+pub fn changes(before: &[IdentityRecipe], now: &[IdentityRecipe]) -> Vec<String> {
     let changed = before.iter().filter_map(|old| match now.iter().find(|new| new.scope == old.scope) {
         None => Some(format!(
             "the store knows events of the scope `{}`, which no source has any more; if a source was renamed, set \
@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     fn check(before: &[(&str, &str)], now: &[(&str, &str)], words: &[&str]) {
-        let recipes = |all: &[(&str, &str)]| -> Vec<Recipe> {
+        let recipes = |all: &[(&str, &str)]| -> Vec<IdentityRecipe> {
             all.iter()
-                .map(|(scope, once)| Recipe { scope: (*scope).into(), once: (*once).into(), since: None })
+                .map(|(scope, once)| IdentityRecipe { scope: (*scope).into(), once: (*once).into(), since: None })
                 .collect()
         };
         let told = changes(&recipes(before), &recipes(now));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_new_counts_from_now_and_one_that_stays_from_when_it_did() {
-        let recipe = |once: &str, since: Option<i64>| Recipe {
+        let recipe = |once: &str, since: Option<i64>| IdentityRecipe {
             scope: "a".into(),
             once: once.into(),
             since: since.map(Timestamp),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Why a delivery is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum DeliveryRejection {
     /// No signature, a bad one, or an old one. Never says which.
     BadSignature,
     /// `require` is false.
@@ -28,7 +28,7 @@ pub enum Refusal {
     KindMismatch(String),
 }
 
-impl Refusal {
+impl DeliveryRejection {
     /// The word for it.
     pub fn reason(&self) -> &'static str {
         match self {

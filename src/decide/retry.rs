@@ -4,7 +4,7 @@ use super::time::Duration;
 
 /// How often, and how fast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// How many attempts may fail.
     pub attempts: u32,
     /// The longest wait before the second attempt; it doubles from there.
@@ -18,7 +18,7 @@ pub struct Retry {
 pub struct Jitter(pub u32);
 
 /// How long to wait after the `count`th failure (or doubt): a random share of a doubling length.
-pub fn delay(retry: &Retry, count: u32, jitter: Jitter) -> Duration {
+pub fn delay(retry: &RetryPolicy, count: u32, jitter: Jitter) -> Duration {
     let doubled = retry.first.saturating_mul(1_u32.checked_shl(count.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(retry.longest).mul_f64(f64::from(jitter.0) / (f64::from(u32::MAX) + 1.0))
 }
@@ -27,7 +27,7 @@ pub fn delay(retry: &Retry, count: u32, jitter: Jitter) -> Duration {
 const GROWN: u32 = u32::BITS + 1;
 
 /// The longest that may lie between the first of so many tries and the last, when each takes at most so long.
-pub fn horizon(retry: &Retry, tries: u32, each: Duration) -> Duration {
+pub fn horizon(retry: &RetryPolicy, tries: u32, each: Duration) -> Duration {
     let longest = |count| delay(retry, count, Jitter(u32::MAX)).saturating_add(each);
     let growing = (1..tries.min(GROWN)).map(longest).fold(each, Duration::saturating_add);
     growing.saturating_add(longest(GROWN).saturating_mul(tries.saturating_sub(GROWN)))
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     fn check(count: u32, jitter: u32, expected: Duration) {
-        let retry = Retry { attempts: 9, first: Duration::from_secs(10), longest: Duration::from_mins(1) };
+        let retry = RetryPolicy { attempts: 9, first: Duration::from_secs(10), longest: Duration::from_mins(1) };
         let got = delay(&retry, count, Jitter(jitter));
         assert!(got.abs_diff(expected) < Duration::from_millis(1), "{got:?} is not {expected:?}");
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_horizon_is_the_sum_of_the_longest_waits_and_of_the_tries() {
-        let retry = Retry { attempts: 4, first: Duration::from_secs(10), longest: Duration::from_secs(30) };
+        let retry = RetryPolicy { attempts: 4, first: Duration::from_secs(10), longest: Duration::from_secs(30) };
         let got = horizon(&retry, 4, Duration::from_secs(1));
         assert!(got.abs_diff(Duration::from_secs(10 + 20 + 30 + 4)) < Duration::from_millis(1), "{got:?}");
     }
@@ -64,13 +64,13 @@ mod tests {
     fn the_horizon_of_any_number_of_tries_is_known_at_once() {
         let (each, long) = (Duration::from_millis(1), Duration::from_hours(24 * 365));
         for (first, longest) in [(Duration::from_secs(10), Duration::from_mins(1)), (Duration::from_nanos(1), long)] {
-            let retry = Retry { attempts: 1, first, longest };
+            let retry = RetryPolicy { attempts: 1, first, longest };
             for tries in [1, 2, 3, 31, 32, 33, 34, 35, 1000, 1_000_000_000, u32::MAX - 1] {
                 let one_more = horizon(&retry, tries, each) + delay(&retry, tries, Jitter(u32::MAX)) + each;
                 assert_eq!(horizon(&retry, tries + 1, each), one_more, "{retry:?}, {tries}");
             }
         }
-        let retry = Retry { attempts: 1, first: Duration::MAX, longest: Duration::MAX };
+        let retry = RetryPolicy { attempts: 1, first: Duration::MAX, longest: Duration::MAX };
         assert_eq!(horizon(&retry, u32::MAX, Duration::MAX), Duration::MAX);
     }
 }

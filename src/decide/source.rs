@@ -1,12 +1,12 @@
 //! A source and its routes, as resolved from the config: what `judge` and `after` go by. Data, no behaviour.
 
-use super::event::{Cause, Retrier};
-use super::field::{FieldIx, FieldSet, Place};
+use super::event::{DeathCause, Retrier};
+use super::field::{FieldIndex, FieldLocation, FieldSet};
 use super::filter::Filter;
 use super::limits;
-use super::retry::Retry;
+use super::retry::RetryPolicy;
 use super::time::Duration;
-use super::verify::Scheme;
+use super::verify::VerificationScheme;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -44,13 +44,13 @@ pub struct Source {
     /// Where it listens. Of a stream, what people call it: nothing can be sent there.
     pub path: Arc<str>,
     /// The stream it takes from, in place of listening.
-    pub stream: Option<Stream>,
+    pub stream: Option<StreamBinding>,
     /// How it is verified.
-    pub verify: Scheme,
+    pub verify: VerificationScheme,
     /// The kind of event it is for, where the sender says the kind in an unsigned header.
-    pub kind: Option<Kind>,
+    pub kind: Option<RequiredEventKind>,
     /// Where the sender's delivery id is; `None`: this sender has none.
-    pub delivery: Option<DeliveryId>,
+    pub delivery: Option<DeliveryIdLocation>,
     /// The declared fields.
     pub fields: FieldSet,
     /// False: 403.
@@ -58,11 +58,11 @@ pub struct Source {
     /// False: ignored.
     pub when: Option<Filter>,
     /// What makes two deliveries the same event.
-    pub once: Once,
+    pub once: DeduplicationPolicy,
     /// When the sender is answered.
-    pub respond: Respond,
+    pub respond: ResponseMode,
     /// How it is spoken to.
-    pub speaks: Speaks,
+    pub speaks: ApiStyle,
     /// A kept answer that is given again is marked, where it is a JSON object.
     pub mark_duplicates: bool,
     /// The longest body.
@@ -73,7 +73,7 @@ pub struct Source {
 
 /// A stream that messages are taken from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stream {
+pub struct StreamBinding {
     /// Its name.
     pub name: Arc<str>,
     /// The consumer that all nodes share.
@@ -82,7 +82,7 @@ pub struct Stream {
 
 /// The kind of event a preset is for. The header that names it is not signed, so the body must have its shape.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kind {
+pub struct RequiredEventKind {
     /// The header that names the kind, in lower case.
     pub header: String,
     /// The kind that counts; others are ignored.
@@ -91,7 +91,7 @@ pub struct Kind {
     pub shape: Vec<String>,
 }
 
-impl Kind {
+impl RequiredEventKind {
     /// A body of another kind came under this one, in a sentence.
     pub(super) fn differs(&self) -> String {
         format!("{} says {:?}, and the body does not have the shape of that kind", self.header, self.is)
@@ -100,24 +100,24 @@ impl Kind {
 
 /// Where the sender's delivery id is, and whether the signature covers it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeliveryId {
+pub struct DeliveryIdLocation {
     /// Where.
-    pub at: Place,
+    pub at: FieldLocation,
     /// Signed: the id alone is the key. Not signed: the body's digest is part of it.
     pub signed: bool,
 }
 
 /// What makes two deliveries the same event, and for how long.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Once {
+pub struct DeduplicationPolicy {
     /// Identities: a delivery is a duplicate if any one of them is claimed.
     pub per: Vec<Identity>,
     /// The one of them that nobody wrote: what was signed, since the signature does not cover the delivery id.
     pub implied: Option<Identity>,
     /// A subject that is changed to something.
-    pub change: Option<Change>,
+    pub change: Option<ChangeRule>,
     /// What an imported change is known by; a preset says so.
-    pub imported: Option<Vec<FieldIx>>,
+    pub imported: Option<Vec<FieldIndex>>,
     /// How long an event's keys are remembered, from its end.
     pub keep: Keep,
     /// How long its body and receipt are.
@@ -128,7 +128,7 @@ pub struct Once {
 
 /// Who is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Speaks {
+pub enum ApiStyle {
     /// A sender of webhooks: its several secrets are one sender's, and it may write the same thing in other bytes.
     #[default]
     Webhook,
@@ -148,14 +148,14 @@ pub enum Keep {
 
 /// How long an event's parts are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct Retention {
     /// The event and its keys.
     pub keys: Keep,
     /// Its body, receipt and output.
     pub body: Duration,
 }
 
-impl Kept {
+impl Retention {
     /// The longer of both, of each part.
     #[must_use]
     pub fn longest(self, other: Self) -> Self {
@@ -167,7 +167,7 @@ impl Kept {
     }
 }
 
-impl Default for Kept {
+impl Default for Retention {
     /// What a config that says nothing means.
     fn default() -> Self {
         Self { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) }
@@ -177,14 +177,14 @@ impl Default for Kept {
 impl Source {
     /// Could whoever captured a delivery send it again under another id, and be believed? The signature covers no id.
     pub fn believes_any_id(&self) -> bool {
-        let covers = |id: &DeliveryId| self.verify.covers(&id.at);
-        let signs = !matches!(self.verify.of_all(), Scheme::Bearer(_) | Scheme::None);
+        let covers = |id: &DeliveryIdLocation| self.verify.covers(&id.at);
+        let signs = !matches!(self.verify.of_all(), VerificationScheme::Bearer(_) | VerificationScheme::None);
         signs && !self.delivery.as_ref().is_some_and(covers)
     }
 
     /// Are the same bytes the same event, whatever id they come under?
     pub fn knows_equal_bytes(&self) -> bool {
-        let in_body = |ix: &FieldIx| matches!(self.fields.get(*ix).at, Place::Body(_));
+        let in_body = |ix: &FieldIndex| matches!(self.fields.get(*ix).at, FieldLocation::Body(_));
         self.once.per.iter().any(|identity| match identity {
             Identity::Body | Identity::Signed => true,
             Identity::Named(fields) => fields.iter().all(in_body),
@@ -200,10 +200,10 @@ impl Source {
     }
 }
 
-impl Once {
+impl DeduplicationPolicy {
     /// How long this source's events are kept.
-    pub fn kept(&self) -> Kept {
-        Kept { keys: self.keep, body: self.keep_body }
+    pub fn kept(&self) -> Retention {
+        Retention { keys: self.keep, body: self.keep_body }
     }
 }
 
@@ -220,23 +220,23 @@ pub enum Identity {
     /// id: the same bytes signed anew are the sender's second act.
     Signed,
     /// These fields, taken together.
-    Named(Vec<FieldIx>),
+    Named(Vec<FieldIndex>),
 }
 
 /// A register per `of`: another `to` than the current one is new.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Change {
+pub struct ChangeRule {
     /// The subject.
-    pub of: Vec<FieldIx>,
+    pub of: Vec<FieldIndex>,
     /// What it is changed to.
-    pub to: Vec<FieldIx>,
+    pub to: Vec<FieldIndex>,
     /// The sender's order.
-    pub order: Option<FieldIx>,
+    pub order: Option<FieldIndex>,
 }
 
 /// When the sender is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Respond {
+pub enum ResponseMode {
     /// When the event is durable.
     Accepted,
     /// When it is done, with the receipt; at the latest after `within`.
@@ -256,31 +256,31 @@ pub struct Route {
     /// Events that must not overlap.
     pub group: Option<Group>,
     /// What failed is tried again.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// How many attempts may fail once a sender that waited for the end was told 202, and no longer retries. `None`: as
     /// many as `retry` says.
     pub attempts_once_accepted: Option<u32>,
     /// What may have acted is tried again, or held for a person.
-    pub in_doubt: InDoubt,
+    pub in_doubt: InDoubtPolicy,
     /// What an attempt that our own timeout ended is counted as.
-    pub timeouts: CountedAs,
+    pub timeouts: TimeoutAccounting,
     /// What a repeat of an event that is over does.
-    pub redelivery: Redelivery,
+    pub redelivery: RedeliveryPolicy,
     /// How long one node alone may act.
     pub lease: Duration,
     /// Attempts of this route at once on one node.
     pub at_once: usize,
     /// How many events one delivery makes.
-    pub makes: Makes,
+    pub makes: Fanout,
     /// Fields its action uses as parameters.
-    pub needs: Vec<FieldIx>,
+    pub needs: Vec<FieldIndex>,
     /// Headers of the sender that its action passes on, in lower case.
     pub passes: Vec<String>,
 }
 
 /// How many events one delivery makes on a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Makes {
+pub enum Fanout {
     /// One, done as soon as it is claimed: there is no action.
     Record,
     /// One for each receiver, claimed together.
@@ -293,12 +293,12 @@ pub enum Group {
     /// One group of the whole store.
     Fixed(String),
     /// One for each combination of these fields.
-    Fields(Vec<FieldIx>),
+    Fields(Vec<FieldIndex>),
 }
 
 /// What to do when the outcome is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum InDoubt {
+pub enum InDoubtPolicy {
     /// Try again: at least once.
     Retry,
     /// Leave it to a person: at most once.
@@ -307,19 +307,19 @@ pub enum InDoubt {
     Never,
 }
 
-impl InDoubt {
+impl InDoubtPolicy {
     /// What an event dies of when the last permitted attempt has an unknown outcome.
-    pub fn cause(self) -> Cause {
+    pub fn cause(self) -> DeathCause {
         match self {
-            Self::Retry | Self::Hold => Cause::InDoubt,
-            Self::Never => Cause::Failed,
+            Self::Retry | Self::Hold => DeathCause::InDoubt,
+            Self::Never => DeathCause::Failed,
         }
     }
 }
 
 /// Which limit an attempt with an unknown outcome is counted against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CountedAs {
+pub enum TimeoutAccounting {
     /// `attempts`, as a failure is.
     Attempts,
     /// The limit of doubts. Where a second copy is harmless: a stream drops a message whose id it has seen.
@@ -338,15 +338,15 @@ impl Route {
     /// How many attempts of one life may be left without an outcome. The last of them ends it.
     pub fn doubts_max(&self, retrier: Retrier) -> u32 {
         match self.in_doubt {
-            InDoubt::Hold => 1,
-            InDoubt::Retry | InDoubt::Never => self.attempts(retrier).max(limits::DOUBTS_MIN),
+            InDoubtPolicy::Hold => 1,
+            InDoubtPolicy::Retry | InDoubtPolicy::Never => self.attempts(retrier).max(limits::DOUBTS_MIN),
         }
     }
 }
 
 /// What a repeat of an event that is over does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Redelivery {
+pub enum RedeliveryPolicy {
     /// It gives the event another attempt, if it has been dead for long enough.
     Retry {
         /// For a delivery under an id the event already has.
@@ -375,14 +375,17 @@ impl Default for Route {
             name: "1".into(),
             when: None,
             group: None,
-            retry: Retry { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
+            retry: RetryPolicy { attempts: 1, first: Duration::from_secs(10), longest: Duration::from_hours(1) },
             attempts_once_accepted: None,
-            in_doubt: InDoubt::Retry,
-            timeouts: CountedAs::Attempts,
-            redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: Duration::from_mins(1) },
+            in_doubt: InDoubtPolicy::Retry,
+            timeouts: TimeoutAccounting::Attempts,
+            redelivery: RedeliveryPolicy::Retry {
+                same_after: limits::REDELIVERY_AFTER,
+                other_after: Duration::from_mins(1),
+            },
             lease: Duration::from_secs(30),
             at_once: 64,
-            makes: Makes::Record,
+            makes: Fanout::Record,
             needs: Vec::new(),
             passes: Vec::new(),
         }

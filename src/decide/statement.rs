@@ -5,7 +5,7 @@
 
 use super::claim::Payload;
 use super::event::Event;
-use super::field::Value;
+use super::field::FieldValue;
 use super::limits;
 use super::time::Duration;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Whose SQL it is: they differ in quotes, comments and in what a parameter looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dialect {
+pub enum SqlDialect {
     /// SQLite's.
     Sqlite,
     /// PostgreSQL's.
@@ -23,30 +23,30 @@ pub enum Dialect {
 
 /// One statement that may be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Statement {
+pub struct SqlTemplate {
     /// As it was written.
     pub written: Arc<str>,
     /// The same with a number for each name: `$1` in PostgreSQL, `?1` in SQLite. Each place has its own, since a server
     /// that finds out the type of a parameter may find another at each.
     pub numbered: Arc<str>,
     /// What each number stands for.
-    pub names: Vec<Named>,
+    pub names: Vec<SqlPlaceholder>,
     /// How long it may take.
     pub timeout: Duration,
 }
 
 /// A `:name` in a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Named {
+pub struct SqlPlaceholder {
     /// What it stands for.
-    pub what: Param,
+    pub what: SqlParamSource,
     /// Where it is written, with its colon.
     pub at: Range<usize>,
 }
 
 /// What a `:name` stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Param {
+pub enum SqlParamSource {
     /// `:body`, the bytes that were verified.
     Body,
     /// `:delivery`, the sender's id.
@@ -62,7 +62,7 @@ pub enum Param {
 /// The names that are always there.
 pub const OWN_NAMES: [&str; 4] = ["body", "delivery", "event_id", "attempt"];
 
-impl Param {
+impl SqlParamSource {
     /// Is this what `:name` stands for?
     pub fn is(&self, name: &str) -> bool {
         *self == Self::of(name)
@@ -81,7 +81,7 @@ impl Param {
 
 /// Why a text is no statement that may be run, in words, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wrong {
+pub struct SqlTemplateError {
     /// The part of the text.
     pub at: Range<usize>,
     /// What is wrong.
@@ -108,11 +108,11 @@ const CONTROL: [&str; 12] = [
     "start",
 ];
 
-impl Statement {
+impl SqlTemplate {
     /// Reads a statement.
-    pub fn parse(written: &str, dialect: Dialect, timeout: Duration) -> Result<Self, Wrong> {
+    pub fn parse(written: &str, dialect: SqlDialect, timeout: Duration) -> Result<Self, SqlTemplateError> {
         let whole = 0..written.len();
-        let wrong = |title: String, label| Err(Wrong { at: whole.clone(), title, label });
+        let wrong = |title: String, label| Err(SqlTemplateError { at: whole.clone(), title, label });
         if written.len() > limits::STATEMENT_BYTES_MAX {
             return wrong(
                 format!("the statement has {} bytes", written.len()),
@@ -122,18 +122,18 @@ impl Statement {
         if written.contains('\0') {
             return wrong("the statement has a zero byte in it".to_owned(), "");
         }
-        let tokens = Tokens { text: written, dialect, at: 0 }.read()?;
+        let tokens = SqlScanner { text: written, dialect, at: 0 }.read()?;
         let Some((verb, at)) = tokens.verb else {
             return wrong("the statement is empty".to_owned(), "one statement, such as insert into …");
         };
         let word = verb.to_ascii_lowercase();
         if CONTROL.contains(&&*word) || word == "set" {
             let label = "it runs in the transaction that moves the event to done, which is not yours to end or change";
-            return Err(Wrong { at, title: format!("`{verb}` cannot be run here"), label });
+            return Err(SqlTemplateError { at, title: format!("`{verb}` cannot be run here"), label });
         }
         if !VERBS.contains(&&*word) {
             let label = "a statement begins with select, insert, update, delete, merge, replace, values or with";
-            return Err(Wrong { at, title: format!("`{verb}` cannot be run here"), label });
+            return Err(SqlTemplateError { at, title: format!("`{verb}` cannot be run here"), label });
         }
         if tokens.names.len() > limits::STATEMENT_NAMES_MAX {
             return wrong(format!("the statement has {} names in it", tokens.names.len()), "at most 256");
@@ -143,35 +143,35 @@ impl Statement {
     }
 
     /// The statement with what an attempt at an event binds to it. A field that is missing is null.
-    pub fn bind(self: &Arc<Self>, event: &Event, payload: &Payload) -> Bound {
-        let one = |named: &Named| match &named.what {
-            Param::Body => Bind::Bytes(payload.body.clone()),
-            Param::Delivery => event.delivery_id.clone().map_or(Bind::Null, Bind::Text),
-            Param::EventId => Bind::Text(event.id.to_string().into()),
-            Param::Attempt => Bind::Number(event.attempt.to_string().into()),
-            Param::Field(name) => match event.fields.get(name) {
-                None => Bind::Null,
-                Some(Value::Text(text)) => Bind::Text(text.clone()),
-                Some(Value::Number(text)) => Bind::Number(text.clone()),
-                Some(Value::Bool(flag)) => Bind::Bool(*flag),
+    pub fn bind(self: &Arc<Self>, event: &Event, payload: &Payload) -> BoundStatement {
+        let one = |named: &SqlPlaceholder| match &named.what {
+            SqlParamSource::Body => BoundValue::Bytes(payload.body.clone()),
+            SqlParamSource::Delivery => event.delivery_id.clone().map_or(BoundValue::Null, BoundValue::Text),
+            SqlParamSource::EventId => BoundValue::Text(event.id.to_string().into()),
+            SqlParamSource::Attempt => BoundValue::Number(event.attempt.to_string().into()),
+            SqlParamSource::Field(name) => match event.fields.get(name) {
+                None => BoundValue::Null,
+                Some(FieldValue::Text(text)) => BoundValue::Text(text.clone()),
+                Some(FieldValue::Number(text)) => BoundValue::Number(text.clone()),
+                Some(FieldValue::Bool(flag)) => BoundValue::Bool(*flag),
             },
         };
-        Bound { statement: self.clone(), values: self.names.iter().map(one).collect() }
+        BoundStatement { statement: self.clone(), values: self.names.iter().map(one).collect() }
     }
 }
 
 /// A statement with a value for each of its names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bound {
+pub struct BoundStatement {
     /// The statement.
-    pub statement: Arc<Statement>,
+    pub statement: Arc<SqlTemplate>,
     /// The values, in the order of its names.
-    pub values: Vec<Bind>,
+    pub values: Vec<BoundValue>,
 }
 
 /// A value that is bound.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Bind {
+pub enum BoundValue {
     /// None.
     Null,
     /// Text.
@@ -184,10 +184,10 @@ pub enum Bind {
     Bytes(Bytes),
 }
 
-fn numbered(text: &str, names: &[Named], dialect: Dialect) -> String {
+fn numbered(text: &str, names: &[SqlPlaceholder], dialect: SqlDialect) -> String {
     let sign = match dialect {
-        Dialect::Sqlite => '?',
-        Dialect::Postgres => '$',
+        SqlDialect::Sqlite => '?',
+        SqlDialect::Postgres => '$',
     };
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
     for (number, named) in (1..).zip(names) {
@@ -205,20 +205,20 @@ fn numbered(text: &str, names: &[Named], dialect: Dialect) -> String {
 
 /// What was read of a text.
 #[derive(Default)]
-struct Read<'t> {
+struct ScannedSql<'t> {
     verb: Option<(&'t str, Range<usize>)>,
-    names: Vec<Named>,
+    names: Vec<SqlPlaceholder>,
 }
 
-struct Tokens<'t> {
+struct SqlScanner<'t> {
     text: &'t str,
-    dialect: Dialect,
+    dialect: SqlDialect,
     at: usize,
 }
 
-impl<'t> Tokens<'t> {
-    fn read(mut self) -> Result<Read<'t>, Wrong> {
-        let mut read = Read::default();
+impl<'t> SqlScanner<'t> {
+    fn read(mut self) -> Result<ScannedSql<'t>, SqlTemplateError> {
+        let mut read = ScannedSql::default();
         let mut ended = false;
         while let Some(next) = self.peek(0) {
             let start = self.at;
@@ -234,12 +234,12 @@ impl<'t> Tokens<'t> {
                     let label = "one statement alone is one commit; put several into a function, or into `with`";
                     return Err(self.wrong(start, "there are several statements", label));
                 }
-                (b'\'', _) => self.quoted(b'\'', Escapes::No)?,
-                (b'"', _) => self.quoted(b'"', Escapes::No)?,
-                (b'`', _) if self.dialect == Dialect::Sqlite => self.quoted(b'`', Escapes::No)?,
-                (b'[', _) if self.dialect == Dialect::Sqlite => self.until("]", start)?,
+                (b'\'', _) => self.quoted(b'\'', BackslashEscapes::No)?,
+                (b'"', _) => self.quoted(b'"', BackslashEscapes::No)?,
+                (b'`', _) if self.dialect == SqlDialect::Sqlite => self.quoted(b'`', BackslashEscapes::No)?,
+                (b'[', _) if self.dialect == SqlDialect::Sqlite => self.until("]", start)?,
                 (b'$', _) => self.dollar()?,
-                (b'?' | b'@' | b'#', after) if self.dialect == Dialect::Sqlite => {
+                (b'?' | b'@' | b'#', after) if self.dialect == SqlDialect::Sqlite => {
                     if next == b'?' || after.is_some_and(is_letter) {
                         return Err(self.not_a_name(start));
                     }
@@ -270,15 +270,15 @@ impl<'t> Tokens<'t> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn wrong(&self, start: usize, title: &str, label: &'static str) -> Wrong {
+    fn wrong(&self, start: usize, title: &str, label: &'static str) -> SqlTemplateError {
         let mut end = (start + 1).min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end += 1;
         }
-        Wrong { at: start..end, title: title.to_owned(), label }
+        SqlTemplateError { at: start..end, title: title.to_owned(), label }
     }
 
-    fn not_a_name(&self, start: usize) -> Wrong {
+    fn not_a_name(&self, start: usize) -> SqlTemplateError {
         self.wrong(start, "this parameter has no name", "values are bound by name, such as :delivery or :body")
     }
 
@@ -287,7 +287,7 @@ impl<'t> Tokens<'t> {
     }
 
     /// To the end of what began at `start` with a character of its own.
-    fn until(&mut self, end: &str, start: usize) -> Result<(), Wrong> {
+    fn until(&mut self, end: &str, start: usize) -> Result<(), SqlTemplateError> {
         match self.rest().find(end) {
             Some(found) => {
                 self.at += found + end.len();
@@ -298,12 +298,12 @@ impl<'t> Tokens<'t> {
     }
 
     /// PostgreSQL's comments stand inside each other, SQLite's do not.
-    fn comment(&mut self) -> Result<(), Wrong> {
+    fn comment(&mut self) -> Result<(), SqlTemplateError> {
         let start = self.at;
         let mut depth = 0_usize;
         loop {
             match (self.peek(0), self.peek(1)) {
-                (Some(b'/'), Some(b'*')) if depth == 0 || self.dialect == Dialect::Postgres => {
+                (Some(b'/'), Some(b'*')) if depth == 0 || self.dialect == SqlDialect::Postgres => {
                     depth += 1;
                     self.at += 2;
                 }
@@ -322,11 +322,11 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    fn quoted(&mut self, quote: u8, escapes: Escapes) -> Result<(), Wrong> {
+    fn quoted(&mut self, quote: u8, escapes: BackslashEscapes) -> Result<(), SqlTemplateError> {
         let start = self.at;
         self.at += 1;
         while let Some(next) = self.peek(0) {
-            if next == b'\\' && escapes == Escapes::Backslash {
+            if next == b'\\' && escapes == BackslashEscapes::Backslash {
                 self.at += 2;
             } else if next != quote {
                 self.at += 1;
@@ -341,11 +341,11 @@ impl<'t> Tokens<'t> {
     }
 
     /// `$tag$ … $tag$`; a number is somebody's own parameter, which would be taken for one of ours.
-    fn dollar(&mut self) -> Result<(), Wrong> {
+    fn dollar(&mut self) -> Result<(), SqlTemplateError> {
         let start = self.at;
         let length = self.rest()[1..].bytes().take_while(|c| is_letter(*c) || c.is_ascii_digit()).count();
         let tag = &self.rest()[..=length];
-        let quotes = self.dialect == Dialect::Postgres
+        let quotes = self.dialect == SqlDialect::Postgres
             && self.peek(length + 1) == Some(b'$')
             && !tag[1..].starts_with(|c: char| c.is_ascii_digit());
         if quotes {
@@ -360,32 +360,32 @@ impl<'t> Tokens<'t> {
         Ok(())
     }
 
-    fn colon(&mut self) -> Result<Option<Named>, Wrong> {
+    fn colon(&mut self) -> Result<Option<SqlPlaceholder>, SqlTemplateError> {
         let start = self.at;
         match self.peek(1) {
             Some(b':' | b'=') => self.at += 2,
             Some(c) if c.is_ascii_alphabetic() || c == b'_' => {
                 let length = self.rest()[1..].bytes().take_while(|c| c.is_ascii_alphanumeric() || *c == b'_').count();
                 self.at += 1 + length;
-                let what = Param::of(&self.text[start + 1..self.at]);
-                return Ok(Some(Named { what, at: start..self.at }));
+                let what = SqlParamSource::of(&self.text[start + 1..self.at]);
+                return Ok(Some(SqlPlaceholder { what, at: start..self.at }));
             }
-            Some(c) if self.dialect == Dialect::Sqlite && c.is_ascii_digit() => return Err(self.not_a_name(start)),
+            Some(c) if self.dialect == SqlDialect::Sqlite && c.is_ascii_digit() => return Err(self.not_a_name(start)),
             _ => self.at += 1,
         }
         Ok(None)
     }
 
     /// A word; in PostgreSQL `e'…'` is a string in which a backslash counts.
-    fn word(&mut self) -> Result<&'t str, Wrong> {
+    fn word(&mut self) -> Result<&'t str, SqlTemplateError> {
         let start = self.at;
         let part = |c: u8| is_letter(c) || c.is_ascii_digit() || c == b'$';
         while self.peek(0).is_some_and(part) {
             self.at += 1;
         }
         let word = &self.text[start..self.at];
-        if self.dialect == Dialect::Postgres && word.eq_ignore_ascii_case("e") && self.peek(0) == Some(b'\'') {
-            self.quoted(b'\'', Escapes::Backslash)?;
+        if self.dialect == SqlDialect::Postgres && word.eq_ignore_ascii_case("e") && self.peek(0) == Some(b'\'') {
+            self.quoted(b'\'', BackslashEscapes::Backslash)?;
         }
         Ok(word)
     }
@@ -393,7 +393,7 @@ impl<'t> Tokens<'t> {
 
 /// Whether a backslash in a string takes the character behind it along.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Escapes {
+enum BackslashEscapes {
     Backslash,
     No,
 }

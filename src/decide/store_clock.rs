@@ -72,10 +72,10 @@ impl HeldLeases {
 
 /// The store's clock, as one node shows it. Before the server's first answer it shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StoreClock(Option<Running>);
+pub struct NodeStoreClock(Option<RunningClock>);
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningClock {
     /// What it shows, less the uptime.
     offset: i64,
     /// The latest that it has shown.
@@ -88,10 +88,10 @@ struct Running {
     held: Option<HeldLeases>,
 }
 
-impl StoreClock {
+impl NodeStoreClock {
     /// The server said this, and this was agreed on then. What the clock shows now.
     pub fn tell(&mut self, said: ServerTime, agreed: AgreedClock) -> Timestamp {
-        let mut running = self.0.unwrap_or_else(|| Running::begin(said, agreed));
+        let mut running = self.0.unwrap_or_else(|| RunningClock::begin(said, agreed));
         // One that was asked before the last answer came may be older than that.
         if said.asked >= running.answered {
             running.follow(said, agreed);
@@ -116,7 +116,7 @@ impl StoreClock {
     /// What is to be agreed on in place of what was, where that differs or is old.
     pub fn to_agree(&mut self, uptime: Duration) -> Option<(AgreedClock, AgreedClock)> {
         let now = self.now(uptime);
-        let Running { agreed, needs, held, .. } = self.0?;
+        let RunningClock { agreed, needs, held, .. } = self.0?;
         let held = held.filter(|held| now < held.until);
         let old = now.since(agreed.reached) >= limits::CLOCK_WRITTEN_EVERY;
         let unknown = held.is_some_and(|held| held.outlasts(agreed.held));
@@ -127,7 +127,7 @@ impl StoreClock {
 
     /// Is what was agreed on plausible to one who has just come? If not, nodes that know better may be about to change it.
     pub fn is_settled(&self) -> bool {
-        self.0.is_none_or(|Running { agreed, needs, shown, .. }| {
+        self.0.is_none_or(|RunningClock { agreed, needs, shown, .. }| {
             let silent = shown.since(agreed.reached) > 2 * limits::CLOCK_WRITTEN_EVERY;
             needs.is_none() && (agreed.ahead.is_zero() || !silent)
         })
@@ -139,7 +139,7 @@ impl StoreClock {
     }
 }
 
-impl Running {
+impl RunningClock {
     /// Begins where the store's clock is, as far as the store knows. Where that is far from where it was, nobody may have
     /// looked for long, or the server's clock was set.
     fn begin(said: ServerTime, agreed: AgreedClock) -> Self {
@@ -227,7 +227,7 @@ mod tests {
 
     /// Something that is to end, as it was written, and really.
     #[derive(Clone, Copy, Debug)]
-    struct Until {
+    struct PlannedEnd {
         node: usize,
         written: Timestamp,
         really: i64,
@@ -236,20 +236,20 @@ mod tests {
     }
 
     /// A server whose clock is wrong by `wrong`, what stands in the store, and nodes.
-    struct World {
+    struct ClockSimulation {
         time: i64,
         wrong: i64,
         stands: AgreedClock,
-        nodes: Vec<Option<(StoreClock, Timestamp)>>,
-        leases: Vec<Until>,
-        waits: Vec<Until>,
+        nodes: Vec<Option<(NodeStoreClock, Timestamp)>>,
+        leases: Vec<PlannedEnd>,
+        waits: Vec<PlannedEnd>,
         /// How long an answer takes: another time each.
         delay: i64,
         /// When the clock was last set, or a node started.
         upset: i64,
     }
 
-    impl World {
+    impl ClockSimulation {
         fn new(nodes: usize) -> Self {
             let stands = AgreedClock::default();
             let (leases, waits) = (Vec::new(), Vec::new());
@@ -293,7 +293,7 @@ mod tests {
         }
 
         fn start(&mut self, n: usize) {
-            self.nodes[n] = Some((StoreClock::default(), Timestamp::default()));
+            self.nodes[n] = Some((NodeStoreClock::default(), Timestamp::default()));
             self.ask(n);
             for _ in 0..2 {
                 if self.nodes[n].unwrap().0.is_settled() {
@@ -346,7 +346,7 @@ mod tests {
         /// A node begins something with a lease of so many seconds, and is to try something again after as many.
         fn write(&mut self, n: usize, seconds: i64) {
             let written = self.now(n) + secs(seconds);
-            let until = Until { node: n, written, really: self.time + seconds * SECOND, late: 0 };
+            let until = PlannedEnd { node: n, written, really: self.time + seconds * SECOND, late: 0 };
             self.leases.push(until);
             self.waits.push(until);
         }
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_ahead_for_four_seconds_leaves_nothing_waiting() {
-        let mut world = World::new(2);
+        let mut world = ClockSimulation::new(2);
         world.pass(5);
         world.wrong = 31 * DAY;
         world.pass(4);
@@ -385,7 +385,7 @@ mod tests {
         assert!(world.apart() < SECOND);
         world.pass(40);
         for n in 0..2 {
-            let (now, uptime) = (world.now(n), World::uptime(n, world.time));
+            let (now, uptime) = (world.now(n), ClockSimulation::uptime(n, world.time));
             for lease in &world.leases {
                 assert!(world.nodes[n].unwrap().0.lease_end(lease.written, uptime) <= now, "{n} {lease:?}");
             }
@@ -395,14 +395,14 @@ mod tests {
 
     #[test]
     fn the_store_is_as_far_ahead_as_it_must_be_and_no_further() {
-        let mut world = World::new(2);
+        let mut world = ClockSimulation::new(2);
         for _ in 0..3 {
             world.wrong = 31 * DAY;
             world.pass(5);
             world.wrong = 0;
             world.pass(5);
         }
-        let ahead = |world: &World| i64::try_from(world.stands.ahead.as_micros()).unwrap();
+        let ahead = |world: &ClockSimulation| i64::try_from(world.stands.ahead.as_micros()).unwrap();
         assert!((ahead(&world) - 31 * DAY).abs() < 2 * SECOND, "they do not add up: {:?}", world.stands);
         world.wrong = 31 * DAY;
         world.pass(5);
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn drift_adds_up_to_nothing() {
-        let mut world = World::new(2);
+        let mut world = ClockSimulation::new(2);
         for _ in 0..2_000 {
             world.wrong -= SECOND / 1_000; // five hundred times as much as a bad quartz
             world.pass(1);
@@ -422,12 +422,14 @@ mod tests {
 
     #[test]
     fn who_starts_after_nobody_ran_for_hours_gives_what_was_left_of_a_lease() {
-        let mut world = World::new(1);
+        let mut world = ClockSimulation::new(1);
         world.pass(5);
         world.write(0, 30);
         world.outage(2 * 3_600, 0);
-        let (lease, uptime) = (world.leases[0].written, World::uptime(0, world.time));
-        let left = |world: &mut World, uptime| world.nodes[0].unwrap().0.lease_end(lease, uptime).since(world.now(0));
+        let (lease, uptime) = (world.leases[0].written, ClockSimulation::uptime(0, world.time));
+        let left = |world: &mut ClockSimulation, uptime| {
+            world.nodes[0].unwrap().0.lease_end(lease, uptime).since(world.now(0))
+        };
         assert!(left(&mut world, uptime) <= secs(40), "{:?}", left(&mut world, uptime));
     }
 
@@ -439,7 +441,7 @@ mod tests {
         fn a_servers_clock_may_be_set_anywhere(
             steps in proptest::collection::vec((0u8..6, 0usize..3, -200i64..200, 0i64..40), 1..25)
         ) {
-            let mut world = World::new(3);
+            let mut world = ClockSimulation::new(3);
             for (what, node, amount, seconds) in steps {
                 match what {
                     0 => world.wrong = amount * 5 * HOUR,
@@ -464,7 +466,7 @@ mod tests {
         fn small_steps_of_a_servers_clock_end_no_lease_early(
             steps in proptest::collection::vec((-300i64..300, 0usize..3, 0i64..20), 1..25)
         ) {
-            let mut world = World::new(3);
+            let mut world = ClockSimulation::new(3);
             for (step, node, seconds) in steps {
                 world.wrong += step * SECOND;
                 world.pass(2);

@@ -20,14 +20,14 @@ const LINES_PER_SECOND: u32 = 5;
 
 /// The refusals of late, by address.
 #[derive(Debug)]
-pub struct Throttle<K> {
-    addresses: HashMap<K, Address>,
+pub struct AuthThrottle<K> {
+    addresses: HashMap<K, ThrottledAddress>,
     waiting: usize,
     lines: (Duration, u32),
 }
 
 #[derive(Debug, Default)]
-struct Address {
+struct ThrottledAddress {
     refused: u32,
     last: Duration,
     waiting: usize,
@@ -37,23 +37,23 @@ struct Address {
 
 /// What is to be done about one refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// How long it is held back; until [`Throttle::answered`] it counts as waiting. `None`: too many wait already, and
+pub struct ThrottleDecision {
+    /// How long it is held back; until [`AuthThrottle::answered`] it counts as waiting. `None`: too many wait already, and
     /// the connection is closed without an answer.
     pub delay: Option<Duration>,
     /// How many refusals of this address a line of the log is to tell of now; `None`: no line.
     pub say: Option<u64>,
 }
 
-impl<K> Default for Throttle<K> {
+impl<K> Default for AuthThrottle<K> {
     fn default() -> Self {
         Self { addresses: HashMap::new(), waiting: 0, lines: (Duration::ZERO, 0) }
     }
 }
 
-impl<K: Hash + Eq + Clone> Throttle<K> {
+impl<K: Hash + Eq + Clone> AuthThrottle<K> {
     /// A wrong token came from here.
-    pub fn refused(&mut self, from: &K, now: Duration) -> Refusal {
+    pub fn refused(&mut self, from: &K, now: Duration) -> ThrottleDecision {
         if !self.addresses.contains_key(from) {
             self.make_room(now);
         }
@@ -85,7 +85,7 @@ impl<K: Hash + Eq + Clone> Throttle<K> {
             self.waiting += 1;
             doubled.min(limits::REFUSAL_DELAY_MAX)
         });
-        Refusal { delay, say }
+        ThrottleDecision { delay, say }
     }
 
     /// A refusal that was held back is on its way, or nobody waits for it any more.
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_delay_doubles_up_to_its_limit_and_begins_anew_after_a_minute() {
-        let mut throttle = Throttle::default();
+        let mut throttle = AuthThrottle::default();
         let delays: Vec<_> = (0..9)
             .map(|_| {
                 let delay = throttle.refused(&"a", at(0)).delay.expect("few wait");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_so_many_refusals_wait_for_one_address_and_for_all() {
-        let mut throttle = Throttle::default();
+        let mut throttle = AuthThrottle::default();
         for _ in 0..limits::REFUSALS_WAITING_PER_ADDRESS {
             assert!(throttle.refused(&0, at(0)).delay.is_some());
         }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_log_is_told_at_once_then_now_and_then_with_how_many_and_never_flooded() {
-        let mut throttle = Throttle::default();
+        let mut throttle = AuthThrottle::default();
         assert_eq!(throttle.refused(&0, at(0)).say, Some(1));
         assert!((0..500).all(|n| throttle.refused(&0, at(n)).say.is_none()));
         assert_eq!(throttle.refused(&0, at(10_000)).say, Some(501));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn so_many_addresses_are_remembered_and_no_more() {
-        let mut throttle = Throttle::default();
+        let mut throttle = AuthThrottle::default();
         for from in 0..2 * limits::REFUSED_ADDRESSES_MAX as u64 {
             if throttle.refused(&from, at(from)).delay.is_some() {
                 throttle.answered(&from);

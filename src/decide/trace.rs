@@ -19,7 +19,7 @@ const RECORDED: u8 = 0b01;
 
 /// Where in which trace something stands: a `traceparent`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Context {
+pub struct TraceContext {
     /// The trace.
     pub trace: u128,
     /// The span in it.
@@ -27,7 +27,7 @@ pub struct Context {
     flags: u8,
 }
 
-impl Context {
+impl TraceContext {
     /// What a `traceparent` says; `None` if it does not say so as it should.
     pub fn parse(parent: &str) -> Option<Self> {
         let mut parts = parent.split('-');
@@ -75,7 +75,7 @@ impl Context {
     }
 }
 
-impl fmt::Display for Context {
+impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
     }
@@ -105,7 +105,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn check(parent: &str, expected: Option<&str>) {
-        let child = Context::parse(parent).map(|context| context.child(0xabcd).to_string());
+        let child = TraceContext::parse(parent).map(|context| context.child(0xabcd).to_string());
         assert_eq!(child.as_deref(), expected, "{parent}");
     }
 
@@ -151,17 +151,17 @@ mod tests {
 
     #[test]
     fn all_attempts_at_one_event_are_one_trace() {
-        let first = Context::begins_with(EventId([7; 16]), 1);
+        let first = TraceContext::begins_with(EventId([7; 16]), 1);
         assert_eq!(first.to_string(), "00-07070707070707070707070707070707-0000000000000001-01");
-        assert_eq!(Context::begins_with(EventId([7; 16]), 0), first, "no span is zero");
+        assert_eq!(TraceContext::begins_with(EventId([7; 16]), 0), first, "no span is zero");
     }
 
     #[test]
     fn a_context_takes_the_place_of_another() {
         let mut headers = vec![(super::PARENT.to_owned(), "old".to_owned()), ("a".into(), "b".into())];
-        let context = Context::parse(PARENT).expect("it is one");
+        let context = TraceContext::parse(PARENT).expect("it is one");
         context.put(&mut headers);
         assert_eq!(headers, [("a".to_owned(), "b".to_owned()), (super::PARENT.to_owned(), PARENT.to_owned())]);
-        assert_eq!(Context::of(&headers), Some(context));
+        assert_eq!(TraceContext::of(&headers), Some(context));
     }
 }

@@ -4,20 +4,20 @@
 //! its result dropped; if the store does not answer until the lease's end, less a margin, the action is ended and the
 //! outcome is unknown. A result, once there, is written until the store takes it or says it is lost.
 
-use super::{Dispatcher, Held, Known, Lane, Spot, all_of, jitter, rest};
-use crate::action::{Attempt, BlocksDone, Boottime, Call, Lease, Output, boottime, margin};
+use super::{AttemptPermit, Dispatcher, Lane, LeasedEvent, StartConfirmation, all_of, jitter, rest};
+use crate::action::{Attempt, AttemptOutput, BootInstant, CompletedBlocks, Lease, LeaseSignal, boottime, margin};
 use crate::decide::answer;
-use crate::decide::change::{Change, PassedOn, Tried};
+use crate::decide::change::{AttemptRecord, TransientHeaders, Transition};
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Outcome, Retrier, Step};
+use crate::decide::event::{Event, EventStep, Outcome, Retrier};
 use crate::decide::id::{EventId, Revision};
 use crate::decide::source::Route;
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::trace::Context;
-use crate::store::{Advance, StoreError, Stored};
-use crate::telemetry::meter::Asked;
-use crate::telemetry::trace::Span;
-use crate::telemetry::{self, Level};
+use crate::decide::trace::TraceContext;
+use crate::store::{AdvanceResult, StoreError, StoredValue};
+use crate::telemetry::meter::StoreOp;
+use crate::telemetry::trace::TraceSpan;
+use crate::telemetry::{self, LogLevel};
 use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
 const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 /// What a renewal came to.
-pub(super) enum Renewal {
+pub(super) enum LeaseRenewal {
     Renewed(Box<Event>),
     Lost,
 }
 
 impl Dispatcher {
-    pub(super) async fn attempt(self, held: Held) {
-        let Held { mut event, payload, sent, known, mut spot } = held;
+    pub(super) async fn attempt(self, held: LeasedEvent) {
+        let LeasedEvent { mut event, payload, sent, known, mut spot } = held;
         let part = event.part;
         let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose answers were both lost look alike: only one of them acts.
-        let Some(at_it) = AtIt::begin(&self, &event, known, &lease) else { return };
-        if known == Known::LookedUp {
+        let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
+        if known == StartConfirmation::LookedUp {
             // Whoever else has started it may have come to its end since it was looked up.
             match self.look_up(event.id).await {
                 Some(stands) if stands.revision == event.revision || event.was_only_accepted(&stands) => event = stands,
@@ -58,9 +58,9 @@ impl Dispatcher {
         &self,
         lane: &Lane,
         event: Event,
-        payload: Option<Stored<Payload>>,
+        payload: Option<StoredValue<Payload>>,
         lease: &Lease,
-        spot: &mut Spot,
+        spot: &mut AttemptPermit,
     ) {
         let payload = match payload {
             Some(payload) => payload,
@@ -69,20 +69,20 @@ impl Dispatcher {
                 None => return self.leave(&event, lease).await,
             },
         };
-        let Stored::Whole(payload) = payload else {
-            return self.finish(&event, Step::Damage).await;
+        let StoredValue::Whole(payload) = payload else {
+            return self.finish(&event, EventStep::Damage).await;
         };
         if event.seal() != event.digest {
-            return self.finish(&event, Step::Damage).await;
+            return self.finish(&event, EventStep::Damage).await;
         }
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
             return self.leave(&event, lease).await;
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
-        let writing = Writing::begin(self, event.id);
+        let writing = OutputGuard::begin(self, event.id);
         let output = &*writing.output;
-        let blocks = BlocksDone::new(event.blocks);
+        let blocks = CompletedBlocks::new(event.blocks);
         let (at, context) = (started_at, span.context());
         let (payload, blocks) = (&payload, &blocks);
         let attempt = Attempt { event: &event, payload, lease, blocks, output, at, span: context };
@@ -95,11 +95,13 @@ impl Dispatcher {
         }
         let blocks = blocks.blocks();
         let step = match lease.term().call {
-            Call::CallOff => Step::Cancel,
-            Call::GoOn | Call::Stop => Step::Settle { outcome: outcome.clone(), blocks, jitter: jitter() },
+            LeaseSignal::CallOff => EventStep::Cancel,
+            LeaseSignal::GoOn | LeaseSignal::Stop => {
+                EventStep::Settle { outcome: outcome.clone(), blocks, jitter: jitter() }
+            }
         };
-        let passed = if payload.passed().next().is_none() { PassedOn::Nothing } else { PassedOn::Goes };
-        let tried = Tried {
+        let passed = if payload.passed().next().is_none() { TransientHeaders::Nothing } else { TransientHeaders::Goes };
+        let tried = AttemptRecord {
             life: event.life,
             attempt: event.attempt,
             started_at,
@@ -109,12 +111,12 @@ impl Dispatcher {
             output: output.kept(),
         };
         let effect = match &step {
-            Step::Settle { outcome: Outcome::Delivered(_), .. } => {
+            EventStep::Settle { outcome: Outcome::Delivered(_), .. } => {
                 lane.action.as_ref().and_then(|action| action.effect(&event, payload))
             }
             _ => None,
         };
-        let end = End { step, tried, passed };
+        let end = AttemptEnd { step, tried, passed };
         match effect {
             Some(effect) => self.settle_with(lane, Attempt { event: &event, ..attempt }, end, effect).await,
             None => self.settle(lane, &event, end).await,
@@ -122,8 +124,8 @@ impl Dispatcher {
     }
 
     /// The attempt as a part of its trace.
-    fn span(&self, event: &Event, payload: &Payload) -> Span {
-        let mut span = Span::begin("attempt", Context::of(&payload.headers));
+    fn span(&self, event: &Event, payload: &Payload) -> TraceSpan {
+        let mut span = TraceSpan::begin("attempt", TraceContext::of(&payload.headers));
         if span.context().is_some() {
             span.tell("event", &event.id.to_string());
             span.tell("source", &event.source);
@@ -136,11 +138,11 @@ impl Dispatcher {
 
     /// The body, as long as the lease lasts and the node goes on; `None`: the store did not answer, and nothing has
     /// happened yet.
-    async fn fetch(&self, event: &Event, lease: &Lease) -> Option<Stored<Payload>> {
+    async fn fetch(&self, event: &Event, lease: &Lease) -> Option<StoredValue<Payload>> {
         loop {
             let asked = tokio::time::Instant::now();
             let payload = self.0.store.payload(event.id).await;
-            self.meter().asked(Asked::Payload, asked.elapsed(), payload.is_ok());
+            self.meter().asked(StoreOp::Payload, asked.elapsed(), payload.is_ok());
             match payload {
                 Ok(payload) => return Some(payload),
                 Err(error) => {
@@ -189,8 +191,8 @@ impl Dispatcher {
             };
             drop(renewal);
             match renewed {
-                Renewal::Renewed(renewed) => event = *renewed,
-                Renewal::Lost => {
+                LeaseRenewal::Renewed(renewed) => event = *renewed,
+                LeaseRenewal::Lost => {
                     self.lost(&event);
                     lease.extend(boottime());
                     lease.cancel();
@@ -210,40 +212,46 @@ impl Dispatcher {
     /// Leaves an attempt that has not begun, or whose statement has not run: nothing has happened.
     pub(super) async fn leave(&self, event: &Event, lease: &Lease) {
         let step = match lease.term().call {
-            Call::CallOff => Step::Cancel,
-            Call::GoOn | Call::Stop => Step::HandBack,
+            LeaseSignal::CallOff => EventStep::Cancel,
+            LeaseSignal::GoOn | LeaseSignal::Stop => EventStep::HandBack,
         };
         self.finish(event, step).await;
     }
 
     /// Asks for more time until the store answers. When the lease is over meanwhile, the action ends by itself.
-    pub(super) async fn renew(&self, lane: &Lane, event: &Event, lease: &Lease, blocks: &BlocksDone) -> Renewal {
+    pub(super) async fn renew(
+        &self,
+        lane: &Lane,
+        event: &Event,
+        lease: &Lease,
+        blocks: &CompletedBlocks,
+    ) -> LeaseRenewal {
         let lasts = lane.route.lease;
         let mut event = event.clone();
         loop {
             let sent = boottime();
-            let step = Step::Renew { lasts, blocks: blocks.blocks() };
-            let Ok(change) = event.change(step, &lane.route, self.0.store.now()) else { return Renewal::Lost };
+            let step = EventStep::Renew { lasts, blocks: blocks.blocks() };
+            let Ok(change) = event.change(step, &lane.route, self.0.store.now()) else { return LeaseRenewal::Lost };
             match self.0.batch.advance(change).await {
-                Ok(Advance::Written { event, .. }) => {
+                Ok(AdvanceResult::Written { event, .. }) => {
                     lease.extend(deadline(sent, lasts));
-                    return Renewal::Renewed(event);
+                    return LeaseRenewal::Renewed(event);
                 }
-                Ok(Advance::Lost) => match self.accepted(&event).await {
+                Ok(AdvanceResult::Lost) => match self.accepted(&event).await {
                     Some(stands) => {
                         event = stands;
                         continue;
                     }
-                    None => return Renewal::Lost,
+                    None => return LeaseRenewal::Lost,
                 },
                 Err(StoreError::Unsure(_)) => match self.stands(&event).await {
-                    Some(stands) => return Renewal::Renewed(Box::new(stands)),
-                    None => return Renewal::Lost,
+                    Some(stands) => return LeaseRenewal::Renewed(Box::new(stands)),
+                    None => return LeaseRenewal::Lost,
                 },
                 Err(error) => rest(&error),
             };
             if lease.term().over().is_some() {
-                return Renewal::Renewed(Box::new(event));
+                return LeaseRenewal::Renewed(Box::new(event));
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
@@ -275,19 +283,19 @@ impl Dispatcher {
     }
 
     /// Writes what this attempt came to.
-    pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: End) {
+    pub(super) async fn settle(&self, lane: &Lane, event: &Event, end: AttemptEnd) {
         self.insist(event, |event| end.change(event, &lane.route)).await;
     }
 
     /// Writes a step that ends this attempt before it began.
-    pub(super) async fn finish(&self, event: &Event, step: Step) {
+    pub(super) async fn finish(&self, event: &Event, step: EventStep) {
         let Some(lane) = self.lane(&event.source, &event.route) else { return };
         let now = self.0.store.now();
         self.insist(event, |event| event.change(step.clone(), &lane.route, now).ok()).await;
     }
 
     /// Writes the end of this attempt, until the store has taken it or somebody else was first.
-    async fn insist(&self, event: &Event, change: impl Fn(&Event) -> Option<Change>) {
+    async fn insist(&self, event: &Event, change: impl Fn(&Event) -> Option<Transition>) {
         let mut event = event.clone();
         for tries in 0_u64.. {
             let Some(change) = change(&event) else { return };
@@ -301,16 +309,16 @@ impl Dispatcher {
 
     /// Is this attempt over, now that its end came to this? It is not where nothing was written, nor where its sender was
     /// told 202 meanwhile: then its end is written anew, by the event as it stands.
-    pub(super) async fn is_over(&self, event: &mut Event, came: Result<Advance, StoreError>, tries: u64) -> bool {
-        if let Ok(Advance::Lost) | Err(StoreError::Unsure(_)) = came
+    pub(super) async fn is_over(&self, event: &mut Event, came: Result<AdvanceResult, StoreError>, tries: u64) -> bool {
+        if let Ok(AdvanceResult::Lost) | Err(StoreError::Unsure(_)) = came
             && let Some(stands) = self.accepted(event).await
         {
             *event = stands;
             return false;
         }
         match came {
-            Ok(Advance::Written { .. }) | Err(StoreError::Broken(_)) => true,
-            Ok(Advance::Lost) => {
+            Ok(AdvanceResult::Written { .. }) | Err(StoreError::Broken(_)) => true,
+            Ok(AdvanceResult::Lost) => {
                 self.lost(event);
                 true
             }
@@ -333,29 +341,29 @@ impl Dispatcher {
     pub(super) fn lost(&self, event: &Event) {
         self.meter().lost(event.id);
         let (id, attempt) = (event.id.short(), event.attempt.to_string());
-        telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
+        telemetry::say(LogLevel::Warn, "lost", &[("event", &id), ("source", &event.source), ("attempt", &attempt)]);
     }
 }
 
 /// How an attempt ends.
-pub(super) struct End {
-    step: Step,
-    pub(super) tried: Tried,
-    passed: PassedOn,
+pub(super) struct AttemptEnd {
+    step: EventStep,
+    pub(super) tried: AttemptRecord,
+    passed: TransientHeaders,
 }
 
-impl End {
-    pub(super) fn change(&self, event: &Event, route: &Route) -> Option<Change> {
+impl AttemptEnd {
+    pub(super) fn change(&self, event: &Event, route: &Route) -> Option<Transition> {
         let change = event.change(self.step.clone(), route, self.tried.ended_at).ok()?;
-        Some(Change { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
+        Some(Transition { attempt: Some(self.tried.clone()), passed: self.passed, ..change })
     }
 
     /// The same attempt, whose statement came to this instead.
     pub(super) fn refused(self, outcome: Outcome, now: Timestamp) -> Self {
         let (word, why) = (outcome.word().into(), outcome.why().into());
-        let tried = Tried { outcome: word, why, ended_at: now, ..self.tried };
+        let tried = AttemptRecord { outcome: word, why, ended_at: now, ..self.tried };
         let step = match self.step {
-            Step::Settle { blocks, jitter, .. } => Step::Settle { outcome, blocks, jitter },
+            EventStep::Settle { blocks, jitter, .. } => EventStep::Settle { outcome, blocks, jitter },
             other => other,
         };
         Self { step, tried, passed: self.passed }
@@ -363,17 +371,17 @@ impl End {
 }
 
 /// That this node is at an event; told to the keeper, also by a panic.
-struct AtIt<'a> {
+struct RunningGuard<'a> {
     dispatcher: &'a Dispatcher,
     start: (EventId, Revision),
 }
 
-impl<'a> AtIt<'a> {
+impl<'a> RunningGuard<'a> {
     /// `None`: it already is, from the same start; or from any, where the start was only looked up.
-    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: Known, lease: &Arc<Lease>) -> Option<Self> {
+    fn begin(dispatcher: &'a Dispatcher, event: &Event, known: StartConfirmation, lease: &Arc<Lease>) -> Option<Self> {
         let start = (event.id, event.revision);
         let mut running = dispatcher.0.running();
-        if known == Known::LookedUp && running.range(all_of(event.id)).next().is_some() {
+        if known == StartConfirmation::LookedUp && running.range(all_of(event.id)).next().is_some() {
             return None;
         }
         match running.entry(start) {
@@ -386,28 +394,28 @@ impl<'a> AtIt<'a> {
     }
 }
 
-impl Drop for AtIt<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         self.dispatcher.0.running().remove(&self.start);
     }
 }
 
 /// That this node's attempt at an event writes here; over with the attempt, also by a panic.
-struct Writing<'a> {
+struct OutputGuard<'a> {
     dispatcher: &'a Dispatcher,
     event: EventId,
-    output: Arc<Output>,
+    output: Arc<AttemptOutput>,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> OutputGuard<'a> {
     fn begin(dispatcher: &'a Dispatcher, event: EventId) -> Self {
-        let output = Arc::new(Output::new(event, dispatcher.0.output.clone()));
+        let output = Arc::new(AttemptOutput::new(event, dispatcher.0.output.clone()));
         dispatcher.0.writing().insert(event, output.clone());
         Self { dispatcher, event, output }
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for OutputGuard<'_> {
     fn drop(&mut self) {
         let mut writing = self.dispatcher.0.writing();
         // The next attempt may have begun before this one has gone home.
@@ -424,6 +432,6 @@ async fn overdue(lease: &Lease) {
 }
 
 /// When the action must have ended: counted from before the write was sent, never from the answer.
-fn deadline(sent: Boottime, lease: Duration) -> Boottime {
+fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
     sent + lease.saturating_sub(margin(lease))
 }

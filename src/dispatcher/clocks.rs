@@ -2,12 +2,12 @@
 
 use super::Dispatcher;
 use crate::decide::limits;
-use crate::store::clock_watch::ClockWatch;
+use crate::store::clock_watch::ClockMonitor;
 
 impl Dispatcher {
     /// Until the node stops.
     pub(super) async fn watch_clocks(self) {
-        let mut watch = ClockWatch::default();
+        let mut watch = ClockMonitor::default();
         loop {
             watch.look(&*self.0.store, self.would_forget()).await;
             let rest = tokio::time::sleep(limits::CLOCK_LOOK);

@@ -7,18 +7,24 @@
 //!             └─▶ the lease is over: left, nothing has happened
 //! ```
 
-use super::attempt::{ASK_AGAIN, End, Renewal};
+use super::attempt::{ASK_AGAIN, AttemptEnd, LeaseRenewal};
 use super::{Dispatcher, Lane};
 use crate::action::{Attempt, Lease};
 use crate::decide::event::{Event, Outcome};
 use crate::decide::limits;
-use crate::decide::statement::Bound;
-use crate::store::{Effected, Place, StoreError};
+use crate::decide::statement::BoundStatement;
+use crate::store::{SqlOutcome, SqlPermit, StoreError};
 
 impl Dispatcher {
     /// Writes what this attempt came to, with a statement in the same transaction. What refuses to run leaves nothing
     /// behind, and is then what the attempt came to.
-    pub(super) async fn settle_with(&self, lane: &Lane, attempt: Attempt<'_>, mut end: End, effect: Bound) {
+    pub(super) async fn settle_with(
+        &self,
+        lane: &Lane,
+        attempt: Attempt<'_>,
+        mut end: AttemptEnd,
+        effect: BoundStatement,
+    ) {
         let mut event = attempt.event.clone();
         for tries in 0_u64.. {
             let waits = Box::pin(self.placed(attempt.lease));
@@ -30,9 +36,9 @@ impl Dispatcher {
                 return;
             };
             let came = match effected {
-                Ok(Effected::Came(advance)) => Ok(advance),
-                Ok(Effected::Refused(outcome)) => return self.refused(lane, &event, end, outcome).await,
-                Ok(Effected::Again(why)) => {
+                Ok(SqlOutcome::Came(advance)) => Ok(advance),
+                Ok(SqlOutcome::Refused(outcome)) => return self.refused(lane, &event, end, outcome).await,
+                Ok(SqlOutcome::Again(why)) => {
                     let outcome = Outcome::Failed { why, retry_after: None, receipt: None };
                     return self.refused(lane, &event, end, outcome).await;
                 }
@@ -51,17 +57,17 @@ impl Dispatcher {
         lane: &Lane,
         attempt: Attempt<'_>,
         event: &mut Event,
-        end: &mut End,
-        effect: &Bound,
-        place: Place,
-    ) -> Option<Result<Effected, StoreError>> {
+        end: &mut AttemptEnd,
+        effect: &BoundStatement,
+        place: SqlPermit,
+    ) -> Option<Result<SqlOutcome, StoreError>> {
         let lease = attempt.lease;
         for tries in 1.. {
             // Whoever is at it when the lease ends is overtaken: it begins only with enough of it.
             if lease.deadline().left() <= effect.statement.timeout {
                 match self.renew(lane, event, lease, attempt.blocks).await {
-                    Renewal::Renewed(renewed) => *event = *renewed,
-                    Renewal::Lost => {
+                    LeaseRenewal::Renewed(renewed) => *event = *renewed,
+                    LeaseRenewal::Lost => {
                         self.lost(event);
                         return None;
                     }
@@ -75,7 +81,7 @@ impl Dispatcher {
             end.tried.ended_at = self.0.store.now();
             let change = end.change(event, &lane.route)?;
             match self.write_with(change, effect.clone(), &place).await {
-                Ok(Effected::Again(_)) if tries < limits::STATEMENT_TRIES => {}
+                Ok(SqlOutcome::Again(_)) if tries < limits::STATEMENT_TRIES => {}
                 effected => return Some(effected),
             }
         }
@@ -83,12 +89,12 @@ impl Dispatcher {
     }
 
     /// Writes what the statement came to instead.
-    async fn refused(&self, lane: &Lane, event: &Event, end: End, outcome: Outcome) {
+    async fn refused(&self, lane: &Lane, event: &Event, end: AttemptEnd, outcome: Outcome) {
         self.settle(lane, event, end.refused(outcome, self.0.store.now())).await;
     }
 
     /// A place to run a statement, unless the lease is over before there is one.
-    async fn placed(&self, lease: &Lease) -> Option<Place> {
+    async fn placed(&self, lease: &Lease) -> Option<SqlPermit> {
         tokio::select! {
             place = self.0.store.place() => Some(place),
             _ = lease.ended() => None,

@@ -8,17 +8,17 @@ use tokio::sync::watch;
 
 /// By the event that is waited for.
 #[derive(Default)]
-pub(super) struct Ends(Mutex<HashMap<EventId, watch::Sender<Option<Event>>>>);
+pub(super) struct CompletionWaiters(Mutex<HashMap<EventId, watch::Sender<Option<Event>>>>);
 
-impl Ends {
+impl CompletionWaiters {
     fn all(&self) -> MutexGuard<'_, HashMap<EventId, watch::Sender<Option<Event>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for this event from now on.
-    pub(super) fn wait(&self, id: EventId) -> Waiter<'_> {
+    pub(super) fn wait(&self, id: EventId) -> CompletionWaiter<'_> {
         let heard = self.all().entry(id).or_default().subscribe();
-        Waiter { ends: self, id, heard }
+        CompletionWaiter { ends: self, id, heard }
     }
 
     /// Tells those who wait for this event, if it is over.
@@ -32,13 +32,13 @@ impl Ends {
 }
 
 /// One that waits.
-pub(super) struct Waiter<'a> {
-    ends: &'a Ends,
+pub(super) struct CompletionWaiter<'a> {
+    ends: &'a CompletionWaiters,
     id: EventId,
     heard: watch::Receiver<Option<Event>>,
 }
 
-impl Waiter<'_> {
+impl CompletionWaiter<'_> {
     /// The event, once this node has ended it.
     pub(super) async fn heard(&mut self) -> Event {
         loop {
@@ -52,7 +52,7 @@ impl Waiter<'_> {
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for CompletionWaiter<'_> {
     fn drop(&mut self) {
         let mut all = self.ends.all();
         if all.get(&self.id).is_some_and(|waiting| waiting.receiver_count() <= 1) {
@@ -64,16 +64,19 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::event::{How, State};
+    use crate::decide::event::{DoneReason, EventState};
     use crate::decide::time::Timestamp;
     use crate::store::contract::making;
 
     #[tokio::test]
     async fn only_who_waits_for_an_event_hears_that_it_is_over_and_nobody_is_left_behind() {
-        let ends = Ends::default();
+        let ends = CompletionWaiters::default();
         let running = making().made(Timestamp(0)).event;
         let other = Event { id: making().id(), ..running.clone() };
-        let over = |event: &Event| Event { state: State::Done { how: How::Acted, at: Timestamp(1) }, ..event.clone() };
+        let over = |event: &Event| Event {
+            state: EventState::Done { how: DoneReason::Acted, at: Timestamp(1) },
+            ..event.clone()
+        };
         ends.tell(&over(&running));
         let (mut one, mut two, waits) = (ends.wait(running.id), ends.wait(running.id), ends.wait(other.id));
         ends.tell(&running);

@@ -2,11 +2,11 @@
 
 use super::{Dispatcher, jitter, rest};
 use crate::action::boottime;
-use crate::decide::event::{Passed, Step};
+use crate::decide::event::{EventStep, QueueState};
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::store::{Advance, Forgotten, Look, StoreError};
-use crate::telemetry::{self, Level};
+use crate::store::{AdvanceResult, DueQuery, ForgetCounts, StoreError};
+use crate::telemetry::{self, LogLevel};
 use std::sync::Arc;
 
 impl Dispatcher {
@@ -26,14 +26,14 @@ impl Dispatcher {
     }
 
     async fn expire(&self) -> Duration {
-        match self.0.store.due(Look::Leases, limits::BATCH_CLAIMS_MAX).await {
+        match self.0.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await {
             Ok(due) => {
                 // An attempt of this node that still lives settles itself: it may have a result that the store could
                 // not take when the lease ended.
                 let ours = |id| self.is_at(id) || self.0.unsure_starts().contains(&id);
                 for event in due.events.iter().filter(|event| !ours(event.id)) {
-                    let expired = self.step(event, Step::Expire { jitter: jitter() }).await;
-                    if matches!(expired, Ok(Some(Advance::Written { .. }))) {
+                    let expired = self.step(event, EventStep::Expire { jitter: jitter() }).await;
+                    if matches!(expired, Ok(Some(AdvanceResult::Written { .. }))) {
                         self.meter().expired();
                     }
                 }
@@ -46,16 +46,18 @@ impl Dispatcher {
     /// Each that is set aside may hand its slot to another without a route: looks until there is none.
     async fn set_aside(&self, known: &Arc<[(Arc<str>, Arc<str>)]>) {
         while !self.0.stopping.is_cancelled() {
-            let Ok(due) = self.0.store.due(Look::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else { return };
+            let Ok(due) = self.0.store.due(DueQuery::Strays(known.clone()), limits::BATCH_CLAIMS_MAX).await else {
+                return;
+            };
             let mut more = false;
             for event in due.events {
                 // Its name may be what is damaged: that route will not come back.
                 if event.seal() != event.digest {
-                    self.step(&event, Step::Damage).await.ok();
+                    self.step(&event, EventStep::Damage).await.ok();
                     continue;
                 }
-                let set = self.step(&event, Step::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
-                more |= event.passed != Passed::Aside && matches!(set, Ok(Some(Advance::Written { .. })));
+                let set = self.step(&event, EventStep::SetAside { lasts: limits::ROUTE_GONE_LOOK }).await;
+                more |= event.passed != QueueState::Aside && matches!(set, Ok(Some(AdvanceResult::Written { .. })));
             }
             if !more {
                 return;
@@ -67,7 +69,7 @@ impl Dispatcher {
     pub(super) async fn sweep(self) {
         loop {
             // What failed is told, and tried again by the next sweep.
-            let behind = self.forget(Sweep::Background).await.is_ok_and(|swept| swept.behind);
+            let behind = self.forget(SweepTrigger::Background).await.is_ok_and(|swept| swept.behind);
             let rest = if behind { Duration::ZERO } else { limits::FORGET_EVERY };
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
                 return;
@@ -76,8 +78,8 @@ impl Dispatcher {
     }
 
     /// Frees everything that may be forgotten by now, because a person asks for it.
-    pub async fn forget_now(&self) -> Result<Forgotten, StoreError> {
-        self.forget(Sweep::Asked).await.map(|swept| swept.freed)
+    pub async fn forget_now(&self) -> Result<ForgetCounts, StoreError> {
+        self.forget(SweepTrigger::Asked).await.map(|swept| swept.freed)
     }
 
     /// How many events the sweep would forget if a jump of the clock that is waited for counted now.
@@ -87,25 +89,25 @@ impl Dispatcher {
     }
 
     /// Frees batch after batch, and tells what came of it.
-    async fn forget(&self, sweep: Sweep) -> Result<Swept, StoreError> {
-        let (began, mut freed) = (boottime(), Forgotten::default());
+    async fn forget(&self, sweep: SweepTrigger) -> Result<SweepResult, StoreError> {
+        let (began, mut freed) = (boottime(), ForgetCounts::default());
         let behind = self.free(sweep, &mut freed).await;
         let took = boottime().0.saturating_sub(began.0);
-        if freed != Forgotten::default() {
+        if freed != ForgetCounts::default() {
             let [events, bodies] = [freed.events, freed.bodies].map(|count| count.to_string());
             let took = format!("{}ms", took.as_millis());
-            telemetry::say(Level::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
+            telemetry::say(LogLevel::Info, "forgot", &[("events", &events), ("bodies", &bodies), ("took", &took)]);
         }
         let why = behind.as_ref().err().map(ToString::to_string);
         if let Some(why) = &why {
-            telemetry::seldom(Level::Warn, "sweep", why, &[("why", why)]);
+            telemetry::seldom(LogLevel::Warn, "sweep", why, &[("why", why)]);
         }
         self.meter().sweeps.ended(self.0.store.now(), took, (freed.events, freed.bodies), why);
-        behind.map(|behind| Swept { freed, behind })
+        behind.map(|behind| SweepResult { freed, behind })
     }
 
     /// Frees batch after batch; says whether more may be left.
-    async fn free(&self, sweep: Sweep, freed: &mut Forgotten) -> Result<bool, StoreError> {
+    async fn free(&self, sweep: SweepTrigger, freed: &mut ForgetCounts) -> Result<bool, StoreError> {
         let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
         let (pace, mut batch) = (self.0.store.sweep_pace(), limits::FORGET_BATCH);
@@ -117,8 +119,10 @@ impl Dispatcher {
             freed.add(some);
             swept?;
             let (pause, more, enough) = match sweep {
-                Sweep::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
-                Sweep::Asked => (Duration::ZERO, some != Forgotten::default(), batches >= limits::FORGET_BATCHES_MAX),
+                SweepTrigger::Background => (pace.pause, some.fills(batch), tokio::time::Instant::now() >= until),
+                SweepTrigger::Asked => {
+                    (Duration::ZERO, some != ForgetCounts::default(), batches >= limits::FORGET_BATCHES_MAX)
+                }
             };
             if !more || enough {
                 return Ok(more);
@@ -134,7 +138,7 @@ impl Dispatcher {
 
 /// How to sweep.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweep {
+enum SweepTrigger {
     /// With pauses, until a batch is not full; a sweep that goes on for longer is told as several.
     Background,
     /// Without, until nothing is left.
@@ -142,8 +146,8 @@ enum Sweep {
 }
 
 /// What a sweep came to.
-struct Swept {
-    freed: Forgotten,
+struct SweepResult {
+    freed: ForgetCounts,
     /// More may be left.
     behind: bool,
 }

@@ -1,10 +1,10 @@
 //! A route at work, and its queues: one for each of its receivers, so that one that is slow or down holds nobody else.
 
-use crate::action::{Action, Ready};
+use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::source::{Makes, Route, Source};
+use crate::decide::source::{Fanout, Route, Source};
 use crate::decide::time::Duration;
-use crate::store::Look;
+use crate::store::DueQuery;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -16,11 +16,11 @@ pub struct Lane {
     pub route: Arc<Route>,
     /// What is done; `None`: events are only recorded.
     pub(super) action: Option<Arc<dyn Action>>,
-    queues: Vec<Queue>,
+    queues: Vec<ReceiverQueue>,
 }
 
 /// The events of a lane that are for one receiver.
-pub(super) struct Queue {
+pub(super) struct ReceiverQueue {
     pub(super) part: u16,
     at_once: u32,
     pub(super) permits: Arc<Semaphore>,
@@ -31,7 +31,7 @@ pub(super) struct Queue {
 const GATHER_MIN: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
-impl Queue {
+impl ReceiverQueue {
     /// Waits a moment until a quarter of the attempts may begin. Where they end one by one, a look and a write for each
     /// would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
     /// database, the longer each write takes, and the more events each of them must start for all to be as fast as one.
@@ -44,18 +44,18 @@ impl Queue {
 
 /// A spot for one attempt. With it goes the leave to try a receiver that did not answer: one attempt has it, and if
 /// none begins after all, it is given back for the next.
-pub struct Spot {
+pub struct AttemptPermit {
     _permit: OwnedSemaphorePermit,
     leave: Option<(Arc<dyn Action>, u16)>,
 }
 
-impl Spot {
+impl AttemptPermit {
     /// For an attempt at this receiver that begins now; else how long the receiver is left alone.
     fn now(action: Option<&Arc<dyn Action>>, permit: OwnedSemaphorePermit, part: u16) -> Result<Self, Duration> {
         let leave = match action.map(|action| (action, action.ready(part))) {
-            None | Some((_, Ready::Now)) => None,
-            Some((action, Ready::Once)) => Some((action.clone(), part)),
-            Some((_, Ready::In(rest))) => return Err(rest),
+            None | Some((_, CircuitAdmission::Now)) => None,
+            Some((action, CircuitAdmission::Once)) => Some((action.clone(), part)),
+            Some((_, CircuitAdmission::In(rest))) => return Err(rest),
         };
         Ok(Self { _permit: permit, leave })
     }
@@ -66,7 +66,7 @@ impl Spot {
     }
 }
 
-impl Drop for Spot {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         if let Some((action, part)) = self.leave.take() {
             action.not_tried(part);
@@ -78,14 +78,14 @@ impl Lane {
     /// A lane for this route.
     pub fn new(source: Arc<Source>, route: Arc<Route>, action: Option<Arc<dyn Action>>) -> Self {
         let parts = match route.makes {
-            Makes::Record => 1,
-            Makes::Actions(count) => count.max(1),
+            Fanout::Record => 1,
+            Fanout::Actions(count) => count.max(1),
         };
         let queue = |part| {
             let own = action.as_ref().and_then(|action| action.at_once(part));
             let at_once = own.unwrap_or(route.at_once);
             let permits = Arc::new(Semaphore::new(at_once));
-            Queue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
+            ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
         };
         let queues = (0..parts).map(queue).collect();
         Self { source, route, action, queues }
@@ -93,7 +93,7 @@ impl Lane {
 
     /// A lane on which this node never acts: others do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
-        let queue = Queue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
+        let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
         Self { source, route, action: None, queues: vec![queue] }
     }
 
@@ -108,38 +108,38 @@ impl Lane {
     }
 
     /// The queue of this number.
-    pub(super) fn queue(&self, number: usize) -> &Queue {
+    pub(super) fn queue(&self, number: usize) -> &ReceiverQueue {
         &self.queues[number.min(self.queues.len() - 1)]
     }
 
     /// Where an event for this receiver waits: with the last, if there is no such receiver any more.
-    pub(super) fn queue_of(&self, part: u16) -> &Queue {
+    pub(super) fn queue_of(&self, part: u16) -> &ReceiverQueue {
         self.queue(part.into())
     }
 
     /// A free spot for an event that may turn out to be none, if there is one and its receiver answers. Whether one
     /// that does not is back is for the queue to try, with an event that is there.
-    pub(super) fn free_spot(&self, part: u16) -> Option<Spot> {
+    pub(super) fn free_spot(&self, part: u16) -> Option<AttemptPermit> {
         if self.action.as_ref().is_some_and(|action| !action.answers(part)) {
             return None;
         }
         let permit = self.queue_of(part).permits.clone().try_acquire_owned().ok()?;
-        Some(Spot { _permit: permit, leave: None })
+        Some(AttemptPermit { _permit: permit, leave: None })
     }
 
     /// A spot for an attempt at this receiver that begins now; else how long the receiver is left alone.
-    pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<Spot, Duration> {
-        Spot::now(self.action.as_ref(), permit, part)
+    pub(super) fn spot(&self, permit: OwnedSemaphorePermit, part: u16) -> Result<AttemptPermit, Duration> {
+        AttemptPermit::now(self.action.as_ref(), permit, part)
     }
 
     /// Where the events of a queue are found.
-    pub(super) fn look(&self, queue: &Queue) -> Look {
+    pub(super) fn look(&self, queue: &ReceiverQueue) -> DueQuery {
         let (source, route) = (self.source.name.clone(), self.route.name.clone());
         if self.queues.len() == 1 {
-            return Look::Route(source, route);
+            return DueQuery::Route(source, route);
         }
         let last = usize::from(queue.part) + 1 == self.queues.len();
-        Look::Receiver(source, route, queue.part..=if last { u16::MAX } else { queue.part })
+        DueQuery::Receiver(source, route, queue.part..=if last { u16::MAX } else { queue.part })
     }
 
     /// Somebody may have work to do.
@@ -151,17 +151,17 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{Acting, Attempt};
-    use crate::decide::breaker::{Breaker, Heard};
+    use crate::action::{ActionFuture, Attempt};
+    use crate::decide::breaker::{CircuitBreaker, ReceiverHealth};
     use std::sync::Mutex;
 
     const NOW: Duration = Duration::from_secs(100);
 
     /// Has a receiver that failed too often, and may be tried now.
-    struct Tried(Mutex<Breaker>);
+    struct RecoveringReceiver(Mutex<CircuitBreaker>);
 
-    impl Action for Tried {
-        fn act<'a>(&'a self, _: Attempt<'a>) -> Acting<'a> {
+    impl Action for RecoveringReceiver {
+        fn act<'a>(&'a self, _: Attempt<'a>) -> ActionFuture<'a> {
             unreachable!("nothing is done here")
         }
 
@@ -169,24 +169,24 @@ mod tests {
             ActionKind::Forward
         }
 
-        fn ready(&self, _: u16) -> Ready {
+        fn ready(&self, _: u16) -> CircuitAdmission {
             self.0.lock().unwrap().ready(NOW, Duration::from_secs(30))
         }
 
         fn not_tried(&self, _: u16) {
-            self.0.lock().unwrap().heard(Heard::Nothing, NOW);
+            self.0.lock().unwrap().heard(ReceiverHealth::Nothing, NOW);
         }
     }
 
     #[test]
     fn the_leave_to_try_a_receiver_is_given_back_unless_an_attempt_begins() {
-        let mut breaker = Breaker::default();
+        let mut breaker = CircuitBreaker::default();
         for _ in 0..crate::decide::limits::BREAKER_FAILURES {
-            breaker.heard(Heard::Ill, Duration::ZERO);
+            breaker.heard(ReceiverHealth::Ill, Duration::ZERO);
         }
-        let action: Arc<dyn Action> = Arc::new(Tried(Mutex::new(breaker)));
+        let action: Arc<dyn Action> = Arc::new(RecoveringReceiver(Mutex::new(breaker)));
         let permits = Arc::new(Semaphore::new(2));
-        let spot = || Spot::now(Some(&action), permits.clone().try_acquire_owned().unwrap(), 0).ok();
+        let spot = || AttemptPermit::now(Some(&action), permits.clone().try_acquire_owned().unwrap(), 0).ok();
         let first = spot().expect("one may try");
         assert!(spot().is_none(), "and no second");
         drop(first);

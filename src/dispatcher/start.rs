@@ -1,18 +1,18 @@
 //! Starting many due events of a queue in one write.
 
-use super::lane::{Queue, Spot};
-use super::{Dispatcher, Held, Known, Lane, rest};
+use super::lane::{AttemptPermit, ReceiverQueue};
+use super::{Dispatcher, Lane, LeasedEvent, StartConfirmation, rest};
 use crate::action::boottime;
-use crate::decide::event::Step;
+use crate::decide::event::EventStep;
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
-use crate::store::{Started, Starts, StoreError};
-use crate::telemetry::meter::Asked;
+use crate::store::{StartDueRequest, StartDueResult, StoreError};
+use crate::telemetry::meter::StoreOp;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Whether a queue is known to have more due events that start together than a node could start.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plenty {
+pub(super) enum BacklogHint {
     Yes,
     No,
 }
@@ -30,9 +30,9 @@ impl Dispatcher {
     pub(super) async fn start_more(
         &self,
         lane: &Lane,
-        queue: &Queue,
+        queue: &ReceiverQueue,
         first: OwnedSemaphorePermit,
-    ) -> (Duration, Plenty) {
+    ) -> (Duration, BacklogHint) {
         let (mut permit, mut spots, mut pause) = (Some(first), Vec::new(), Duration::ZERO);
         while let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) {
             match lane.spot(permit, queue.part) {
@@ -44,16 +44,18 @@ impl Dispatcher {
             }
         }
         let wanted = spots.len();
-        let Some(step) = self.start_step(lane) else { return (pause, Plenty::No) };
+        let Some(step) = self.start_step(lane) else { return (pause, BacklogHint::No) };
         match self.start_together(lane, queue, step, spots).await {
-            Ok(started) => (pause, if started == wanted && pause.is_zero() { Plenty::Yes } else { Plenty::No }),
-            Err(error) => (rest(&error), Plenty::No),
+            Ok(started) => {
+                (pause, if started == wanted && pause.is_zero() { BacklogHint::Yes } else { BacklogHint::No })
+            }
+            Err(error) => (rest(&error), BacklogHint::No),
         }
     }
 
     /// A node's start of an event on this lane; `None`: there is nothing to do on it.
-    pub(super) fn start_step(&self, lane: &Lane) -> Option<Step> {
-        lane.action_kind().map(|action| Step::Start { lasts: lane.route.lease, by: self.0.node.clone(), action })
+    pub(super) fn start_step(&self, lane: &Lane) -> Option<EventStep> {
+        lane.action_kind().map(|action| EventStep::Start { lasts: lane.route.lease, by: self.0.node.clone(), action })
     }
 
     /// Starts as many of a queue's due events as there are spots, in one write; says how many. Those that were seen may be
@@ -61,30 +63,30 @@ impl Dispatcher {
     pub(super) async fn start_together(
         &self,
         lane: &Lane,
-        queue: &Queue,
-        step: Step,
-        spots: Vec<Spot>,
+        queue: &ReceiverQueue,
+        step: EventStep,
+        spots: Vec<AttemptPermit>,
     ) -> Result<usize, StoreError> {
         if spots.is_empty() {
             return Ok(0);
         }
         let (source, route, limit) = (lane.source.name.clone(), lane.route.clone(), spots.len());
         let (sent, asked) = (boottime(), tokio::time::Instant::now());
-        let starts = Starts { source, route, part: queue.part, step: step.clone(), limit };
+        let starts = StartDueRequest { source, route, part: queue.part, step: step.clone(), limit };
         let started = self.0.store.start_due(starts).await;
-        self.meter().asked(Asked::Advance, asked.elapsed(), started.is_ok());
-        let Started { events, mut payloads, unsure } = started?;
+        self.meter().asked(StoreOp::Advance, asked.elapsed(), started.is_ok());
+        let StartDueResult { events, mut payloads, unsure } = started?;
         let (mut spots, many) = (spots.into_iter(), events.len());
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
             self.tell(&event, &[]);
             let payload = payloads.remove(&event.id);
-            self.act(Held { event, payload, sent, known: Known::Answered, spot });
+            self.act(LeasedEvent { event, payload, sent, known: StartConfirmation::Answered, spot });
         }
         for (was, spot) in unsure.into_iter().zip(spots) {
             let (this, step) = (self.clone(), step.clone());
             self.0.tasks.spawn(async move {
                 if let Some((event, known)) = this.begin(&was, step, true).await {
-                    this.attempt(Held { event, payload: None, sent, known, spot }).await;
+                    this.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
                 }
             });
         }
@@ -94,19 +96,19 @@ impl Dispatcher {
 
 /// That this node may have started an event. The keeper leaves it alone meanwhile: nothing has begun, so there is no doubt about
 /// it, however long the store was away.
-pub(super) struct UnsureStart<'a> {
+pub(super) struct UnconfirmedStart<'a> {
     dispatcher: &'a Dispatcher,
     event: EventId,
 }
 
-impl<'a> UnsureStart<'a> {
+impl<'a> UnconfirmedStart<'a> {
     pub(super) fn note(dispatcher: &'a Dispatcher, event: EventId) -> Self {
         dispatcher.0.unsure_starts().insert(event);
         Self { dispatcher, event }
     }
 }
 
-impl Drop for UnsureStart<'_> {
+impl Drop for UnconfirmedStart<'_> {
     fn drop(&mut self) {
         self.dispatcher.0.unsure_starts().remove(&self.event);
     }

@@ -1,19 +1,19 @@
 //! What a delivery would have come with, where its head was not saved: a node believes none without its signature, so
 //! one that has no signature has lost more than that. What is unknown is not answered as if nobody had sent it.
 
-use crate::decide::delivery::{Delivery, Header};
+use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::envelope;
-use crate::decide::field::{Found, Place, Value};
+use crate::decide::field::{ExtractedFields, FieldLocation, FieldValue};
 use crate::decide::kind;
 use crate::decide::source::Source;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 
 /// An id that nobody sends.
 const NEW_ID: &str = "an-id-that-explain-made-up";
 
 /// What is taken for granted.
 #[derive(Default)]
-pub(super) struct Assumed {
+pub(super) struct AssumedHeaders {
     /// In place of those that are not there.
     pub(super) headers: Vec<(String, Vec<u8>)>,
     /// Each of them, in a sentence.
@@ -25,13 +25,13 @@ pub(super) struct Assumed {
 pub(super) fn beside(
     source: &Source,
     delivery: &Delivery<'_>,
-    find: impl Fn(&Delivery<'_>) -> Option<Found>,
-) -> Assumed {
-    let mut all = Assumed::default();
+    find: impl Fn(&Delivery<'_>) -> Option<ExtractedFields>,
+) -> AssumedHeaders {
+    let mut all = AssumedHeaders::default();
     if !has_lost_its_head(source, delivery) {
         return all;
     }
-    let lacks = |name: &str| delivery.header(name) == Header::Missing;
+    let lacks = |name: &str| delivery.header(name) == HeaderLookup::Missing;
     let mut take = |name: &str, value: &str, note: String| {
         if lacks(name) {
             all.headers.push((name.to_owned(), value.as_bytes().to_vec()));
@@ -46,14 +46,14 @@ pub(super) fn beside(
     if let Some(kind) = kind {
         take(kind::HEADER, &kind, format!("taken as {kind:?}, whose shape the body has"));
     }
-    if let Some(Place::Header(name)) = source.delivery.as_ref().map(|id| &id.at) {
+    if let Some(FieldLocation::Header(name)) = source.delivery.as_ref().map(|id| &id.at) {
         take(name, NEW_ID, "taken as an id that never came before".into());
     }
     if let Some((name, caller, value)) = caller(source, delivery, find) {
         take(name, &value, format!("taken as that of {caller:?}, whom the body names"));
     }
     for field in source.fields.iter() {
-        let Place::Header(name) = &field.at else { continue };
+        let FieldLocation::Header(name) = &field.at else { continue };
         if lacks(name) && !all.headers.iter().any(|(taken, _)| taken == name) {
             all.notes.push(format!(
                 "there is no {name} here, so the field {} is missing; --header '{name}: …' gives it",
@@ -69,10 +69,10 @@ pub(super) fn beside(
 fn caller<'s>(
     source: &'s Source,
     delivery: &Delivery<'_>,
-    find: impl Fn(&Delivery<'_>) -> Option<Found>,
+    find: impl Fn(&Delivery<'_>) -> Option<ExtractedFields>,
 ) -> Option<(&'s str, String, String)> {
-    let (Scheme::Callers(callers), Some(require)) = (&source.verify, &source.require) else { return None };
-    let Place::Header(name) = &callers.who.at else { return None };
+    let (VerificationScheme::Callers(callers), Some(require)) = (&source.verify, &source.require) else { return None };
+    let FieldLocation::Header(name) = &callers.who.at else { return None };
     let read = |value: Option<&str>| {
         let said = value.map(|value| (name.clone(), value.as_bytes().to_vec()));
         let headers: Vec<_> = delivery.headers.iter().cloned().chain(said).collect();
@@ -80,8 +80,8 @@ fn caller<'s>(
     };
     let found = read(None)?;
     let named = source.fields.iter().filter_map(|field| match found.value(source.fields.ix(&field.name)?)? {
-        Value::Text(text) => Some(text.to_string()),
-        Value::Number(_) | Value::Bool(_) => None,
+        FieldValue::Text(text) => Some(text.to_string()),
+        FieldValue::Number(_) | FieldValue::Bool(_) => None,
     });
     let said = named.map(|caller| {
         let value = format!("{}{caller}", callers.who.after.as_deref().unwrap_or_default());
@@ -96,6 +96,6 @@ fn has_lost_its_head(source: &Source, delivery: &Delivery<'_>) -> bool {
     let signatures = source.verify.signature_headers();
     match signatures.as_slice() {
         [] => delivery.headers.iter().all(|(name, _)| name == "content-type"),
-        some => some.iter().all(|name| delivery.header(name) == Header::Missing),
+        some => some.iter().all(|name| delivery.header(name) == HeaderLookup::Missing),
     }
 }

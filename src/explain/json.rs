@@ -1,15 +1,15 @@
 //! The same for programs.
 
-use super::stands::{Came, Would, answer};
-use super::told::{Asked, Signature, Told};
-use super::{Answer, stands};
-use crate::decide::claim::{New, Repeat, Same, Stands};
-use crate::decide::field::{Field, Slot, Value as Found};
+use super::stands::{DeliveryPrediction, PredictedClaim, answer};
+use super::told::{FilterResult, SignatureCheck, WalkTrace};
+use super::{ExplainAnswer, stands};
+use crate::decide::claim::{MatchRelation, MatchedBy, NewEvent, RepeatEffect};
+use crate::decide::field::{ExtractedField, Field, FieldValue};
 use crate::decide::judge::Verdict;
 use serde_json::{Value, json};
 
 /// One delivery.
-pub fn explained(told: &Told, would: &Would) -> Value {
+pub fn explained(told: &WalkTrace, would: &DeliveryPrediction) -> Value {
     let events = match &told.verdict {
         Verdict::Events(events) => events.as_slice(),
         Verdict::Refused(_) | Verdict::Ignored(_) => &[],
@@ -31,36 +31,36 @@ pub fn explained(told: &Told, would: &Would) -> Value {
         "route": told.route().map(|route| &*route.name),
         "events": events.iter().map(|new| event(told, new)).collect::<Vec<_>>(),
         "would": ends(would),
-        "acts": match answer(would) { Answer::Acts => Some(true), Answer::ActsNot => Some(false), Answer::Unknown => None },
+        "acts": match answer(would) { ExplainAnswer::Acts => Some(true), ExplainAnswer::ActsNot => Some(false), ExplainAnswer::Unknown => None },
     })
 }
 
-fn signature(told: &Told) -> Value {
+fn signature(told: &WalkTrace) -> Value {
     let (word, why) = match &told.signature {
-        Signature::None => ("none", None),
-        Signature::Unchecked(why) => ("unchecked", Some(why)),
-        Signature::Right => ("right", None),
-        Signature::Old => ("old", None),
-        Signature::Wrong => ("wrong", None),
+        SignatureCheck::None => ("none", None),
+        SignatureCheck::Unchecked(why) => ("unchecked", Some(why)),
+        SignatureCheck::Right => ("right", None),
+        SignatureCheck::Old => ("old", None),
+        SignatureCheck::Wrong => ("wrong", None),
     };
     json!({ "by": told.source.verify.words(), "is": word, "why": why })
 }
 
 /// Numbers stay as they were written, as text: a program may have no number that holds them.
-fn field((field, slot): (&Field, &Slot)) -> Value {
+fn field((field, slot): (&Field, &ExtractedField)) -> Value {
     let (word, value) = match slot {
-        Slot::Missing => ("missing", None),
-        Slot::Present(value) => ("present", Some(value)),
-        Slot::Defaulted(value) => ("default", Some(value)),
+        ExtractedField::Missing => ("missing", None),
+        ExtractedField::Present(value) => ("present", Some(value)),
+        ExtractedField::Defaulted(value) => ("default", Some(value)),
     };
     let value = value.map(|value| match value {
-        Found::Text(text) | Found::Number(text) => json!(&**text),
-        Found::Bool(flag) => json!(flag),
+        FieldValue::Text(text) | FieldValue::Number(text) => json!(&**text),
+        FieldValue::Bool(flag) => json!(flag),
     });
     json!({ "name": &*field.name, "at": field.at.to_string(), "is": word, "value": value })
 }
 
-fn asked(asked: &Asked) -> Value {
+fn asked(asked: &FilterResult) -> Value {
     let terms: Vec<_> =
         asked.terms.iter().map(|term| json!({ "text": term.text, "saw": term.saw, "holds": term.holds })).collect();
     let mut all = json!({ "text": asked.text, "holds": asked.holds, "terms": terms });
@@ -70,10 +70,10 @@ fn asked(asked: &Asked) -> Value {
     all
 }
 
-fn event(told: &Told, new: &New) -> Value {
+fn event(told: &WalkTrace, new: &NewEvent) -> Value {
     let keys = new.keys.iter().flat_map(|key| {
         // An id that is known by its body has no key of its own.
-        let id = key.id_digest.map(|_| json!({ "same": Same::Delivery.word(), "key": hex::encode(key.key.0) }));
+        let id = key.id_digest.map(|_| json!({ "same": MatchedBy::Delivery.word(), "key": hex::encode(key.key.0) }));
         id.into_iter().chain([json!({ "same": key.same.word(), "key": hex::encode(key.key.0) })])
     });
     let identities: Vec<_> = keys.collect();
@@ -91,11 +91,11 @@ fn event(told: &Told, new: &New) -> Value {
     })
 }
 
-fn ends(would: &Would) -> Value {
+fn ends(would: &DeliveryPrediction) -> Value {
     match would {
-        Would::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
-        Would::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
-        Would::Be(all, looked) => json!({
+        DeliveryPrediction::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
+        DeliveryPrediction::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
+        DeliveryPrediction::Be(all, looked) => json!({
             "store": looked.as_ref().ok(),
             "unasked": looked.as_ref().err(),
             "events": all.iter().map(came).collect::<Vec<_>>(),
@@ -103,24 +103,24 @@ fn ends(would: &Would) -> Value {
     }
 }
 
-fn came(came: &Came) -> Value {
+fn came(came: &PredictedClaim) -> Value {
     match came {
-        Came::New => json!({ "be": "new" }),
-        Came::Parked => json!({ "be": "new", "parked": true }),
-        Came::Recorded => json!({ "be": "recorded" }),
-        Came::Imported(same) => json!({ "be": "duplicate", "of": "imported", "same": same.word() }),
-        Came::Stale(of) => json!({ "be": "stale", "of": of }),
-        Came::Undecided => json!({ "be": "undecided" }),
-        Came::Duplicate(event, same, stands, repeat) => json!({
+        PredictedClaim::New => json!({ "be": "new" }),
+        PredictedClaim::Parked => json!({ "be": "new", "parked": true }),
+        PredictedClaim::Recorded => json!({ "be": "recorded" }),
+        PredictedClaim::Imported(same) => json!({ "be": "duplicate", "of": "imported", "same": same.word() }),
+        PredictedClaim::Stale(of) => json!({ "be": "stale", "of": of }),
+        PredictedClaim::Undecided => json!({ "be": "undecided" }),
+        PredictedClaim::Duplicate(event, same, stands, repeat) => json!({
             "be": match repeat {
-                Repeat::PublishesAgain => "published_again",
-                Repeat::Rearms => "rearmed",
-                Repeat::Resumes => "resumed",
-                Repeat::Hears => "duplicate",
+                RepeatEffect::PublishesAgain => "published_again",
+                RepeatEffect::Rearms => "rearmed",
+                RepeatEffect::Resumes => "resumed",
+                RepeatEffect::Hears => "duplicate",
             },
             "of": event.id,
             "same": same.word(),
-            "instead": *stands == Stands::Instead,
+            "instead": *stands == MatchRelation::Instead,
             "state": event.state.word(),
             "stands": stands::words(event),
         }),

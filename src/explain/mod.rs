@@ -9,19 +9,19 @@ pub mod stands;
 pub mod text;
 pub mod told;
 
-use crate::config::Elsewhere;
+use crate::config::ExternalValue;
 use crate::decide::nearest::nearest;
 use crate::decide::source::Source;
-use crate::store::{StoreError, Stored};
-use saved::Saved;
-use stands::{Known, Would};
+use crate::store::{StoreError, StoredValue};
+use saved::SavedDelivery;
+use stands::{DeliveryPrediction, ExplainHistory};
 use std::sync::Arc;
-use told::Told;
+use told::WalkTrace;
 
 /// What was found out; its number is the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum Answer {
+pub enum ExplainAnswer {
     /// It would act.
     Acts = 0,
     /// It would not.
@@ -32,18 +32,18 @@ pub enum Answer {
 
 /// Why nothing can be told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cannot {
+pub struct ExplainError {
     /// In a sentence.
     pub why: String,
     /// What that means for the exit code.
-    pub answer: Answer,
+    pub answer: ExplainAnswer,
     /// What is missing.
-    pub lack: Lack,
+    pub lack: ExplainErrorKind,
 }
 
 /// What is missing to tell anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lack {
+pub enum ExplainErrorKind {
     /// What was given cannot be read, or not all that is needed was given.
     Input,
     /// There are several sources, and it may be for any of them.
@@ -58,43 +58,47 @@ pub enum Lack {
     Store,
 }
 
-impl Cannot {
-    fn of(lack: Lack, why: String) -> Self {
-        Self { why, answer: Answer::Unknown, lack }
+impl ExplainError {
+    fn of(lack: ExplainErrorKind, why: String) -> Self {
+        Self { why, answer: ExplainAnswer::Unknown, lack }
     }
 }
 
-impl From<String> for Cannot {
+impl From<String> for ExplainError {
     fn from(why: String) -> Self {
-        Self::of(Lack::Input, why)
+        Self::of(ExplainErrorKind::Input, why)
     }
 }
 
-impl From<StoreError> for Cannot {
+impl From<StoreError> for ExplainError {
     fn from(error: StoreError) -> Self {
-        Self::of(Lack::Store, error.to_string())
+        Self::of(ExplainErrorKind::Store, error.to_string())
     }
 }
 
 /// One delivery, walked, and what would come of it.
 pub async fn walk(
     sources: &[Arc<Source>],
-    elsewhere: &[Elsewhere],
+    elsewhere: &[ExternalValue],
     named: Option<&str>,
-    delivery: &Saved,
-    known: &Known,
-) -> Result<(Told, Would), Cannot> {
+    delivery: &SavedDelivery,
+    known: &ExplainHistory,
+) -> Result<(WalkTrace, DeliveryPrediction), ExplainError> {
     let (source, chosen) = choose(sources, named, delivery)?;
-    let told = Told::walk(&source, chosen, delivery, elsewhere, known.now());
+    let told = WalkTrace::walk(&source, chosen, delivery, elsewhere, known.now());
     let would = stands::would(&told, known).await?;
     Ok((told, would))
 }
 
 /// The delivery that made an event, put together again from what is kept of it.
-pub async fn stored(name: &str, known: &Known, sources: &[Arc<Source>]) -> Result<Saved, Cannot> {
+pub async fn stored(
+    name: &str,
+    known: &ExplainHistory,
+    sources: &[Arc<Source>],
+) -> Result<SavedDelivery, ExplainError> {
     let (store, path) = match known {
-        Known::Store(store, path) => (store, path),
-        Known::Nothing(why, _) => {
+        ExplainHistory::Store(store, path) => (store, path),
+        ExplainHistory::Nothing(why, _) => {
             return Err(format!("there is no file {name}, and no event can be looked up: {why}").into());
         }
     };
@@ -102,15 +106,15 @@ pub async fn stored(name: &str, known: &Known, sources: &[Arc<Source>]) -> Resul
     let event = match events.as_slice() {
         [event] => event,
         [] => {
-            return Err(Cannot::of(
-                Lack::Unknown,
+            return Err(ExplainError::of(
+                ExplainErrorKind::Unknown,
                 format!("there is no file {name}, and no event of that name in {path}"),
             ));
         }
         [one, other, ..] => {
             let several =
                 format!("{name} names more than one event, such as {} and {}; write one of them", one.id, other.id);
-            return Err(Cannot::of(Lack::Several, several));
+            return Err(ExplainError::of(ExplainErrorKind::Several, several));
         }
     };
     let Some(source) = sources.iter().find(|source| source.name == event.source) else {
@@ -119,21 +123,25 @@ pub async fn stored(name: &str, known: &Known, sources: &[Arc<Source>]) -> Resul
         );
     };
     match store.payload(event.id).await? {
-        Stored::Whole(payload) => Ok(rebuilt::delivery(source, event, payload)),
-        Stored::Forgotten => Err(Cannot::of(
-            Lack::Forgotten,
+        StoredValue::Whole(payload) => Ok(rebuilt::delivery(source, event, payload)),
+        StoredValue::Forgotten => Err(ExplainError::of(
+            ExplainErrorKind::Forgotten,
             format!(
                 "the body of event {} is no longer kept, so its walk cannot be shown; the event is {}",
                 event.id,
                 stands::words(event)
             ),
         )),
-        Stored::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
+        StoredValue::Damaged => Err(format!("the body of event {} is not what was received", event.id).into()),
     }
 }
 
 /// Which source a delivery is for, and how that is known.
-pub fn choose(sources: &[Arc<Source>], named: Option<&str>, delivery: &Saved) -> Result<(Arc<Source>, String), Cannot> {
+pub fn choose(
+    sources: &[Arc<Source>],
+    named: Option<&str>,
+    delivery: &SavedDelivery,
+) -> Result<(Arc<Source>, String), ExplainError> {
     let of = |source: &Arc<Source>| format!("{} ({})", source.name, source.path);
     let all: Vec<_> = sources.iter().map(of).collect();
     if let Some(name) = named.or(delivery.source.as_deref()) {
@@ -147,15 +155,18 @@ pub fn choose(sources: &[Arc<Source>], named: Option<&str>, delivery: &Saved) ->
     if let Some(path) = &delivery.path {
         return match sources.iter().find(|source| *source.path == **path) {
             Some(source) => Ok((source.clone(), format!("listens on {path}"))),
-            None => Err(Cannot {
+            None => Err(ExplainError {
                 why: format!("no source listens on {path}, so a node answers 404. Sources: {}", all.join(", ")),
-                answer: Answer::ActsNot,
-                lack: Lack::Input,
+                answer: ExplainAnswer::ActsNot,
+                lack: ExplainErrorKind::Input,
             }),
         };
     }
     match sources {
         [only] => Ok((only.clone(), "the only one".into())),
-        _ => Err(Cannot::of(Lack::Source, format!("which source is it for? Choose one: {}", all.join(", ")))),
+        _ => Err(ExplainError::of(
+            ExplainErrorKind::Source,
+            format!("which source is it for? Choose one: {}", all.join(", ")),
+        )),
     }
 }

@@ -1,14 +1,14 @@
 //! The delivery that made an event, put together again from what is kept of it.
 
-use super::saved::Saved;
+use super::saved::SavedDelivery;
 use crate::decide::claim::{Payload, goes_at_the_end};
 use crate::decide::event::Event;
-use crate::decide::field::{Field, Place, Value};
+use crate::decide::field::{Field, FieldLocation, FieldValue};
 use crate::decide::source::Source;
 use std::fmt::Write as _;
 
 /// What is kept has no signature, no id and no kind: the first was checked when it arrived, the others are known.
-pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Saved {
+pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> SavedDelivery {
     // What is only passed on says nothing about the event, and is nobody's to see.
     let kept = payload.headers.into_iter().filter(|(name, _)| !goes_at_the_end(name));
     let mut headers: Vec<_> = kept.map(|(name, value)| (name, value.into_bytes())).collect();
@@ -17,14 +17,16 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
             headers.push((name.to_owned(), value.as_bytes().to_vec()));
         }
     };
-    if let (Some(id), Some(Place::Header(name))) = (&event.delivery_id, source.delivery.as_ref().map(|id| &id.at)) {
+    if let (Some(id), Some(FieldLocation::Header(name))) =
+        (&event.delivery_id, source.delivery.as_ref().map(|id| &id.at))
+    {
         add(name, id);
     }
     if let Some(kind) = &source.kind {
         add(&kind.header, &kind.is);
     }
     let query: Vec<_> = source.fields.iter().filter_map(|field| in_query(field, event)).collect();
-    Saved {
+    SavedDelivery {
         from: format!("event {}", event.id),
         path: Some(source.path.to_string()),
         query: query.join("&"),
@@ -37,10 +39,10 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
 
 /// A field that came in the query, as it stood there.
 fn in_query(field: &Field, event: &Event) -> Option<String> {
-    let Place::Query(name) = &field.at else { return None };
+    let FieldLocation::Query(name) = &field.at else { return None };
     let value = match event.fields.get(&field.name)? {
-        Value::Text(text) | Value::Number(text) => text.to_string(),
-        Value::Bool(flag) => flag.to_string(),
+        FieldValue::Text(text) | FieldValue::Number(text) => text.to_string(),
+        FieldValue::Bool(flag) => flag.to_string(),
     };
     let after = field.after.as_deref().unwrap_or_default();
     Some(format!("{}={}", escaped(name), escaped(&format!("{after}{value}"))))

@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 
 /// A saved delivery.
-pub struct Saved {
+pub struct SavedDelivery {
     /// What it is called: a file, and which of several it is in it.
     pub from: String,
     /// The path it was sent to, where that is known.
@@ -26,7 +26,7 @@ pub struct Saved {
     pub notes: Vec<String>,
 }
 
-impl Saved {
+impl SavedDelivery {
     /// These headers in place of those of the same name.
     pub fn replace(&mut self, headers: &[(String, Vec<u8>)]) {
         self.headers.retain(|(name, _)| !headers.iter().any(|(given, _)| given == name));
@@ -35,7 +35,7 @@ impl Saved {
 }
 
 /// Reads the deliveries in a file, or on standard input.
-pub fn read(what: &str) -> Result<Vec<Saved>, String> {
+pub fn read(what: &str) -> Result<Vec<SavedDelivery>, String> {
     let name = if what == "-" { "standard input" } else { what };
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => format!("{name} is a folder; name the file with the saved delivery"),
@@ -68,9 +68,9 @@ pub fn header(text: &str) -> Result<(String, Vec<u8>), String> {
 }
 
 /// The deliveries in what was saved under this name.
-pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
+pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery>, String> {
     if let Some(one) = line(&bytes) {
-        return Ok(vec![Saved { from: name.to_owned(), ..one }]);
+        return Ok(vec![SavedDelivery { from: name.to_owned(), ..one }]);
     }
     let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
     if lines.len() > 1 && line(lines[0]).is_some() {
@@ -78,14 +78,14 @@ pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
             let saved = line(text).ok_or_else(|| {
                 format!("{name}: delivery {} is not {{\"headers\": {{…}}, \"body\": \"…\"}}, as the first is", i + 1)
             })?;
-            Ok(Saved { from: format!("{name}, delivery {} of {}", i + 1, lines.len()), ..saved })
+            Ok(SavedDelivery { from: format!("{name}, delivery {} of {}", i + 1, lines.len()), ..saved })
         };
         return lines.iter().enumerate().map(one).collect();
     }
     if has_head(&bytes) {
         return request(name, &bytes).map(|one| vec![one]);
     }
-    Ok(vec![Saved {
+    Ok(vec![SavedDelivery {
         from: name.to_owned(),
         path: None,
         query: String::new(),
@@ -97,7 +97,7 @@ pub fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<Saved>, String> {
 }
 
 /// `{"headers": {…}, "body": "…"}`, and if it is known `"path": "…"`.
-fn line(text: &[u8]) -> Option<Saved> {
+fn line(text: &[u8]) -> Option<SavedDelivery> {
     let Value::Object(mut all) = serde_json::from_slice(text).ok()? else { return None };
     let (Value::Object(headers), Value::String(body)) = (all.remove("headers")?, all.remove("body")?) else {
         return None;
@@ -115,7 +115,15 @@ fn line(text: &[u8]) -> Option<Saved> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         (Some(path.to_owned()), query.to_owned())
     });
-    Some(Saved { from: String::new(), path, query, headers, body: body.into(), source: None, notes: Vec::new() })
+    Some(SavedDelivery {
+        from: String::new(),
+        path,
+        query,
+        headers,
+        body: body.into(),
+        source: None,
+        notes: Vec::new(),
+    })
 }
 
 fn is_token(name: &str) -> bool {
@@ -140,12 +148,12 @@ fn target(line: &str) -> Option<&str> {
 }
 
 /// A request as it went over the wire: head, blank line, body.
-fn request(name: &str, bytes: &[u8]) -> Result<Saved, String> {
+fn request(name: &str, bytes: &[u8]) -> Result<SavedDelivery, String> {
     let (head, body) =
         split(bytes).ok_or_else(|| format!("{name} has the head of a request, and no empty line and body after it"))?;
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines().peekable();
-    let mut saved = Saved {
+    let mut saved = SavedDelivery {
         from: name.to_owned(),
         path: None,
         query: String::new(),

@@ -1,20 +1,20 @@
 //! The walk for people: one line per step, in the order in which they are taken.
 
-use super::stands::{Came, Would, words};
-use super::told::{Asked, Signature, Told};
+use super::stands::{DeliveryPrediction, PredictedClaim, words};
+use super::told::{FilterResult, SignatureCheck, WalkTrace};
 use crate::config::words::{change_text, group_text, line, lines, redelivery_text};
-use crate::decide::claim::{New, Repeat, Stands};
-use crate::decide::field::{Slot, Value};
-use crate::decide::filter::Term;
+use crate::decide::claim::{MatchRelation, NewEvent, RepeatEffect};
+use crate::decide::field::{ExtractedField, FieldValue};
+use crate::decide::filter::FilterTerm;
 use crate::decide::judge::Verdict;
-use crate::decide::source::Redelivery;
+use crate::decide::source::RedeliveryPolicy;
 use std::io::{self, Write};
 
 /// Characters of a value that are shown.
 const SHOWN_MAX: usize = 80;
 
 /// Says what each step saw, and what would come of it.
-pub fn explained(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
+pub fn explained(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     line(out, "", "delivery", &format!("{}, {} bytes", told.from, told.bytes))?;
     lines(out, "", "note", &told.notes)?;
     line(out, "", "source", &format!("{} ({})", told.source.name, told.chosen))?;
@@ -35,36 +35,36 @@ pub fn explained(told: &Told, would: &Would, out: &mut impl Write) -> io::Result
     ends(told, would, out)
 }
 
-fn signature(signature: &Signature) -> String {
+fn signature(signature: &SignatureCheck) -> String {
     match signature {
-        Signature::None => "nothing to check".into(),
-        Signature::Unchecked(why) => format!("not checked, {why}; the rest is what holds if it is right"),
-        Signature::Right => "right".into(),
-        Signature::Old => "right, but too old to be believed now".into(),
-        Signature::Wrong => "wrong; the rest is what would hold if it were right".into(),
+        SignatureCheck::None => "nothing to check".into(),
+        SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest is what holds if it is right"),
+        SignatureCheck::Right => "right".into(),
+        SignatureCheck::Old => "right, but too old to be believed now".into(),
+        SignatureCheck::Wrong => "wrong; the rest is what would hold if it were right".into(),
     }
 }
 
 /// A field's value, or what stands for it.
-pub fn value(value: &Value) -> String {
+pub fn value(value: &FieldValue) -> String {
     match value {
-        Value::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
+        FieldValue::Text(text) => match text.char_indices().nth(SHOWN_MAX) {
             Some((end, _)) => format!("{:?}…", &text[..end]),
             None => format!("{text:?}"),
         },
-        Value::Number(raw) => raw.to_string(),
-        Value::Bool(flag) => flag.to_string(),
+        FieldValue::Number(raw) => raw.to_string(),
+        FieldValue::Bool(flag) => flag.to_string(),
     }
 }
 
-fn fields(told: &Told) -> Vec<String> {
+fn fields(told: &WalkTrace) -> Vec<String> {
     let Some(slots) = &told.fields else { return Vec::new() };
     let wide = told.source.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0);
-    let one = |(field, slot): (&crate::decide::field::Field, &Slot)| {
+    let one = |(field, slot): (&crate::decide::field::Field, &ExtractedField)| {
         let found = match slot {
-            Slot::Missing => "missing".into(),
-            Slot::Present(found) => value(found),
-            Slot::Defaulted(found) => format!("{} (its default: nothing was there)", value(found)),
+            ExtractedField::Missing => "missing".into(),
+            ExtractedField::Present(found) => value(found),
+            ExtractedField::Defaulted(found) => format!("{} (its default: nothing was there)", value(found)),
         };
         format!("{:<wide$}  {found}  at {}", field.name, field.at)
     };
@@ -76,7 +76,7 @@ fn yes(holds: bool) -> &'static str {
 }
 
 /// The whole, and where it has several terms or says no, each of them.
-fn filter(asked: &Asked) -> Vec<String> {
+fn filter(asked: &FilterResult) -> Vec<String> {
     let Some(text) = &asked.text else { return vec![format!("always: {}", yes(asked.holds))] };
     let mut all = vec![format!("{text}: {}", yes(asked.holds))];
     if asked.terms.len() > 1 || !asked.holds {
@@ -85,13 +85,13 @@ fn filter(asked: &Asked) -> Vec<String> {
     all
 }
 
-fn term_text(term: &Term) -> String {
+fn term_text(term: &FilterTerm) -> String {
     let saw = if term.saw.is_empty() { String::new() } else { format!(", {}", term.saw.join(", ")) };
     format!("{}: {}{saw}", term.text, term.holds)
 }
 
 /// Each route that was asked, and those that were not.
-fn routes(told: &Told) -> Vec<String> {
+fn routes(told: &WalkTrace) -> Vec<String> {
     let mut all = Vec::new();
     for asked in &told.routes {
         let mut told = filter(asked).into_iter();
@@ -108,7 +108,7 @@ fn routes(told: &Told) -> Vec<String> {
     all
 }
 
-fn event(told: &Told, new: &New, of: usize, out: &mut impl Write) -> io::Result<()> {
+fn event(told: &WalkTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
     let source = &told.source;
     if of > 1 {
         line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
@@ -130,11 +130,13 @@ fn event(told: &Told, new: &New, of: usize, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-fn ends(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
+fn ends(told: &WalkTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
     match would {
-        Would::BeRefused(status, why) => line(out, "", "it would", &format!("be refused with {status}, {why}")),
-        Would::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
-        Would::Be(all, looked) => {
+        DeliveryPrediction::BeRefused(status, why) => {
+            line(out, "", "it would", &format!("be refused with {status}, {why}"))
+        }
+        DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
+        DeliveryPrediction::Be(all, looked) => {
             match looked {
                 Ok(store) => line(out, "", "store", &format!("looked into {store}"))?,
                 Err(why) => line(out, "", "store", &format!("not asked: {why}"))?,
@@ -147,36 +149,38 @@ fn ends(told: &Told, would: &Would, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn came_texts(told: &Told, came: &Came) -> Vec<String> {
+fn came_texts(told: &WalkTrace, came: &PredictedClaim) -> Vec<String> {
     let route = told.routes.iter().find(|route| route.holds).map_or("", |route| &route.name);
     match came {
-        Came::New => vec![format!("be a new event, and act on route {route}")],
-        Came::Parked => vec![format!("be a new event on route {route}, and wait: another one holds its group's slot")],
-        Came::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
-        Came::Imported(same) => {
+        PredictedClaim::New => vec![format!("be a new event, and act on route {route}")],
+        PredictedClaim::Parked => {
+            vec![format!("be a new event on route {route}, and wait: another one holds its group's slot")]
+        }
+        PredictedClaim::Recorded => vec![format!("be a new event that is only recorded: route {route} has no action")],
+        PredictedClaim::Imported(same) => {
             vec![format!("be a duplicate, by its {}, of what was done before this store was there", same.word())]
         }
-        Came::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
-        Came::Undecided => vec!["have to be claimed again: the store could not decide".into()],
-        Came::Duplicate(event, same, stands, repeat) => {
+        PredictedClaim::Stale(of) => vec![format!("be stale: its subject was changed later, by event {of}")],
+        PredictedClaim::Undecided => vec!["have to be claimed again: the store could not decide".into()],
+        PredictedClaim::Duplicate(event, same, stands, repeat) => {
             let mut all = vec![format!("be a duplicate by its {}, of event {}", same.word(), event.id)];
-            if *stands == Stands::Instead {
+            if *stands == MatchRelation::Instead {
                 all.push("  which stands in place of the one that matched: that one was superseded".into());
             }
             all.push(format!("  which is {}", words(event)));
             all.push(match (repeat, told.route()) {
-                (Repeat::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
-                (Repeat::Rearms, _) => "  and give it another attempt".into(),
-                (Repeat::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
-                (Repeat::Hears, Some(route))
-                    if event.state.word() == "done" && matches!(route.redelivery, Redelivery::Again { .. }) =>
+                (RepeatEffect::PublishesAgain, _) => "  and have it published again: its worker decides".into(),
+                (RepeatEffect::Rearms, _) => "  and give it another attempt".into(),
+                (RepeatEffect::Resumes, _) => "  and give it another attempt, although it may have acted".into(),
+                (RepeatEffect::Hears, Some(route))
+                    if event.state.word() == "done" && matches!(route.redelivery, RedeliveryPolicy::Again { .. }) =>
                 {
                     format!("  and not have it published again ({})", redelivery_text(route.redelivery))
                 }
-                (Repeat::Hears, Some(route)) if event.state.word() == "dead" => {
+                (RepeatEffect::Hears, Some(route)) if event.state.word() == "dead" => {
                     format!("  and not revive it ({})", redelivery_text(route.redelivery))
                 }
-                (Repeat::Hears, _) => "  and do nothing".into(),
+                (RepeatEffect::Hears, _) => "  and do nothing".into(),
             });
             all
         }

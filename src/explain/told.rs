@@ -1,22 +1,22 @@
 //! One delivery, walked: what each step saw. The steps themselves are `judge`'s.
 
-use super::assumed::{self, Assumed};
-use super::saved::Saved;
-use super::stands::Now;
-use crate::config::{Elsewhere, shown};
+use super::assumed::{self, AssumedHeaders};
+use super::saved::SavedDelivery;
+use super::stands::ArrivalTime;
+use crate::config::{ExternalValue, shown};
 use crate::decide::answer;
-use crate::decide::claim::{IdentityKey, New};
-use crate::decide::delivery::{Delivery, Header};
-use crate::decide::field::{Found, Slot};
-use crate::decide::filter::{Filter, Term};
+use crate::decide::claim::{IdentityKey, NewEvent};
+use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::field::{ExtractedField, ExtractedFields};
+use crate::decide::filter::{Filter, FilterTerm};
 use crate::decide::id::{EventId, Key};
-use crate::decide::judge::{Step, Verdict, walk};
-use crate::decide::refusal::Refusal;
+use crate::decide::judge::{Verdict, WalkStep, walk};
+use crate::decide::refusal::DeliveryRejection;
 use crate::decide::source::{Route, Source};
 use std::sync::Arc;
 
 /// A delivery that was walked.
-pub struct Told {
+pub struct WalkTrace {
     /// What it is called.
     pub from: String,
     /// How many bytes its body has.
@@ -28,23 +28,23 @@ pub struct Told {
     /// How that is known.
     pub chosen: String,
     /// What is known of its signature.
-    pub signature: Signature,
+    pub signature: SignatureCheck,
     /// What the header that names the kind says.
     pub kind: Option<String>,
     /// What was found of each field, in the order of their declaration; `None`: nobody came to look.
-    pub fields: Option<Vec<Slot>>,
+    pub fields: Option<Vec<ExtractedField>>,
     /// `require`, where it was asked.
-    pub require: Option<Asked>,
+    pub require: Option<FilterResult>,
     /// `when`, where it was asked.
-    pub when: Option<Asked>,
+    pub when: Option<FilterResult>,
     /// The routes that were asked.
-    pub routes: Vec<Asked>,
+    pub routes: Vec<FilterResult>,
     /// How the walk ended.
     pub verdict: Verdict,
 }
 
 /// A filter that was asked.
-pub struct Asked {
+pub struct FilterResult {
     /// Of a route: its name.
     pub name: String,
     /// As it is written; `None`: there is none, so everything is let through.
@@ -52,12 +52,12 @@ pub struct Asked {
     /// Did it let the delivery through?
     pub holds: bool,
     /// Each of its terms.
-    pub terms: Vec<Term>,
+    pub terms: Vec<FilterTerm>,
 }
 
 /// What is known of a signature.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Signature {
+pub enum SignatureCheck {
     /// This source verifies nothing.
     None,
     /// Not checked, because of this.
@@ -70,8 +70,8 @@ pub enum Signature {
     Wrong,
 }
 
-impl Asked {
-    fn of(name: &str, filter: Option<&Filter>, found: &Found, source: &Source, holds: bool) -> Self {
+impl FilterResult {
+    fn of(name: &str, filter: Option<&Filter>, found: &ExtractedFields, source: &Source, holds: bool) -> Self {
         Self {
             name: name.to_owned(),
             text: filter.map(|filter| filter.text().replace(char::is_control, " ")),
@@ -81,10 +81,10 @@ impl Asked {
     }
 }
 
-impl Told {
+impl WalkTrace {
     /// What makes this event of it the same as another, in words, each with its key. An id that is known by its body has
     /// that body's key.
-    pub fn identities(&self, new: &New) -> impl Iterator<Item = (String, Key)> {
+    pub fn identities(&self, new: &NewEvent) -> impl Iterator<Item = (String, Key)> {
         let key = |word: &str| {
             let is = |key: &&IdentityKey| key.same.word() == word || (word == "delivery" && key.id_digest.is_some());
             new.keys.iter().find(is).map(|found| found.key)
@@ -94,13 +94,19 @@ impl Told {
     }
 
     /// Walks a delivery. What the store knows is another question.
-    pub fn walk(source: &Arc<Source>, chosen: String, saved: &Saved, elsewhere: &[Elsewhere], now: Now) -> Self {
+    pub fn walk(
+        source: &Arc<Source>,
+        chosen: String,
+        saved: &SavedDelivery,
+        elsewhere: &[ExternalValue],
+        now: ArrivalTime,
+    ) -> Self {
         let path = saved.path.as_deref().unwrap_or(&source.path);
-        let Now { at, wall } = now;
+        let ArrivalTime { at, wall } = now;
         let sent = Delivery { path, query: &saved.query, headers: &saved.headers, body: &saved.body, at, wall };
         let find = |delivery: &Delivery<'_>| source.fields.read(&source.verify.take_on_trust(delivery).ok()?).ok();
-        let Assumed { headers, notes } = match saved.source {
-            Some(_) => Assumed::default(), // what is kept of an event is all there was to keep
+        let AssumedHeaders { headers, notes } = match saved.source {
+            Some(_) => AssumedHeaders::default(), // what is kept of an event is all there was to keep
             None => assumed::beside(source, &sent, find),
         };
         let headers = [&*saved.headers, &headers].concat();
@@ -129,20 +135,22 @@ impl Told {
         told
     }
 
-    fn see(&mut self, step: &Step<'_>) {
+    fn see(&mut self, step: &WalkStep<'_>) {
         let source = self.source.clone();
         match step {
-            Step::Kind(_, named) => self.kind = Some((*named).to_owned()),
-            Step::Fields(found) => {
+            WalkStep::Kind(_, named) => self.kind = Some((*named).to_owned()),
+            WalkStep::Fields(found) => {
                 let slots = source.fields.iter().filter_map(|field| source.fields.ix(&field.name));
                 self.fields = Some(slots.map(|ix| found.slot(ix).clone()).collect());
             }
-            Step::Require(filter, found, holds) => {
-                self.require = Some(Asked::of("", Some(filter), found, &source, *holds));
+            WalkStep::Require(filter, found, holds) => {
+                self.require = Some(FilterResult::of("", Some(filter), found, &source, *holds));
             }
-            Step::When(filter, found, holds) => self.when = Some(Asked::of("", Some(filter), found, &source, *holds)),
-            Step::Route(route, found, holds) => {
-                self.routes.push(Asked::of(&route.name, route.when.as_ref(), found, &source, *holds));
+            WalkStep::When(filter, found, holds) => {
+                self.when = Some(FilterResult::of("", Some(filter), found, &source, *holds));
+            }
+            WalkStep::Route(route, found, holds) => {
+                self.routes.push(FilterResult::of(&route.name, route.when.as_ref(), found, &source, *holds));
             }
         }
     }
@@ -163,7 +171,7 @@ impl Told {
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
         }
-        if self.signature == Signature::Wrong {
+        if self.signature == SignatureCheck::Wrong {
             return Some((401, "bad_signature".into()));
         }
         let Verdict::Refused(refusal) = &self.verdict else { return None };
@@ -186,24 +194,26 @@ fn ids() -> impl FnMut() -> EventId {
 }
 
 /// Checks what can be checked here. Without a secret, or without a signature, nothing can.
-fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[Elsewhere]) -> Signature {
+fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValue]) -> SignatureCheck {
     let headers = source.verify.signature_headers();
     if headers.is_empty() {
-        return Signature::None;
+        return SignatureCheck::None;
     }
-    if headers.iter().all(|name| delivery.header(name) == Header::Missing) {
-        return Signature::Unchecked(format!("there is no {} here", headers.join(" or ")));
+    if headers.iter().all(|name| delivery.header(name) == HeaderLookup::Missing) {
+        return SignatureCheck::Unchecked(format!("there is no {} here", headers.join(" or ")));
     }
     if !source.verify.has_secret() {
-        let its = |value: &&Elsewhere| value.source.as_ref() == Some(&source.name) && value.what == "secret";
+        let its = |value: &&ExternalValue| value.source.as_ref() == Some(&source.name) && value.what == "secret";
         let lack = elsewhere.iter().filter(its).find_map(|value| value.lack.as_ref());
-        return Signature::Unchecked(lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()));
+        return SignatureCheck::Unchecked(
+            lack.map_or_else(|| "there is no secret here".into(), |(why, _)| why.clone()),
+        );
     }
     // A file has its time too: what was right when it was sent is not wrong now.
     match (source.verify.verify(delivery), source.verify.of_any_age().verify(delivery)) {
-        (Err(Refusal::BadSignature), Ok(_)) => Signature::Old,
-        (_, Err(Refusal::BadSignature)) => Signature::Wrong,
+        (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
+        (_, Err(DeliveryRejection::BadSignature)) => SignatureCheck::Wrong,
         // Another refusal comes after the signature was right, and is told by the walk.
-        _ => Signature::Right,
+        _ => SignatureCheck::Right,
     }
 }

@@ -4,10 +4,10 @@
 //! HTTP/1.1 only, over hyper, and not through `axum::serve`: that one has no timer, and without a timer hyper's time
 //! for headers never runs out.
 
-use super::places::Places;
-use super::watch::{Busy, Due, Watch, Watched};
+use super::places::ConnectionLimiter;
+use super::watch::{ConnDeadline, ConnTimeouts, InFlightRequest, TimedStream};
 use crate::decide::limits;
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -41,7 +41,7 @@ pub struct PeerAddress(pub IpAddr);
 
 /// What one port allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Connections at once. For one more the longest idle one is closed; while all have a request under way, it waits.
     pub connections: usize,
     /// Headers of one request; more are answered 431.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub drain_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_MAX,
@@ -82,17 +82,17 @@ impl Default for Limits {
 /// so what must not be lost belongs into a task of its own. An answer with `Connection: close` ends its connection.
 ///
 /// On `drain` the port is closed, connections without a request are closed, requests under way are finished and
-/// answered with `Connection: close`; what is not finished within [`Limits::drain_time`] is dropped.
-pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: Limits, drain: CancellationToken)
+/// answered with `Connection: close`; what is not finished within [`ConnectionLimits::drain_time`] is dropped.
+pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: ConnectionLimits, drain: CancellationToken)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let places = Places::new(limits.connections);
+    let places = ConnectionLimiter::new(limits.connections);
     let connections = TaskTracker::new();
-    let mut complaint = Complaint::default();
+    let mut complaint = AcceptErrorLog::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -104,9 +104,9 @@ where
                 // Answers are small and written at once: waiting to fill a packet only delays them. A socket for which
                 // this fails is already reset, which shows at its first byte.
                 let _ = stream.set_nodelay(true);
-                let watch = Watch::new(limits, places.port_state());
+                let watch = ConnTimeouts::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
-                let socket = Watched::new(stream, watch.clone());
+                let socket = TimedStream::new(stream, watch.clone());
                 let connection = converse(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
                 connections.spawn(async move {
                     connection.await;
@@ -134,11 +134,11 @@ fn is_out_of_files(error: &io::Error) -> bool {
 
 /// One connection, from its first byte to its last. While no request is under way it has no buffers of hyper's.
 async fn converse<H, F, B>(
-    mut socket: Watched,
-    watch: Watch,
+    mut socket: TimedStream,
+    watch: ConnTimeouts,
     peer: IpAddr,
     handler: H,
-    limits: Limits,
+    limits: ConnectionLimits,
     drain: CancellationToken,
 ) where
     H: Fn(Request<Incoming>) -> F + Clone,
@@ -163,13 +163,13 @@ async fn converse<H, F, B>(
 
 /// Requests and answers, until the connection ends, or has been quiet for a while: then its socket comes back.
 async fn exchange<H, F, B>(
-    socket: Watched,
-    watch: &Watch,
+    socket: TimedStream,
+    watch: &ConnTimeouts,
     peer: IpAddr,
     handler: H,
-    limits: Limits,
+    limits: ConnectionLimits,
     drain: &CancellationToken,
-) -> Option<Watched>
+) -> Option<TimedStream>
 where
     H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
@@ -185,7 +185,7 @@ where
             if says_close(response.headers()) {
                 watch.will_linger();
             }
-            Ok::<_, Infallible>(response.map(|body| Attended { body, _busy: busy }))
+            Ok::<_, Infallible>(response.map(|body| TrackedResponseBody { body, _busy: busy }))
         }
     });
     let mut connection = builder(limits).serve_connection(TokioIo::new(socket), service);
@@ -203,8 +203,8 @@ where
             }
             () = watch.closed() => return None,
             due = due.as_mut() => match due {
-                Due::Close => return None,
-                Due::Rest => {
+                ConnDeadline::Close => return None,
+                ConnDeadline::Rest => {
                     let parts = connection.into_parts();
                     return Some(parts.io.into_inner().with_unread(&parts.read_buf));
                 }
@@ -218,7 +218,7 @@ where
     }
 }
 
-fn builder(limits: Limits) -> http1::Builder {
+fn builder(limits: ConnectionLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .max_headers(limits.headers)
@@ -235,12 +235,12 @@ fn says_close(headers: &HeaderMap) -> bool {
 }
 
 /// The body of an answer; its connection is busy until hyper has taken all of it.
-struct Attended<B> {
+struct TrackedResponseBody<B> {
     body: B,
-    _busy: Busy,
+    _busy: InFlightRequest,
 }
 
-impl<B: Body + Unpin> Body for Attended<B> {
+impl<B: Body + Unpin> Body for TrackedResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -262,17 +262,17 @@ impl<B: Body + Unpin> Body for Attended<B> {
 
 /// Keeps a failing accept from filling the log.
 #[derive(Default)]
-struct Complaint {
+struct AcceptErrorLog {
     last: Option<Instant>,
 }
 
-impl Complaint {
+impl AcceptErrorLog {
     fn about(&mut self, error: &io::Error) {
         let now = Instant::now();
         if self.last.is_none_or(|last| now - last >= ACCEPT_COMPLAINT_EVERY) {
             self.last = Some(now);
             let why = format!("cannot accept a connection: {error}");
-            telemetry::say(Level::Error, "accept", &[("why", &why)]);
+            telemetry::say(LogLevel::Error, "accept", &[("why", &why)]);
         }
     }
 }

@@ -18,21 +18,21 @@ mod turned_away;
 pub use asked::LIST_MAX;
 
 use super::body::BodiesInFlight;
-use super::health::Health;
-use crate::config::{Admin, Config, StoreAddress, shown as configured};
+use super::health::Readiness;
+use crate::config::{AdminConfig, Config, StoreAddress, shown as configured};
 use crate::decide::answer;
 use crate::decide::claim::Payload;
-use crate::decide::event::{self, Event, Passed, Step};
+use crate::decide::event::{self, Event, EventStep, QueueState};
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
 use crate::dispatcher::Dispatcher;
-use crate::store::retention::Nodes;
+use crate::store::retention::NodeTopology;
 use crate::store::standing::has_route;
-use crate::store::{Advance, Listing, Page, Removal, Store, StoreError, Stored, Story};
-use crate::telemetry::meter::Asked as Looked;
-use asked::{Asked, Name};
+use crate::store::{AdvanceResult, EventDetails, EventPage, EventQuery, RemovalResult, Store, StoreError, StoredValue};
+use crate::telemetry::meter::StoreOp;
+use asked::{EventNameParam, QueryParams};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -40,11 +40,11 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use orphans::CountedOrphans;
-use overview::Counted;
-use refused::Refusals;
+use orphans::OrphanCountCache;
+use overview::EventCountCache;
+use refused::TokenThrottle;
 use serde_json::{Value, json};
-use session::Sessions;
+use session::AdminSessions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
@@ -58,40 +58,40 @@ const SUPERSEDES_MAX: usize = 16;
 
 /// What the admin port needs. Cheap to clone.
 #[derive(Clone)]
-pub struct Desk {
+pub struct AdminState {
     /// Where events are.
     pub store: Arc<dyn Store>,
     /// Who acts on them.
     pub dispatcher: Dispatcher,
     /// Who may ask.
-    pub admin: Arc<Admin>,
+    pub admin: Arc<AdminConfig>,
     /// Whether the node is well.
-    pub health: Health,
+    pub health: Readiness,
     /// The port is about to close, later than the node begins to drain: who watches sees what still runs end.
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     shown: Arc<Value>,
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
-    sessions: Arc<Sessions>,
-    refusals: Arc<Refusals>,
+    sessions: Arc<AdminSessions>,
+    refusals: Arc<TokenThrottle>,
     listeners: Arc<Semaphore>,
-    counted: Arc<Counted>,
-    orphans: Arc<CountedOrphans>,
-    nodes: Nodes,
+    counted: Arc<EventCountCache>,
+    orphans: Arc<OrphanCountCache>,
+    nodes: NodeTopology,
     peers: reqwest::Client,
     started: tokio::time::Instant,
     started_at: Timestamp,
     since: Arc<Mutex<Timestamp>>,
 }
 
-impl Desk {
+impl AdminState {
     /// A desk for this config, whose webhooks arrive at `ingest` and whose people at `admin`.
     pub fn new(
         config: &Config,
         (ingest, admin): (Option<SocketAddr>, SocketAddr),
         dispatcher: Dispatcher,
-        health: Health,
+        health: Readiness,
         flight: Arc<BodiesInFlight>,
     ) -> Self {
         let mut configured = config.admin.clone();
@@ -110,12 +110,12 @@ impl Desk {
             },
             flight,
             closing: CancellationToken::new(),
-            sessions: Arc::new(Sessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
+            sessions: Arc::new(AdminSessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
             refusals: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
             orphans: Arc::default(),
-            nodes: Nodes::of(&config.store),
+            nodes: NodeTopology::of(&config.store),
             peers: peers.unwrap_or_default(),
             started: tokio::time::Instant::now(),
             started_at: health.store.now(),
@@ -127,16 +127,16 @@ impl Desk {
     }
 
     /// What waits for a route that is not configured says so at once, and not only when it is due.
-    fn set_aside(&self, story: &mut Story) {
-        let waits = matches!(story.event.state, event::State::Waiting { .. });
+    fn set_aside(&self, story: &mut EventDetails) {
+        let waits = matches!(story.event.state, event::EventState::Waiting { .. });
         if waits && !has_route(&self.sources, &story.event) {
-            story.event.passed = Passed::Aside;
+            story.event.passed = QueueState::Aside;
         }
     }
 }
 
 /// The routes of the admin port. What is added to it is closed as the rest is: see [`door`].
-pub fn router(desk: Desk) -> Router {
+pub fn router(desk: AdminState) -> Router {
     let guarded = Router::new()
         .route("/api/openapi.json", get(told::openapi))
         .route("/api/overview", get(overview::overview))
@@ -161,7 +161,7 @@ pub fn router(desk: Desk) -> Router {
         .route_layer(from_fn_with_state(desk.clone(), door::admit));
     Router::new()
         .route("/healthz", get(|| async { plain(&answer::fine()) }))
-        .route("/readyz", get(|State(desk): State<Desk>| async move { plain(&desk.health.ready().await) }))
+        .route("/readyz", get(|State(desk): State<AdminState>| async move { plain(&desk.health.ready().await) }))
         .route("/api/session", get(door::session))
         .route("/login", post(door::login))
         .route("/logout", post(door::logout))
@@ -178,7 +178,7 @@ async fn nowhere(request: Request) -> Response {
     super::dashboard::nowhere(&request).unwrap_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_path"))
 }
 
-fn plain(reply: &answer::Reply) -> Response {
+fn plain(reply: &answer::HttpResponse) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "application/json")], reply.body.clone()).into_response()
 }
@@ -196,16 +196,16 @@ fn busy(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], body).into_response()
 }
 
-async fn list(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+async fn list(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
     let listing = asked.page()?;
     let begun = tokio::time::Instant::now();
     let page = desk.store.page(listing).await;
-    desk.dispatcher.meter().asked(Looked::Look, begun.elapsed(), page.is_ok());
-    let Page { events, next } = page.map_err(|error| unavailable(&error))?;
+    desk.dispatcher.meter().asked(StoreOp::Look, begun.elapsed(), page.is_ok());
+    let EventPage { events, next } = page.map_err(|error| unavailable(&error))?;
     Ok(Json(json!({ "events": events.iter().map(shown::event).collect::<Vec<_>>(), "next": next })).into_response())
 }
 
-async fn quarantined(State(desk): State<Desk>) -> Response {
+async fn quarantined(State(desk): State<AdminState>) -> Response {
     match desk.store.quarantined(LIST_MAX).await {
         Ok(messages) => {
             let messages: Vec<_> = messages.iter().map(shown::quarantined).collect();
@@ -216,7 +216,7 @@ async fn quarantined(State(desk): State<Desk>) -> Response {
 }
 
 /// The one event of this name, or why not.
-async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
+async fn named(desk: &AdminState, name: String) -> Result<Event, Response> {
     let mut events = desk.store.meant(name, NAMESAKES_MAX).await.map_err(|error| unavailable(&error))?;
     if events.len() > 1 {
         let events: Vec<_> = events.iter().map(shown::event).collect();
@@ -226,7 +226,7 @@ async fn named(desk: &Desk, name: String) -> Result<Event, Response> {
     events.pop().ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))
 }
 
-async fn show(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn show(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     let story = desk.store.story(event.id).await.map_err(|error| unavailable(&error))?;
     let mut story = story.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "unknown_event"))?;
@@ -243,23 +243,23 @@ async fn show(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Re
 
 /// The events that this one took the place of.
 pub async fn supersedes(store: &dyn Store, id: EventId) -> Result<Value, StoreError> {
-    let before = Listing { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..Listing::default() };
+    let before = EventQuery { superseded_by: Some(id), limit: SUPERSEDES_MAX, ..EventQuery::default() };
     Ok(store.page(before).await?.events.iter().map(|event| json!(event.id)).collect())
 }
 
 /// Headers and body of the one event of this name, or why not.
-async fn payload(desk: &Desk, name: String) -> Result<(Event, Payload), Response> {
+async fn payload(desk: &AdminState, name: String) -> Result<(Event, Payload), Response> {
     let event = named(desk, name).await?;
     match desk.store.payload(event.id).await {
-        Ok(Stored::Whole(payload)) => Ok((event, payload)),
-        Ok(Stored::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
-        Ok(Stored::Damaged) => Err(refuse(StatusCode::CONFLICT, "its body is damaged")),
+        Ok(StoredValue::Whole(payload)) => Ok((event, payload)),
+        Ok(StoredValue::Forgotten) => Err(refuse(StatusCode::GONE, "its body is no longer kept")),
+        Ok(StoredValue::Damaged) => Err(refuse(StatusCode::CONFLICT, "its body is damaged")),
         Err(error) => Err(unavailable(&error)),
     }
 }
 
 /// A body is somebody else's text, and never anything but text.
-async fn body(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn body(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let (_, payload) = payload(&desk, name).await?;
     // Copied: as it is, it would count among the bodies in flight until a slow reader has it.
     let body = payload.body.to_vec();
@@ -267,7 +267,7 @@ async fn body(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Re
 }
 
 /// The headers that are kept. What no field is read from was kept to be passed on, and is nobody's to see.
-async fn headers(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn headers(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let (event, payload) = payload(&desk, name).await?;
     let source = desk.sources.iter().find(|source| source.name == event.source);
     let kept = payload.headers.iter().map(|(name, value)| {
@@ -277,7 +277,7 @@ async fn headers(State(desk): State<Desk>, Name(name): Name) -> Result<Response,
     Ok(Json(json!({ "headers": kept.collect::<Vec<_>>() })).into_response())
 }
 
-async fn replay(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn replay(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match again(&desk, &event).await {
         Ok(event) => Ok(Json(shown::event(&event)).into_response()),
@@ -287,27 +287,27 @@ async fn replay(State(desk): State<Desk>, Name(name): Name) -> Result<Response, 
 }
 
 /// Gives an event another life; or says why not, or that the store does not.
-async fn again(desk: &Desk, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
+async fn again(desk: &AdminState, event: &Event) -> Result<Event, Result<(StatusCode, String), StoreError>> {
     let not = |status, why: &str| Err(Ok((status, why.to_owned())));
     match desk.store.payload(event.id).await.map_err(Err)? {
-        Stored::Whole(_) => {}
-        Stored::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),
-        Stored::Damaged => return not(StatusCode::CONFLICT, "its body is damaged"),
+        StoredValue::Whole(_) => {}
+        StoredValue::Forgotten => return not(StatusCode::GONE, "its body is no longer kept"),
+        StoredValue::Damaged => return not(StatusCode::CONFLICT, "its body is damaged"),
     }
-    match desk.dispatcher.step(event, Step::Replay).await.map_err(Err)? {
-        Some(Advance::Written { event, .. }) => Ok(*event),
-        Some(Advance::Lost) => not(StatusCode::CONFLICT, "it changed meanwhile"),
+    match desk.dispatcher.step(event, EventStep::Replay).await.map_err(Err)? {
+        Some(AdvanceResult::Written { event, .. }) => Ok(*event),
+        Some(AdvanceResult::Lost) => not(StatusCode::CONFLICT, "it changed meanwhile"),
         None => not(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
     }
 }
 
-async fn cancel(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn cancel(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     Ok(match desk.dispatcher.cancel(&event).await {
-        Ok(Some(Advance::Written { event, .. })) if event.is_called_off() => {
+        Ok(Some(AdvanceResult::Written { event, .. })) if event.is_called_off() => {
             (StatusCode::ACCEPTED, Json(shown::event(&event))).into_response()
         }
-        Ok(Some(Advance::Written { event, .. })) if !event.is_cancelled() => {
+        Ok(Some(AdvanceResult::Written { event, .. })) if !event.is_cancelled() => {
             refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))
         }
         came => written(&event, came),
@@ -315,29 +315,29 @@ async fn cancel(State(desk): State<Desk>, Name(name): Name) -> Result<Response, 
 }
 
 /// What came of a step, for who asked for it.
-fn written(event: &Event, advance: Result<Option<Advance>, StoreError>) -> Response {
+fn written(event: &Event, advance: Result<Option<AdvanceResult>, StoreError>) -> Response {
     match advance {
-        Ok(Some(Advance::Written { event, .. })) => Json(shown::event(&event)).into_response(),
-        Ok(Some(Advance::Lost)) => refuse(StatusCode::CONFLICT, "it changed meanwhile"),
+        Ok(Some(AdvanceResult::Written { event, .. })) => Json(shown::event(&event)).into_response(),
+        Ok(Some(AdvanceResult::Lost)) => refuse(StatusCode::CONFLICT, "it changed meanwhile"),
         Ok(None) => refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word())),
         Err(error) => unavailable(&error),
     }
 }
 
 /// Forgets one event with its keys, because a person says so.
-async fn remove(State(desk): State<Desk>, Name(name): Name) -> Result<Response, Response> {
+async fn remove(State(desk): State<AdminState>, EventNameParam(name): EventNameParam) -> Result<Response, Response> {
     let event = named(&desk, name).await?;
     match desk.store.remove(event.id).await {
-        Ok(Removal::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
-        Ok(Removal::NotOver) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
-        Ok(Removal::Unknown) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
+        Ok(RemovalResult::Removed) => Ok(Json(json!({ "forgotten": 1, "event": event.id })).into_response()),
+        Ok(RemovalResult::NotOver) => Err(refuse(StatusCode::CONFLICT, &format!("it is {}", event.state.word()))),
+        Ok(RemovalResult::Unknown) => Err(refuse(StatusCode::NOT_FOUND, "unknown_event")),
         Err(error) => Err(unavailable(&error)),
     }
 }
 
 /// The cron endpoint: frees the space of what may be forgotten. Never needed for correctness, safe to call twice.
 /// With `now=1` it is a person's word that the clock is right.
-async fn forget(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
+async fn forget(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
     let clock_is_right = asked.flag("now")?;
     asked.end()?;
     if clock_is_right {
@@ -348,7 +348,7 @@ async fn forget(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, 
 }
 
 /// Changes of state, deliveries that made no event, and output of commands, as they happen.
-async fn tail(State(desk): State<Desk>) -> Response {
+async fn tail(State(desk): State<AdminState>) -> Response {
     match desk.listeners.clone().try_acquire_owned() {
         Ok(place) => live::streamed(tail::news(desk, place)),
         Err(_) => busy(live::TOO_MANY),

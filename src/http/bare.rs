@@ -2,7 +2,7 @@
 
 use super::body::{BodiesInFlight, BodyLimits, read};
 use super::reply;
-use crate::decide::answer::Reply;
+use crate::decide::answer::HttpResponse;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Reads the body under the default limits and answers 200.
 pub async fn bare(request: Request<Incoming>, flight: Arc<BodiesInFlight>) -> Response<Full<Bytes>> {
     let reply = match read(request.into_body(), BodyLimits::default(), &flight).await {
-        Ok(_) => Reply { status: 200, headers: Vec::new(), body: Vec::new(), word: "bare" },
+        Ok(_) => HttpResponse { status: 200, headers: Vec::new(), body: Vec::new(), word: "bare" },
         Err(error) => reply::no_body(error),
     };
     reply::response(reply)

@@ -1,7 +1,7 @@
 //! Reads the body of a request: bounded in size, in time, and in what all bodies of a node take together. Never waits
 //! for room and never cuts a body short: it comes whole or not at all.
 
-use crate::decide::budget::{Admission, BodyId, Budget};
+use crate::decide::budget::{BodyAdmission, BodyId, BodyMemoryBudget};
 use crate::decide::limits;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -91,9 +91,9 @@ where
     if !flight.could_take(announced) {
         return Err(BodyError::Busy);
     }
-    let room = Room::in_flight(flight);
+    let room = BodyReservation::in_flight(flight);
     room.arriving.bytes().reserve_exact(announced.min(FIRST_BYTES));
-    let mut pace = Pace::from_now(limits);
+    let mut pace = BodyDeadline::from_now(limits);
     loop {
         let next = tokio::select! {
             biased;
@@ -118,13 +118,13 @@ where
 
 /// When a body is given up. Every byte moves `stalled` away by what a byte may take, but never further than `behind`: a
 /// body that stalls is given up after `behind`, whatever came before. `whole` moves away at a rate that no trickle keeps.
-struct Pace {
+struct BodyDeadline {
     limits: BodyLimits,
     stalled: Instant,
     whole: Instant,
 }
 
-impl Pace {
+impl BodyDeadline {
     fn from_now(limits: BodyLimits) -> Self {
         let now = Instant::now();
         Self { limits, stalled: now + limits.behind, whole: now + limits.whole_time }
@@ -145,18 +145,18 @@ impl Pace {
 /// The bytes of all bodies a node holds, and how many they may be.
 #[derive(Debug)]
 pub struct BodiesInFlight {
-    budget: Mutex<Budget<Arc<Arriving>>>,
+    budget: Mutex<BodyMemoryBudget<Arc<PartialBody>>>,
     since: Instant,
 }
 
 /// What has arrived of a body. Whoever takes its room frees the bytes at once, and then tells its reader.
 #[derive(Debug, Default)]
-struct Arriving {
+struct PartialBody {
     bytes: Mutex<Vec<u8>>,
     displaced: Notify,
 }
 
-impl Arriving {
+impl PartialBody {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,12 +176,12 @@ impl Default for BodiesInFlight {
 impl BodiesInFlight {
     /// Room for this many bytes.
     pub fn new(most: usize) -> Self {
-        Self { budget: Mutex::new(Budget::new(most)), since: Instant::now() }
+        Self { budget: Mutex::new(BodyMemoryBudget::new(most)), since: Instant::now() }
     }
 
     /// Holds a body that came another way than over HTTP, whole, if there is room for it or can be made.
     pub fn hold(self: &Arc<Self>, body: &[u8]) -> Result<Bytes, BodyError> {
-        let room = Room::in_flight(self);
+        let room = BodyReservation::in_flight(self);
         room.add(body)?;
         room.hold()
     }
@@ -195,21 +195,21 @@ impl BodiesInFlight {
         self.budget().could_take(bytes, self.since.elapsed())
     }
 
-    fn budget(&self) -> MutexGuard<'_, Budget<Arc<Arriving>>> {
+    fn budget(&self) -> MutexGuard<'_, BodyMemoryBudget<Arc<PartialBody>>> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The room one body takes.
-struct Room {
+struct BodyReservation {
     flight: Arc<BodiesInFlight>,
     id: BodyId,
-    arriving: Arc<Arriving>,
+    arriving: Arc<PartialBody>,
 }
 
-impl Room {
+impl BodyReservation {
     fn in_flight(flight: &Arc<BodiesInFlight>) -> Self {
-        let arriving = Arc::<Arriving>::default();
+        let arriving = Arc::<PartialBody>::default();
         let id = flight.budget().begin(arriving.clone(), flight.since.elapsed());
         Self { flight: Arc::clone(flight), id, arriving }
     }
@@ -223,9 +223,9 @@ impl Room {
     fn add(&self, data: &[u8]) -> Result<(), BodyError> {
         let admission = self.flight.budget().grow(self.id, data.len(), self.flight.since.elapsed());
         match admission {
-            Admission::Granted(displaced) => displaced.iter().for_each(|body| body.displace()),
-            Admission::Displaced => return Err(BodyError::Displaced),
-            Admission::Full => return Err(BodyError::Busy),
+            BodyAdmission::Granted(displaced) => displaced.iter().for_each(|body| body.displace()),
+            BodyAdmission::Displaced => return Err(BodyError::Displaced),
+            BodyAdmission::Full => return Err(BodyError::Busy),
         }
         let mut bytes = self.arriving.bytes();
         if bytes.capacity() - bytes.len() < data.len() {
@@ -241,22 +241,22 @@ impl Room {
             return Err(BodyError::Displaced);
         }
         let bytes = std::mem::take(&mut *self.arriving.bytes());
-        Ok(Bytes::from_owner(Held { bytes: bytes.into_boxed_slice(), _room: self }))
+        Ok(Bytes::from_owner(BudgetedBody { bytes: bytes.into_boxed_slice(), _room: self }))
     }
 }
 
-impl Drop for Room {
+impl Drop for BodyReservation {
     fn drop(&mut self) {
         self.flight.budget().end(self.id);
     }
 }
 
-struct Held {
+struct BudgetedBody {
     bytes: Box<[u8]>,
-    _room: Room,
+    _room: BodyReservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for BudgetedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -33,12 +33,12 @@ const FILES: [(&str, &str); 26] = files![
 ];
 
 /// The document, and the hash in the addresses it names.
-struct Document {
+struct DashboardPage {
     hash: String,
     text: String,
 }
 
-static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
+static DOCUMENT: LazyLock<DashboardPage> = LazyLock::new(|| {
     let all = FILES.iter().fold(INDEX.to_owned(), |all, (path, text)| all + "\0" + path + "\0" + text);
     let hash = hex::encode(&Digest::of(all.as_bytes()).0[..8]);
     let assets = format!("/assets/{hash}");
@@ -48,7 +48,7 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
         let _ = writeln!(modules, "<link rel=\"modulepreload\" href=\"{assets}/{path}\">");
     }
     let text = INDEX.replace("{assets}", &assets).replace("{modules}\n", &modules);
-    Document { hash, text }
+    DashboardPage { hash, text }
 });
 
 /// The routes of the page. Its data is not here.

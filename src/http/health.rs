@@ -4,12 +4,12 @@
 //! write counts too. Once one has failed, a node behind a balancer gets no delivery that could show that it works again:
 //! then whoever asks has something written, once in a second at most.
 
-use crate::decide::answer::{self, Reply};
+use crate::decide::answer::{self, HttpResponse};
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
-use crate::store::batch::{Batcher, LastWrite};
-use crate::store::{Probe, Store};
-use crate::telemetry::{self, Level};
+use crate::store::batch::{Batcher, LastWriteStatus};
+use crate::store::{Store, WriteProbe};
+use crate::telemetry::{self, LogLevel};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -22,24 +22,24 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether the node takes deliveries. Cheap to clone.
 #[derive(Clone)]
-pub struct Health {
+pub struct Readiness {
     /// The node is about to stop.
     pub draining: CancellationToken,
     /// Where events are.
     pub store: Arc<dyn Store>,
-    last_write: LastWrite,
+    last_write: LastWriteStatus,
     /// When a write was tried last, and failed.
     probed: Arc<Mutex<Option<Instant>>>,
 }
 
-impl Health {
+impl Readiness {
     /// Of a node that writes to this store through this batcher.
     pub fn new(draining: CancellationToken, store: Arc<dyn Store>, batch: &Batcher) -> Self {
         Self { draining, store, last_write: batch.last_write(), probed: Arc::default() }
     }
 
     /// The answer to `/readyz`.
-    pub async fn ready(&self) -> Reply {
+    pub async fn ready(&self) -> HttpResponse {
         if self.draining.is_cancelled() {
             return answer::not_ready("draining");
         }
@@ -54,13 +54,13 @@ impl Health {
     /// Can the store be written, as far as is known?
     async fn writes(&self) -> bool {
         if !self.last_write.failed() {
-            return self.probe(Probe::Look).await;
+            return self.probe(WriteProbe::Look).await;
         }
         let mut probed = self.probed.lock().await;
         if probed.is_some_and(|at| at.elapsed() < PROBE_EVERY) {
             return false;
         }
-        let writes = self.probe(Probe::Write).await;
+        let writes = self.probe(WriteProbe::Write).await;
         *probed = if writes { None } else { Some(Instant::now()) };
         if writes {
             self.last_write.record(true);
@@ -68,11 +68,11 @@ impl Health {
         writes
     }
 
-    async fn probe(&self, probe: Probe) -> bool {
+    async fn probe(&self, probe: WriteProbe) -> bool {
         match timeout(READY_TIME, self.store.probe(probe)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                telemetry::trouble(Level::Warn, &format!("it cannot be written: {error}"), &[]);
+                telemetry::trouble(LogLevel::Warn, &format!("it cannot be written: {error}"), &[]);
                 false
             }
             Err(_) => false,

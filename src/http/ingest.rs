@@ -1,16 +1,16 @@
 //! The port where webhooks arrive: path and method, the body under its limits, then the gateway.
 
 use super::body::{BodiesInFlight, BodyError, BodyLimits, read};
-use super::health::Health;
+use super::health::Readiness;
 use super::reply;
-use crate::decide::answer::{self, Reply};
+use crate::decide::answer::{self, HttpResponse};
 use crate::decide::delivery::Delivery;
-use crate::decide::field::Place;
+use crate::decide::field::FieldLocation;
 use crate::decide::problem;
-use crate::decide::source::{Source, Sources, Speaks};
+use crate::decide::source::{ApiStyle, Source, Sources};
 use crate::gateway::Gateway;
-use crate::telemetry::heard::{Heard, Verdict};
-use crate::telemetry::{self, Level};
+use crate::telemetry::heard::{DeliveryRecord, DeliveryVerdict};
+use crate::telemetry::{self, LogLevel};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What the ingest port needs. Cheap to clone.
 #[derive(Clone)]
-pub struct Ingest {
+pub struct IngestState {
     /// Who may send.
     pub sources: Arc<Sources>,
     /// What becomes of it.
@@ -28,16 +28,16 @@ pub struct Ingest {
     /// How much may be under way.
     pub flight: Arc<BodiesInFlight>,
     /// Whether the node still takes deliveries.
-    pub health: Health,
+    pub health: Readiness,
 }
 
-impl Ingest {
+impl IngestState {
     /// Answers one request.
     pub async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         reply::response(self.reply(request).await)
     }
 
-    async fn reply(&self, request: Request<Incoming>) -> Reply {
+    async fn reply(&self, request: Request<Incoming>) -> HttpResponse {
         let (parts, body) = request.into_parts();
         let source = match (parts.uri.path(), self.sources.at(parts.uri.path())) {
             (_, Some(source)) => source,
@@ -73,11 +73,11 @@ impl Ingest {
     }
 
     /// What never came so far as to be judged is visible too; why, the log and people are told, and not the sender.
-    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: Reply, why: String) -> Reply {
+    fn turn_away(&self, source: Option<&Source>, parts: &Parts, reply: HttpResponse, why: String) -> HttpResponse {
         let reason = serde_json::from_slice::<serde_json::Value>(&reply.body).ok();
         let reason = reason.and_then(|body| body["reason"].as_str().map(str::to_owned));
-        let verdict = if reply.status == 503 { Verdict::Unavailable } else { Verdict::Refused };
-        let heard = Heard::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
+        let verdict = if reply.status == 503 { DeliveryVerdict::Unavailable } else { DeliveryVerdict::Refused };
+        let heard = DeliveryRecord::new(source.map(|source| source.name.clone()), verdict, self.gateway.now());
         let path = source.is_none().then(|| parts.uri.path().to_owned());
         let (status, delivery) = (reply.status, self.delivery_id(source, &parts.headers));
         let told = [
@@ -89,8 +89,8 @@ impl Ingest {
             ("why", Some(why.clone())),
         ];
         let told: Vec<_> = told.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        telemetry::say(Level::Warn, reply.word, &told);
-        self.gateway.meter().turned_away(Heard { path, status, reason, delivery, why: Some(why), ..heard });
+        telemetry::say(LogLevel::Warn, reply.word, &told);
+        self.gateway.meter().turned_away(DeliveryRecord { path, status, reason, delivery, why: Some(why), ..heard });
         let closed = reply.headers.iter().any(|(name, _)| name == "connection");
         let reply = if closed { reply } else { closing(reply) };
         match source {
@@ -104,13 +104,13 @@ impl Ingest {
     fn delivery_id(&self, source: Option<&Source>, headers: &http::HeaderMap) -> Option<String> {
         let all = self.sources.all().filter(|one| source.is_none_or(|source| source.name == one.name));
         let named = all.filter_map(|source| match &source.delivery.as_ref()?.at {
-            Place::Header(name) => headers.get(&**name)?.to_str().ok(),
+            FieldLocation::Header(name) => headers.get(&**name)?.to_str().ok(),
             _ => None,
         });
         named.map(str::to_owned).find(|id| !id.is_empty())
     }
 
-    async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> Reply {
+    async fn receive(&self, source: &Source, parts: &Parts, body: Bytes) -> HttpResponse {
         let named =
             |(name, value): (&http::HeaderName, &http::HeaderValue)| (name.to_string(), value.as_bytes().to_vec());
         let headers: Vec<_> = parts.headers.iter().map(named).collect();
@@ -129,15 +129,15 @@ impl Ingest {
 }
 
 /// The same, as the source's senders expect it.
-fn as_it_speaks(source: &Source, reply: Reply) -> Reply {
+fn as_it_speaks(source: &Source, reply: HttpResponse) -> HttpResponse {
     match source.speaks {
-        Speaks::Webhook => reply,
-        Speaks::Api => problem::turned_away(reply),
+        ApiStyle::Webhook => reply,
+        ApiStyle::Api => problem::turned_away(reply),
     }
 }
 
 /// What is not read must not be taken for the next request.
-pub(crate) fn closing(mut reply: Reply) -> Reply {
+pub(crate) fn closing(mut reply: HttpResponse) -> HttpResponse {
     reply.headers.push(("connection".into(), "close".into()));
     reply
 }

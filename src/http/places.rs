@@ -3,7 +3,7 @@
 //! The one that has been idle longest goes: between two requests; if there is none, without a whole request so far; if
 //! there is none either, with an answer that is only waited for to be read. One with a request under way never goes.
 
-use super::watch::{Idle, IdleKind, Watch};
+use super::watch::{ConnTimeouts, IdleKind, IdleSince};
 use crate::decide::limits;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,18 +17,18 @@ const FOUND_AT_ONCE: usize = 256;
 const OTHERS_AT_ONCE: usize = 16;
 
 /// The places of one port.
-pub(super) struct Places {
+pub(super) struct ConnectionLimiter {
     max: usize,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     port: Arc<PortState>,
 }
 
 #[derive(Default)]
-struct Open {
-    all: HashMap<u64, Watch>,
+struct OpenConnections {
+    all: HashMap<u64, ConnTimeouts>,
     next: u64,
     /// Connections that were found idle, the longest first.
-    found: VecDeque<(u64, Idle)>,
+    found: VecDeque<(u64, IdleSince)>,
 }
 
 /// What the connections of one port share.
@@ -63,19 +63,19 @@ impl PortState {
 }
 
 /// A place, until it is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionPermit {
+    places: Arc<ConnectionLimiter>,
     id: u64,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.places.open().all.remove(&self.id);
         self.places.port.changed();
     }
 }
 
-impl Places {
+impl ConnectionLimiter {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, open: Mutex::default(), port: Arc::default() })
     }
@@ -85,12 +85,12 @@ impl Places {
         self.port.clone()
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for this connection: at the limit another is closed for it, and if none is idle it waits.
-    pub(super) async fn take(self: &Arc<Self>, watch: &Watch) -> Place {
+    pub(super) async fn take(self: &Arc<Self>, watch: &ConnTimeouts) -> ConnectionPermit {
         loop {
             if let Some(place) = self.try_take(watch) {
                 return place;
@@ -108,7 +108,7 @@ impl Places {
         }
     }
 
-    fn try_take(self: &Arc<Self>, watch: &Watch) -> Option<Place> {
+    fn try_take(self: &Arc<Self>, watch: &ConnTimeouts) -> Option<ConnectionPermit> {
         let mut open = self.open();
         if open.all.len() >= self.max && !open.close_one() {
             return None;
@@ -116,18 +116,18 @@ impl Places {
         let id = open.next;
         open.next += 1;
         open.all.insert(id, watch.clone());
-        Some(Place { places: self.clone(), id })
+        Some(ConnectionPermit { places: self.clone(), id })
     }
 
     /// Closes the connection that is idle between two requests longest; says whether there was any.
     pub(super) fn close_idle(&self) -> bool {
         let mut open = self.open();
-        let idle = open.all.values().filter_map(Watch::idle).any(|idle| idle.kind.is_between_requests());
+        let idle = open.all.values().filter_map(ConnTimeouts::idle).any(|idle| idle.kind.is_between_requests());
         idle && open.close_one()
     }
 }
 
-impl Open {
+impl OpenConnections {
     fn close_one(&mut self) -> bool {
         if self.close_found() {
             return true;

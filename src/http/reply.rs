@@ -1,7 +1,7 @@
 //! An answer on its way out. What it says is decided elsewhere; here it only becomes HTTP that cannot be misread.
 
 use super::body::BodyError;
-use crate::decide::answer::{self, Reply};
+use crate::decide::answer::{self, HttpResponse};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -21,7 +21,7 @@ const HOP_HEADERS: [&str; 9] = [
 
 /// An answer as HTTP. A header that cannot be one, or that would change the framing, is left out; of `connection`
 /// only `close` is understood. A status that cannot be an answer's becomes 500.
-pub fn response(reply: Reply) -> Response<Full<Bytes>> {
+pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(reply.body)));
     *response.status_mut() = match StatusCode::from_u16(reply.status) {
         Ok(status) if (200..600).contains(&reply.status) => status,
@@ -42,7 +42,7 @@ pub fn response(reply: Reply) -> Response<Full<Bytes>> {
 }
 
 /// The answer to a body that did not come; it closes the connection, since the rest of the body is still on it.
-pub fn no_body(error: BodyError) -> Reply {
+pub fn no_body(error: BodyError) -> HttpResponse {
     let mut reply = match error {
         BodyError::TooLarge => answer::turned_away(413, "too_large"),
         BodyError::TooSlow | BodyError::Displaced => answer::turned_away(408, "too_slow"),
@@ -59,7 +59,7 @@ mod tests {
 
     fn check(status: u16, given: &[(&str, &str)], wanted_status: u16, wanted: &[(&str, &str)]) {
         let headers = given.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let response = response(Reply { status, headers, body: b"{}".to_vec(), word: "test" });
+        let response = response(HttpResponse { status, headers, body: b"{}".to_vec(), word: "test" });
         let found: Vec<_> =
             response.headers().iter().map(|(n, v)| (n.as_str(), v.to_str().expect("visible ASCII"))).collect();
         assert_eq!((response.status().as_u16(), found.as_slice()), (wanted_status, wanted), "{status} {given:?}");

@@ -1,15 +1,15 @@
 //! How long a connection may take for what it is doing. Owns the deadlines of one connection; closes nothing itself:
-//! whoever drives the connection drops it when [`Watch::overdue`] returns.
+//! whoever drives the connection drops it when [`ConnTimeouts::overdue`] returns.
 //!
 //! ```text
 //! New ─first byte─▶ Head ─request─▶ Busy ─answer─▶ Quiet ─first byte─▶ Head
 //!                    │               └─ closed before the request was read ─▶ Lingering
 //!                    └─ malformed, answered by hyper ────────────────────────▶ Lingering
 //! ```
-//! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for. Out of any other phase the
+//! `InFlightRequest` has no deadline here: a body has its own, and so has whatever the handler waits for. Out of any other phase the
 //! port may close a connection to make room for another one (`places.rs`).
 
-use super::accept::Limits;
+use super::accept::ConnectionLimits;
 use super::places::PortState;
 use crate::decide::limits;
 use bytes::{Buf as _, Bytes};
@@ -35,7 +35,7 @@ const READ_BYTES: usize = (8 << 10) - 1;
 const HEAD_GROWTH: usize = 512;
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum ConnPhase {
     New {
         since: Instant,
     },
@@ -69,14 +69,14 @@ impl IdleKind {
 
 /// In which way, and since when, a connection has no request under way. The smaller, the sooner it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Idle {
+pub(super) struct IdleSince {
     pub(super) kind: IdleKind,
     since: Instant,
 }
 
 /// What it is time for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Due {
+pub(super) enum ConnDeadline {
     /// To close the connection.
     Close,
     /// To give its buffers back: it has been quiet for a while.
@@ -85,16 +85,16 @@ pub(super) enum Due {
 
 /// An answer that its peer did not take at once.
 #[derive(Clone, Copy)]
-struct Blocked {
+struct BlockedWrite {
     since: Instant,
     /// When it is given up. Every byte that is taken moves this away, but never further than the idle time.
     until: Instant,
 }
 
-struct State {
-    phase: Phase,
+struct ConnTimeoutState {
+    phase: ConnPhase,
     /// Until all that we wrote is taken.
-    blocked: Option<Blocked>,
+    blocked: Option<BlockedWrite>,
     /// Set by a drain.
     end_by: Option<Instant>,
     /// The answer was given before its request was read.
@@ -103,61 +103,61 @@ struct State {
     head: usize,
 }
 
-impl Drop for Shared {
+impl Drop for ConnTimeoutsInner {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.port.head_ended(state.head);
     }
 }
 
-impl State {
-    fn idle(&self) -> Option<Idle> {
+impl ConnTimeoutState {
+    fn idle(&self) -> Option<IdleSince> {
         let (kind, since) = match (self.phase, self.blocked) {
-            (Phase::Quiet { since }, None) => (IdleKind::BetweenRequests, since),
-            (Phase::New { since } | Phase::Head { since }, _) => (IdleKind::BeforeRequest, since),
-            (Phase::Lingering { since }, _) | (Phase::Quiet { .. }, Some(Blocked { since, .. })) => {
+            (ConnPhase::Quiet { since }, None) => (IdleKind::BetweenRequests, since),
+            (ConnPhase::New { since } | ConnPhase::Head { since }, _) => (IdleKind::BeforeRequest, since),
+            (ConnPhase::Lingering { since }, _) | (ConnPhase::Quiet { .. }, Some(BlockedWrite { since, .. })) => {
                 (IdleKind::AfterAnswer, since)
             }
-            (Phase::Busy | Phase::Closed, _) => return None,
+            (ConnPhase::Busy | ConnPhase::Closed, _) => return None,
         };
-        Some(Idle { kind, since })
+        Some(IdleSince { kind, since })
     }
 }
 
 /// The clock of one connection. Shared by its socket, its requests and its driver, which are one task: the lock is
 /// never waited for.
 #[derive(Clone)]
-pub(super) struct Watch(Arc<Shared>);
+pub(super) struct ConnTimeouts(Arc<ConnTimeoutsInner>);
 
-struct Shared {
-    state: Mutex<State>,
-    limits: Limits,
+struct ConnTimeoutsInner {
+    state: Mutex<ConnTimeoutState>,
+    limits: ConnectionLimits,
     port: Arc<PortState>,
     closed: Notify,
 }
 
-impl Watch {
-    pub(super) fn new(limits: Limits, port: Arc<PortState>) -> Self {
-        let phase = Phase::New { since: Instant::now() };
-        let state = Mutex::new(State { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
-        Self(Arc::new(Shared { state, limits, port, closed: Notify::new() }))
+impl ConnTimeouts {
+    pub(super) fn new(limits: ConnectionLimits, port: Arc<PortState>) -> Self {
+        let phase = ConnPhase::New { since: Instant::now() };
+        let state = Mutex::new(ConnTimeoutState { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
+        Self(Arc::new(ConnTimeoutsInner { state, limits, port, closed: Notify::new() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnTimeoutState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether and since when nothing is under way.
-    pub(super) fn idle(&self) -> Option<Idle> {
+    pub(super) fn idle(&self) -> Option<IdleSince> {
         self.state().idle()
     }
 
     /// Closes the connection, if it has been idle in this way all the time.
-    pub(super) fn close_if(&self, idle: Idle) -> bool {
+    pub(super) fn close_if(&self, idle: IdleSince) -> bool {
         let mut state = self.state();
         let same = state.idle() == Some(idle);
         if same {
-            state.phase = Phase::Closed;
+            state.phase = ConnPhase::Closed;
             self.0.closed.notify_one();
         }
         same
@@ -174,16 +174,16 @@ impl Watch {
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self.state().phase, Phase::Closed)
+        matches!(self.state().phase, ConnPhase::Closed)
     }
 
     /// A request is under way until the guard is dropped.
-    pub(super) fn busy(&self) -> Busy {
+    pub(super) fn busy(&self) -> InFlightRequest {
         let mut state = self.state();
-        state.phase = Phase::Busy;
+        state.phase = ConnPhase::Busy;
         self.0.port.head_ended(std::mem::take(&mut state.head));
         drop(state);
-        Busy(self.clone())
+        InFlightRequest(self.clone())
     }
 
     /// The answer under way closes its connection, maybe before the request was read.
@@ -198,7 +198,7 @@ impl Watch {
 
     /// Returns when it is time for something. To be polled after the connection, in the same task: nothing else wakes it
     /// when the phase changes.
-    pub(super) async fn due(&self) -> Due {
+    pub(super) async fn due(&self) -> ConnDeadline {
         self.alarm(|| self.deadline()).await
     }
 
@@ -227,25 +227,25 @@ impl Watch {
     }
 
     /// The next thing to do, and when.
-    fn deadline(&self) -> Option<(Instant, Due)> {
-        let close = self.close_by().map(|at| (at, Due::Close));
+    fn deadline(&self) -> Option<(Instant, ConnDeadline)> {
+        let close = self.close_by().map(|at| (at, ConnDeadline::Close));
         let state = self.state();
         let rest = match (state.blocked, state.phase) {
-            (None, Phase::Quiet { since }) => Some((since + REST_AFTER, Due::Rest)),
+            (None, ConnPhase::Quiet { since }) => Some((since + REST_AFTER, ConnDeadline::Rest)),
             _ => None,
         };
         [close, rest].into_iter().flatten().min()
     }
 
     fn close_by(&self) -> Option<Instant> {
-        let Limits { header_time, idle_time, linger_time, .. } = self.0.limits;
+        let ConnectionLimits { header_time, idle_time, linger_time, .. } = self.0.limits;
         let state = self.state();
         let doing = match (state.blocked, state.phase) {
             (Some(blocked), _) => Some(blocked.until),
-            (None, Phase::Quiet { since }) => Some(since + idle_time),
-            (None, Phase::New { since } | Phase::Head { since }) => Some(since + header_time),
-            (None, Phase::Lingering { since }) => Some(since + linger_time),
-            (None, Phase::Busy | Phase::Closed) => None,
+            (None, ConnPhase::Quiet { since }) => Some(since + idle_time),
+            (None, ConnPhase::New { since } | ConnPhase::Head { since }) => Some(since + header_time),
+            (None, ConnPhase::Lingering { since }) => Some(since + linger_time),
+            (None, ConnPhase::Busy | ConnPhase::Closed) => None,
         };
         [doing, state.end_by].into_iter().flatten().min()
     }
@@ -254,14 +254,14 @@ impl Watch {
         let mut state = self.state();
         state.phase = match state.phase {
             // A connection that is opened for nothing has no more time than one that is opened for headers.
-            Phase::New { since } => Phase::Head { since },
-            Phase::Quiet { .. } => Phase::Head { since: Instant::now() },
+            ConnPhase::New { since } => ConnPhase::Head { since },
+            ConnPhase::Quiet { .. } => ConnPhase::Head { since: Instant::now() },
             same => same,
         };
-        if let Phase::Head { .. } = state.phase {
+        if let ConnPhase::Head { .. } = state.phase {
             state.head += bytes;
             if !self.0.port.head_grew(bytes, state.head) {
-                state.phase = Phase::Closed;
+                state.phase = ConnPhase::Closed;
                 self.0.closed.notify_one();
             }
         }
@@ -270,13 +270,13 @@ impl Watch {
     /// hyper lets go of an answer when it is buffered, not when it is written: until then nobody is quiet, and the
     /// next request has not begun.
     fn wrote(&self, written: &Poll<io::Result<usize>>) {
-        let Limits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
+        let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
         let now = Instant::now();
         let latest = now + idle_time;
         let mut state = self.state();
         match written {
             Poll::Pending => {
-                state.blocked.get_or_insert(Blocked { since: now, until: latest });
+                state.blocked.get_or_insert(BlockedWrite { since: now, until: latest });
                 drop(state);
                 self.0.port.changed();
             }
@@ -286,7 +286,7 @@ impl Watch {
                     let time = Duration::from_micros(bytes.saturating_mul(1_000_000) / answer_bytes_per_second.max(1));
                     blocked.until = latest.min(blocked.until + time);
                 }
-                if let Phase::Quiet { since } | Phase::Head { since } = &mut state.phase {
+                if let ConnPhase::Quiet { since } | ConnPhase::Head { since } = &mut state.phase {
                     *since = now;
                 }
             }
@@ -301,42 +301,42 @@ impl Watch {
     /// Whether the peer may still be sending what we no longer read.
     fn starts_to_linger(&self) -> bool {
         let mut state = self.state();
-        let lingers = state.will_linger || matches!(state.phase, Phase::Head { .. });
+        let lingers = state.will_linger || matches!(state.phase, ConnPhase::Head { .. });
         if lingers {
-            state.phase = Phase::Lingering { since: Instant::now() };
+            state.phase = ConnPhase::Lingering { since: Instant::now() };
         }
         lingers
     }
 }
 
 /// A request under way: from its headers until its answer is with hyper.
-pub(super) struct Busy(Watch);
+pub(super) struct InFlightRequest(ConnTimeouts);
 
-impl Drop for Busy {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.state().phase = Phase::Quiet { since: Instant::now() };
+        self.0.state().phase = ConnPhase::Quiet { since: Instant::now() };
         self.0.0.port.changed();
     }
 }
 
 /// A socket that tells its watch what happens.
-pub(super) struct Watched {
+pub(super) struct TimedStream {
     stream: TcpStream,
     /// What was read of the next request and hyper has not taken yet.
     unread: Bytes,
-    watch: Watch,
-    closing: Closing,
+    watch: ConnTimeouts,
+    closing: LingerState,
 }
 
 #[derive(Clone, Copy)]
-enum Closing {
+enum LingerState {
     NotYet,
     Lingering,
 }
 
-impl Watched {
-    pub(super) fn new(stream: TcpStream, watch: Watch) -> Self {
-        Self { stream, unread: Bytes::new(), watch, closing: Closing::NotYet }
+impl TimedStream {
+    pub(super) fn new(stream: TcpStream, watch: ConnTimeouts) -> Self {
+        Self { stream, unread: Bytes::new(), watch, closing: LingerState::NotYet }
     }
 
     /// The same with what was read of it and not understood yet. Copied: as it is, it would keep the buffer it is in.
@@ -388,7 +388,7 @@ fn is_whole(head: &[u8], looked: usize) -> bool {
     !head[start].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for TimedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.watch.is_closed() {
             return Poll::Ready(Ok(())); // an end: what comes now is not begun
@@ -411,7 +411,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch.wrote(&written);
@@ -441,12 +441,12 @@ impl AsyncWrite for Watched {
     /// Says that we are done, then reads on until the peer is: a socket closed over unread bytes is reset, and a reset
     /// takes our answer with it before the peer has seen it.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Closing::NotYet = self.closing {
+        if let LingerState::NotYet = self.closing {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
             if !self.watch.starts_to_linger() {
                 return Poll::Ready(Ok(()));
             }
-            self.closing = Closing::Lingering;
+            self.closing = LingerState::Lingering;
         }
         let mut scrap = [0; LINGER_BYTES];
         loop {

@@ -1,10 +1,10 @@
 //! What a layer answers by itself: a kept answer again, or why there is none. To gRPC it speaks as gRPC does.
 
 use super::body::OnceBody;
-use super::held::Ended;
+use super::held::EndedEvent;
 use crate::decide::event::{Event, Receipt};
 use crate::decide::receipt::kept_headers;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body;
@@ -25,12 +25,12 @@ const PROBLEMS: &str = "https://docs.rs/hookonce/latest/hookonce/layer/index.htm
 
 /// How whoever asks is to be spoken to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Speaks {
+pub(super) enum RequestProtocol {
     Http,
     Grpc,
 }
 
-impl Speaks {
+impl RequestProtocol {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let grpc =
             headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
@@ -40,7 +40,7 @@ impl Speaks {
 
 /// Why there is no answer of the service's own. The names are those of the sections that explain them.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Problem {
+pub(super) enum OnceRejection {
     MissingKey(String),
     Malformed(String),
     TooLarge(usize),
@@ -51,15 +51,15 @@ pub(super) enum Problem {
     Unavailable,
 }
 
-impl Problem {
-    pub(super) fn refused(refusal: &Refusal) -> Self {
+impl OnceRejection {
+    pub(super) fn refused(refusal: &DeliveryRejection) -> Self {
         let what = refusal.detail().map(|(_, what)| what).unwrap_or_default();
         match refusal {
-            Refusal::MissingField(name) => {
+            DeliveryRejection::MissingField(name) => {
                 Self::MissingKey(format!("`{name}` is what makes a request the same; send it"))
             }
-            Refusal::FieldTooLong(name) => Self::Malformed(format!("`{name}` is too long")),
-            Refusal::ContentType => Self::Malformed("the body is not JSON".into()),
+            DeliveryRejection::FieldTooLong(name) => Self::Malformed(format!("`{name}` is too long")),
+            DeliveryRejection::ContentType => Self::Malformed("the body is not JSON".into()),
             refusal => Self::Malformed(if what.is_empty() { refusal.reason().to_owned() } else { what.to_owned() }),
         }
     }
@@ -115,19 +115,19 @@ impl Problem {
         }
     }
 
-    pub(super) fn response<B: Body>(&self, speaks: Speaks) -> Response<OnceBody<B>> {
+    pub(super) fn response<B: Body>(&self, speaks: RequestProtocol) -> Response<OnceBody<B>> {
         let (status, code, title) = self.status();
         let mut response = match speaks {
-            Speaks::Http => Response::new(OnceBody::whole(self.json(status, title), None)),
-            Speaks::Grpc => Response::new(OnceBody::whole(Bytes::new(), None)),
+            RequestProtocol::Http => Response::new(OnceBody::whole(self.json(status, title), None)),
+            RequestProtocol::Grpc => Response::new(OnceBody::whole(Bytes::new(), None)),
         };
         let headers = response.headers_mut();
         match speaks {
-            Speaks::Http => {
+            RequestProtocol::Http => {
                 let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
             }
-            Speaks::Grpc => {
+            RequestProtocol::Grpc => {
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
                 headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
                 headers.insert("grpc-message", HeaderValue::from_static(title));
@@ -143,7 +143,7 @@ impl Problem {
         if let Some(event) = self.event() {
             stamp(headers, event);
         }
-        if speaks == Speaks::Http {
+        if speaks == RequestProtocol::Http {
             *response.status_mut() = status;
         }
         response
@@ -174,23 +174,23 @@ pub(super) fn stamp(headers: &mut HeaderMap, event: &Event) {
 }
 
 /// The first answer again.
-pub(super) fn replayed<B: Body>(ended: &Ended, speaks: Speaks) -> Response<OnceBody<B>> {
+pub(super) fn replayed<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.cut => {
             let mut response = given(receipt, &ended.event);
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
             response
         }
-        Some(_) => Problem::NotKept(ended.event.clone(), "too_large").response(speaks),
-        None => Problem::NotKept(ended.event.clone(), "forgotten").response(speaks),
+        Some(_) => OnceRejection::NotKept(ended.event.clone(), "too_large").response(speaks),
+        None => OnceRejection::NotKept(ended.event.clone(), "forgotten").response(speaks),
     }
 }
 
 /// What the attempt that was waited for came to, and it was not well.
-pub(super) fn joined<B: Body>(ended: &Ended, speaks: Speaks) -> Response<OnceBody<B>> {
+pub(super) fn joined<B: Body>(ended: &EndedEvent, speaks: RequestProtocol) -> Response<OnceBody<B>> {
     match &ended.receipt {
         Some(receipt) if !receipt.cut => given(receipt, &ended.event),
-        _ => Problem::Failed(ended.event.clone()).response(speaks),
+        _ => OnceRejection::Failed(ended.event.clone()).response(speaks),
     }
 }
 

@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 /// The body of a request that a layer gives on, and of the answer it gives: what was read of it, then the rest.
 pub struct OnceBody<B: Body> {
     read: VecDeque<Bytes>,
-    rest: Rest<B>,
+    rest: RemainingBody<B>,
 }
 
-enum Rest<B: Body> {
+enum RemainingBody<B: Body> {
     Nothing,
     Trailers(HeaderMap),
     Error(B::Error),
@@ -24,13 +24,13 @@ enum Rest<B: Body> {
 impl<B: Body> OnceBody<B> {
     /// As it came.
     pub(super) fn passed(body: B) -> Self {
-        Self { read: VecDeque::new(), rest: Rest::Body(Box::pin(body)) }
+        Self { read: VecDeque::new(), rest: RemainingBody::Body(Box::pin(body)) }
     }
 
     /// All of it.
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let read = if data.is_empty() { VecDeque::new() } else { VecDeque::from([data]) };
-        Self { read, rest: trailers.map_or(Rest::Nothing, Rest::Trailers) }
+        Self { read, rest: trailers.map_or(RemainingBody::Nothing, RemainingBody::Trailers) }
     }
 }
 
@@ -43,22 +43,22 @@ impl<B: Body> Body for OnceBody<B> {
         if let Some(data) = this.read.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        if let Rest::Body(body) = &mut this.rest {
+        if let RemainingBody::Body(body) = &mut this.rest {
             let frame = std::task::ready!(body.as_mut().poll_frame(cx));
             return Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(bytes_of))));
         }
-        match std::mem::replace(&mut this.rest, Rest::Nothing) {
-            Rest::Trailers(trailers) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
-            Rest::Error(error) => Poll::Ready(Some(Err(error))),
-            Rest::Nothing | Rest::Body(_) => Poll::Ready(None),
+        match std::mem::replace(&mut this.rest, RemainingBody::Nothing) {
+            RemainingBody::Trailers(trailers) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+            RemainingBody::Error(error) => Poll::Ready(Some(Err(error))),
+            RemainingBody::Nothing | RemainingBody::Body(_) => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         let rest = match &self.rest {
-            Rest::Nothing => true,
-            Rest::Body(body) => body.is_end_stream(),
-            Rest::Trailers(_) | Rest::Error(_) => false,
+            RemainingBody::Nothing => true,
+            RemainingBody::Body(body) => body.is_end_stream(),
+            RemainingBody::Trailers(_) | RemainingBody::Error(_) => false,
         };
         rest && self.read.is_empty()
     }
@@ -66,9 +66,9 @@ impl<B: Body> Body for OnceBody<B> {
     fn size_hint(&self) -> SizeHint {
         let read = self.read.iter().map(|data| data.len() as u64).sum();
         let rest = match &self.rest {
-            Rest::Body(body) => body.size_hint(),
-            Rest::Nothing | Rest::Trailers(_) => SizeHint::with_exact(0),
-            Rest::Error(_) => SizeHint::default(),
+            RemainingBody::Body(body) => body.size_hint(),
+            RemainingBody::Nothing | RemainingBody::Trailers(_) => SizeHint::with_exact(0),
+            RemainingBody::Error(_) => SizeHint::default(),
         };
         let mut hint = SizeHint::default();
         hint.set_lower(rest.lower().saturating_add(read));
@@ -83,7 +83,7 @@ impl<B: Body> Body for OnceBody<B> {
 impl<B: Body> Unpin for OnceBody<B> {}
 
 /// What came of reading a body.
-pub(super) enum Read<B: Body> {
+pub(super) enum BodyReadResult<B: Body> {
     /// All of it.
     Whole(Bytes, Option<HeaderMap>),
     /// It is longer than the limit: what was read, then the rest.
@@ -93,16 +93,16 @@ pub(super) enum Read<B: Body> {
 }
 
 /// Reads a body to its end, or until it is longer than this. One that says so beforehand is not read at all.
-pub(super) async fn read<B: Body>(body: B, most: usize) -> Read<B> {
+pub(super) async fn read<B: Body>(body: B, most: usize) -> BodyReadResult<B> {
     if body.size_hint().lower() > most as u64 {
-        return Read::Longer(OnceBody::passed(body));
+        return BodyReadResult::Longer(OnceBody::passed(body));
     }
     let mut body = Box::pin(body);
     let (mut read, mut bytes, mut trailers) = (VecDeque::new(), 0, None);
     loop {
         let frame = match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => return Read::Whole(together(read, bytes), trailers),
-            Some(Err(error)) => return Read::Broken(OnceBody { read, rest: Rest::Error(error) }),
+            None => return BodyReadResult::Whole(together(read, bytes), trailers),
+            Some(Err(error)) => return BodyReadResult::Broken(OnceBody { read, rest: RemainingBody::Error(error) }),
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {
@@ -111,7 +111,7 @@ pub(super) async fn read<B: Body>(body: B, most: usize) -> Read<B> {
                 bytes += data.len();
                 read.push_back(data);
                 if bytes > most {
-                    return Read::Longer(OnceBody { read, rest: Rest::Body(body) });
+                    return BodyReadResult::Longer(OnceBody { read, rest: RemainingBody::Body(body) });
                 }
             }
             Err(frame) => trailers = frame.into_trailers().ok(),

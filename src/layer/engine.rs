@@ -9,20 +9,23 @@
 //!                       dead, or left waiting ───────▶ revive ─▶ start ─▶ ours
 //! ```
 
-use super::held::{Ended, Held};
+use super::held::{EndedEvent, LeasedAttempt};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, New, Same};
-use crate::decide::event::{Event, Outcome, Passed, Receipt, State, Step};
+use crate::decide::claim::{Claim, MatchedBy, NewEvent};
+use crate::decide::event::{Event, EventState, EventStep, Outcome, QueueState, Receipt};
 use crate::decide::id::{EventId, Node, Revision};
 use crate::decide::limits;
-use crate::decide::retry::{Jitter, Retry};
-use crate::decide::source::{InDoubt, Keep, Kept, Makes, Redelivery, Route};
+use crate::decide::retry::{Jitter, RetryPolicy};
+use crate::decide::source::{Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, Retention, Route};
 use crate::decide::time::Duration;
 use crate::lease::boottime;
 use crate::store::batch::Batcher;
-use crate::store::clock_watch::ClockWatch;
-use crate::store::{Advance, Forgotten, Keeps, Look, Note, Sighting, Store, StoreError, sweep};
-use crate::telemetry::{self, Level};
+use crate::store::clock_watch::ClockMonitor;
+use crate::store::{
+    AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, ForgetCounts, RetentionPolicies, Store, StoreError,
+    sweep,
+};
+use crate::telemetry::{self, LogLevel};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{oneshot, watch};
@@ -36,32 +39,32 @@ const LOOK_MIN: Duration = Duration::from_millis(10);
 const TRIES_MIN: u32 = 16;
 
 /// A store and what this process does with it.
-pub(super) struct Engine {
+pub(super) struct OnceEngine {
     pub(super) store: Arc<dyn Store>,
     pub(super) node: Node,
     batch: OnceLock<Batcher>,
-    running: Mutex<HashMap<EventId, watch::Receiver<Option<Arc<Ended>>>>>,
-    scopes: Mutex<HashMap<Arc<str>, Kept>>,
+    running: Mutex<HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>>,
+    scopes: Mutex<HashMap<Arc<str>, Retention>>,
 }
 
 /// How a scope's events are treated.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct ScopeRules {
     pub(super) scope: Arc<str>,
     /// What failed is dead at once, and the next request revives it.
     pub(super) route: Route,
     pub(super) wait: Duration,
-    pub(super) kept: Kept,
+    pub(super) kept: Retention,
 }
 
 /// How things stand with a key.
-pub(super) enum Taken {
+pub(super) enum KeyAcquisition {
     /// This attempt is to be made by who asked.
-    Ours(Held),
+    Ours(LeasedAttempt),
     /// It is over.
-    Over(Arc<Ended>),
+    Over(Arc<EndedEvent>),
     /// It ended while who asked was waiting for it, with an answer that is a failure.
-    Failed(Arc<Ended>),
+    Failed(Arc<EndedEvent>),
     /// It goes on, and the wait is over.
     Busy(Event),
     /// It was claimed with another body.
@@ -69,21 +72,21 @@ pub(super) enum Taken {
 }
 
 /// What came of waiting for an event.
-enum Joined {
-    Ended(Arc<Ended>),
+enum JoinResult {
+    Ended(Arc<EndedEvent>),
     Stands(Box<Event>),
     Busy,
     Gone,
 }
 
-impl Rules {
-    pub(super) fn new(scope: &Arc<str>, lease: Duration, wait: Duration, kept: Kept) -> Self {
+impl ScopeRules {
+    pub(super) fn new(scope: &Arc<str>, lease: Duration, wait: Duration, kept: Retention) -> Self {
         let route = Route {
             name: "layer".into(),
-            retry: Retry { attempts: 1, first: Duration::ZERO, longest: Duration::ZERO },
-            redelivery: Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            retry: RetryPolicy { attempts: 1, first: Duration::ZERO, longest: Duration::ZERO },
+            redelivery: RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
             lease,
-            makes: Makes::Actions(1),
+            makes: Fanout::Actions(1),
             ..Route::default()
         };
         Self { scope: scope.clone(), route, wait, kept }
@@ -92,11 +95,11 @@ impl Rules {
     /// The same route for an event whose process is gone: there is no number of crashes after which nobody may ask
     /// again.
     fn patient(&self) -> Route {
-        Route { retry: Retry { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
+        Route { retry: RetryPolicy { attempts: u32::MAX, ..self.route.retry }, ..self.route.clone() }
     }
 }
 
-impl Engine {
+impl OnceEngine {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let node = Node(format!("layer-{id}").into());
@@ -113,30 +116,30 @@ impl Engine {
     }
 
     /// The sweep forgets events of this scope from now on.
-    pub(super) fn knows(&self, rules: &Rules) {
+    pub(super) fn knows(&self, rules: &ScopeRules) {
         lock(&self.scopes).insert(rules.scope.clone(), rules.kept);
     }
 
-    pub(super) fn running(&self) -> MutexGuard<'_, HashMap<EventId, watch::Receiver<Option<Arc<Ended>>>>> {
+    pub(super) fn running(&self) -> MutexGuard<'_, HashMap<EventId, watch::Receiver<Option<Arc<EndedEvent>>>>> {
         lock(&self.running)
     }
 
     /// Claims this event, takes over one that nobody is at, or waits for one that somebody is at.
     pub(super) async fn take(
         self: &Arc<Self>,
-        new: &New,
-        rules: &Arc<Rules>,
-        minds_body: impl Fn(&Same) -> bool,
-    ) -> Result<Taken, StoreError> {
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
+        minds_body: impl Fn(&MatchedBy) -> bool,
+    ) -> Result<KeyAcquisition, StoreError> {
         let until = Instant::now() + rules.wait;
         let mut tries = 0;
         loop {
             let (event, same) = match self.claim(new, rules).await? {
-                Ok(held) => return Ok(Taken::Ours(held)),
+                Ok(held) => return Ok(KeyAcquisition::Ours(held)),
                 Err(duplicate) => duplicate,
             };
             if minds_body(&same) && event.body_digest != new.event.body_digest {
-                return Ok(Taken::Conflict(event));
+                return Ok(KeyAcquisition::Conflict(event));
             }
             if tries == 0 {
                 self.see(&event, &same, new).await;
@@ -149,7 +152,11 @@ impl Engine {
     }
 
     /// `Ok`: it is new, and ours. `Err`: by which event its key is held.
-    async fn claim(self: &Arc<Self>, new: &New, rules: &Arc<Rules>) -> Result<Result<Held, (Event, Same)>, StoreError> {
+    async fn claim(
+        self: &Arc<Self>,
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
+    ) -> Result<Result<LeasedAttempt, (Event, MatchedBy)>, StoreError> {
         let mut new = new.clone();
         new.event = new.event.begun(rules.route.lease, self.node.clone(), ActionKind::Layer);
         let (engine, rules, sent) = (self.clone(), rules.clone(), boottime());
@@ -157,14 +164,14 @@ impl Engine {
         // Before anybody is woken: who repeats it finds it held, and if nobody is left to act, it is let go at once.
         let then = move |event: Event| {
             if event.revision == Revision::FIRST && event.runs_by(&engine.node) {
-                drop(give.send(Held::new(engine, rules, event, sent)));
+                drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
             }
         };
         let keys = new.keys.clone();
         match self.batch().claim(new, Box::new(then)).await? {
             Claim::New { event, .. } => match taken.await {
                 Ok(held) => Ok(Ok(held)),
-                Err(_) => Ok(Err((*event, keys.first().map_or(Same::Body, |key| key.same.clone())))),
+                Err(_) => Ok(Err((*event, keys.first().map_or(MatchedBy::Body, |key| key.same.clone())))),
             },
             Claim::Duplicate { event, same, .. } => Ok(Err((*event, same))),
             Claim::Imported { .. } | Claim::Stale { .. } | Claim::Again => {
@@ -177,22 +184,22 @@ impl Engine {
     async fn take_over(
         self: &Arc<Self>,
         mut event: Event,
-        new: &New,
-        rules: &Arc<Rules>,
+        new: &NewEvent,
+        rules: &Arc<ScopeRules>,
         until: Instant,
         tries: &mut u32,
-    ) -> Result<Option<Taken>, StoreError> {
+    ) -> Result<Option<KeyAcquisition>, StoreError> {
         let mut joined = false;
         loop {
             *tries += 1;
             if *tries > TRIES_MIN && Instant::now() >= until {
-                return Ok(Some(Taken::Busy(event)));
+                return Ok(Some(KeyAcquisition::Busy(event)));
             }
             let here = self.running().get(&event.id).cloned();
-            let lives = matches!(event.state, State::Running { until, .. } if !self.store.is_lease_over(until));
-            if matches!(event.state, State::Done { .. }) {
+            let lives = matches!(event.state, EventState::Running { until, .. } if !self.store.is_lease_over(until));
+            if matches!(event.state, EventState::Done { .. }) {
                 let receipt = self.store.receipt(event.id).await?;
-                return Ok(Some(Taken::Over(Arc::new(Ended { event, receipt }))));
+                return Ok(Some(KeyAcquisition::Over(Arc::new(EndedEvent { event, receipt }))));
             }
             if joined && event.state.ended().is_some() {
                 let receipt = self.store.receipt(event.id).await?;
@@ -202,34 +209,39 @@ impl Engine {
                     event = stands;
                     continue;
                 }
-                if let Some(taken) = Taken::of(Arc::new(Ended { event: stands, receipt })) {
+                if let Some(taken) = KeyAcquisition::of(Arc::new(EndedEvent { event: stands, receipt })) {
                     return Ok(Some(taken));
                 }
             }
             if lives || (here.is_some() && event.state.ended().is_none()) {
                 joined = true;
                 event = match self.join(&event, here, until).await? {
-                    Joined::Ended(ended) => match Taken::of(ended) {
+                    JoinResult::Ended(ended) => match KeyAcquisition::of(ended) {
                         Some(taken) => return Ok(Some(taken)),
                         None => match self.store.get(event.id).await? {
                             Some(stands) => stands,
                             None => return Ok(None),
                         },
                     },
-                    Joined::Busy => return Ok(Some(Taken::Busy(event))),
-                    Joined::Gone => return Ok(None),
-                    Joined::Stands(stands) => *stands,
+                    JoinResult::Busy => return Ok(Some(KeyAcquisition::Busy(event))),
+                    JoinResult::Gone => return Ok(None),
+                    JoinResult::Stands(stands) => *stands,
                 };
                 continue;
             }
             let sent = boottime();
             let written = self.revive(&event, new, rules).await?;
             event = match written {
-                Some(Advance::Written { event, .. }) if event.runs_by(&self.node) => {
-                    return Ok(Some(Taken::Ours(Held::new(self.clone(), rules.clone(), *event, sent))));
+                Some(AdvanceResult::Written { event, .. }) if event.runs_by(&self.node) => {
+                    return Ok(Some(KeyAcquisition::Ours(LeasedAttempt::new(
+                        self.clone(),
+                        rules.clone(),
+                        *event,
+                        sent,
+                    ))));
                 }
-                Some(Advance::Written { event, .. }) => *event,
-                Some(Advance::Lost) | None => match self.store.get(event.id).await? {
+                Some(AdvanceResult::Written { event, .. }) => *event,
+                Some(AdvanceResult::Lost) | None => match self.store.get(event.id).await? {
                     Some(stands) => stands,
                     None => return Ok(None),
                 },
@@ -238,20 +250,27 @@ impl Engine {
     }
 
     /// One step towards an attempt of this process.
-    async fn revive(self: &Arc<Self>, event: &Event, new: &New, rules: &Rules) -> Result<Option<Advance>, StoreError> {
+    async fn revive(
+        self: &Arc<Self>,
+        event: &Event,
+        new: &NewEvent,
+        rules: &ScopeRules,
+    ) -> Result<Option<AdvanceResult>, StoreError> {
         let now = self.store.now();
         let route = &rules.route;
         let change = match &event.state {
-            State::Running { .. } => event.change(Step::Expire { jitter: Jitter(0) }, &rules.patient(), now),
-            State::Waiting { .. } if event.passed == Passed::Aside => event.change(Step::Rejoin, route, now),
-            State::Waiting { .. } => {
-                let (lasts, by) = (route.lease, self.node.clone());
-                event.change(Step::Start { lasts, by, action: ActionKind::Layer }, route, now)
+            EventState::Running { .. } => event.change(EventStep::Expire { jitter: Jitter(0) }, &rules.patient(), now),
+            EventState::Waiting { .. } if event.passed == QueueState::Aside => {
+                event.change(EventStep::Rejoin, route, now)
             }
-            State::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
+            EventState::Waiting { .. } => {
+                let (lasts, by) = (route.lease, self.node.clone());
+                event.change(EventStep::Start { lasts, by, action: ActionKind::Layer }, route, now)
+            }
+            EventState::Dead { cause, .. } if cause.rearmable() => event.rearm(new, route, now),
             // It may have acted: whom it called must recognise the next attempt.
-            State::Dead { .. } => event.change(Step::Resume, route, now),
-            State::Done { .. } => return Ok(None),
+            EventState::Dead { .. } => event.change(EventStep::Resume, route, now),
+            EventState::Done { .. } => return Ok(None),
         };
         match change {
             Ok(change) => match self.batch().advance(change).await {
@@ -267,25 +286,27 @@ impl Engine {
     async fn join(
         &self,
         event: &Event,
-        here: Option<watch::Receiver<Option<Arc<Ended>>>>,
+        here: Option<watch::Receiver<Option<Arc<EndedEvent>>>>,
         until: Instant,
-    ) -> Result<Joined, StoreError> {
+    ) -> Result<JoinResult, StoreError> {
         if let Some(mut here) = here {
             match tokio::time::timeout_at(until, here.wait_for(Option::is_some)).await {
-                Ok(Ok(ended)) => return Ok(ended.clone().map_or(Joined::Busy, Joined::Ended)),
+                Ok(Ok(ended)) => return Ok(ended.clone().map_or(JoinResult::Busy, JoinResult::Ended)),
                 Ok(Err(_)) => {} // let go without an end: the store knows more
-                Err(_) => return Ok(Joined::Busy),
+                Err(_) => return Ok(JoinResult::Busy),
             }
         }
         loop {
-            let Some(stands) = self.store.get(event.id).await? else { return Ok(Joined::Gone) };
-            let State::Running { until: lease, .. } = stands.state else { return Ok(Joined::Stands(Box::new(stands))) };
+            let Some(stands) = self.store.get(event.id).await? else { return Ok(JoinResult::Gone) };
+            let EventState::Running { until: lease, .. } = stands.state else {
+                return Ok(JoinResult::Stands(Box::new(stands)));
+            };
             let left = self.store.lease_end(lease).since(self.store.now());
             if left.is_zero() {
-                return Ok(Joined::Stands(Box::new(stands)));
+                return Ok(JoinResult::Stands(Box::new(stands)));
             }
             if Instant::now() >= until {
-                return Ok(Joined::Busy);
+                return Ok(JoinResult::Busy);
             }
             let look = Instant::now() + left.clamp(LOOK_MIN, JOIN_LOOK);
             tokio::time::sleep_until(look.min(until)).await;
@@ -293,21 +314,21 @@ impl Engine {
     }
 
     /// Notes a repeat beside its event. Not durable, and not worth an error.
-    async fn see(&self, event: &Event, same: &Same, new: &New) {
+    async fn see(&self, event: &Event, same: &MatchedBy, new: &NewEvent) {
         let sighting =
-            Sighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
-        self.store.note(vec![Note { event: event.id, sighting }]).await.ok();
+            DuplicateSighting { at: self.store.now(), delivery_id: new.event.delivery_id.clone(), same: same.clone() };
+        self.store.note(vec![DuplicateNote { event: event.id, sighting }]).await.ok();
     }
 
     /// Ends what was left behind by processes that are gone, and forgets what is old.
-    pub(super) async fn forget(self: &Arc<Self>) -> Result<Forgotten, StoreError> {
+    pub(super) async fn forget(self: &Arc<Self>) -> Result<ForgetCounts, StoreError> {
         let sources = lock(&self.scopes).clone();
-        for event in self.store.due(Look::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
+        for event in self.store.due(DueQuery::Leases, limits::BATCH_CLAIMS_MAX).await?.events {
             let here = self.running().contains_key(&event.id);
             if sources.contains_key(&event.source) && !here {
                 // Over, so that it can be forgotten; whoever asks for it again still gets it.
-                let gone = Route { in_doubt: InDoubt::Hold, ..Route::default() };
-                if let Ok(change) = event.change(Step::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
+                let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
+                if let Ok(change) = event.change(EventStep::Expire { jitter: Jitter(0) }, &gone, self.store.now()) {
                     self.batch().advance(change).await?;
                 }
             }
@@ -320,32 +341,32 @@ impl Engine {
     /// fails, they are still swept here.
     async fn retain(&self) {
         if let Err(error) = self.store.retain(self.keeps().rows(self.store.now())).await {
-            telemetry::trouble(Level::Warn, &error.to_string(), &[]);
+            telemetry::trouble(LogLevel::Warn, &error.to_string(), &[]);
         }
     }
 
     /// One sweep, and what it has to say.
-    async fn sweep(self: &Arc<Self>, watch: &mut ClockWatch) {
+    async fn sweep(self: &Arc<Self>, watch: &mut ClockMonitor) {
         watch.look(&*self.store, self.store.would_forget(self.keeps(), limits::WOULD_FORGET_MAX)).await;
         // It only frees space; the next one tries again.
         if let Err(error) = self.forget().await {
             let why = error.to_string();
-            telemetry::seldom(Level::Warn, "sweep", &why, &[("why", &why)]);
+            telemetry::seldom(LogLevel::Warn, "sweep", &why, &[("why", &why)]);
         }
     }
 
     /// How long events are kept of the scopes that this engine knows.
-    fn keeps(&self) -> Arc<Keeps> {
-        Arc::new(Keeps { sources: lock(&self.scopes).clone() })
+    fn keeps(&self) -> Arc<RetentionPolicies> {
+        Arc::new(RetentionPolicies { sources: lock(&self.scopes).clone() })
     }
 }
 
-impl Taken {
+impl KeyAcquisition {
     /// What an event that is over means to who asked. Nothing where it ended without an answer, by a panic or with its
     /// lease: there is nothing to share, and who waited is the next to try.
-    fn of(ended: Arc<Ended>) -> Option<Self> {
+    fn of(ended: Arc<EndedEvent>) -> Option<Self> {
         match (&ended.event.state, &ended.receipt) {
-            (State::Done { .. }, _) => Some(Self::Over(ended)),
+            (EventState::Done { .. }, _) => Some(Self::Over(ended)),
             (_, Some(_)) => Some(Self::Failed(ended)),
             (_, None) => None,
         }
@@ -353,8 +374,8 @@ impl Taken {
 }
 
 /// The sweep goes on while somebody uses the engine.
-async fn sweep(engine: Weak<Engine>) {
-    let mut watch = ClockWatch::default();
+async fn sweep(engine: Weak<OnceEngine>) {
+    let mut watch = ClockMonitor::default();
     if let Some(engine) = engine.upgrade() {
         engine.retain().await;
     }
@@ -366,8 +387,8 @@ async fn sweep(engine: Weak<Engine>) {
 }
 
 /// How long events are kept.
-pub(super) fn kept(keys: Duration, body: Duration) -> Kept {
-    Kept { keys: Keep::For(keys), body }
+pub(super) fn kept(keys: Duration, body: Duration) -> Retention {
+    Retention { keys: Keep::For(keys), body }
 }
 
 /// It did not act, as far as anybody can tell, and may when it is asked again.
@@ -382,15 +403,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
-    use crate::store::sqlite::{Access, Sqlite};
-    use crate::telemetry::{Format, Log};
+    use crate::store::sqlite::{SqliteAccess, SqliteStore};
+    use crate::telemetry::{LogFormat, Logger};
     use std::io::Write;
 
     /// The lines of the log.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for CapturedLog {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             lock(&self.0).extend_from_slice(bytes);
             Ok(bytes.len())
@@ -403,16 +424,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_sweep_that_fails_says_why() {
-        let lines = Lines::default();
-        Log::start(Format::Text, Box::new(lines.clone()));
+        let lines = CapturedLog::default();
+        Logger::start(LogFormat::Text, Box::new(lines.clone()));
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("hookonce.db");
-        drop(Sqlite::open(&path, Access::Node).expect("it is made"));
-        let engine = Engine::new(Arc::new(Sqlite::open(&path, Access::Read).expect("it opens")));
+        drop(SqliteStore::open(&path, SqliteAccess::Node).expect("it is made"));
+        let engine = OnceEngine::new(Arc::new(SqliteStore::open(&path, SqliteAccess::Read).expect("it opens")));
         let (hour, scope) = (Duration::from_hours(1), Arc::from("s"));
-        engine.knows(&Rules::new(&scope, hour, hour, kept(hour, hour)));
-        engine.sweep(&mut ClockWatch::default()).await;
-        Log::flush();
+        engine.knows(&ScopeRules::new(&scope, hour, hour, kept(hour, hour)));
+        engine.sweep(&mut ClockMonitor::default()).await;
+        Logger::flush();
         let log = String::from_utf8(lock(&lines.0).clone()).expect("text");
         let says = |word: &str| log.lines().any(|line| line.contains(word) && line.contains("opened only to read"));
         assert!(says("WARN sweep") && says("WARN store"), "{log}");

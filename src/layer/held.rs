@@ -1,14 +1,14 @@
 //! An attempt of this process: held under a lease that is renewed while the work goes on, and settled with what came
 //! of it. One that is dropped unsettled, by a panic or because nobody waits for it, is settled as failed behind it.
 
-use super::engine::{Engine, Rules, failed};
-use crate::decide::change::{Change, Tried};
-use crate::decide::event::{Blocks, Event, Outcome, Receipt, Step};
+use super::engine::{OnceEngine, ScopeRules, failed};
+use crate::decide::change::{AttemptRecord, Transition};
+use crate::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::retry::Jitter;
 use crate::decide::time::{Duration, Timestamp};
-use crate::lease::{Boottime, Lease, boottime, margin};
-use crate::store::{Advance, StoreError};
-use crate::telemetry::{self, Level};
+use crate::lease::{BootInstant, Lease, boottime, margin};
+use crate::store::{AdvanceResult, StoreError};
+use crate::telemetry::{self, LogLevel};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,44 +21,44 @@ const OFFER_MAX: Duration = Duration::from_hours(1);
 
 /// An event that is over, and its kept answer.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedEvent {
     pub(super) event: Event,
     pub(super) receipt: Option<Receipt>,
 }
 
 /// An attempt of this process.
-pub(super) struct Held(Option<Attempt>);
+pub(super) struct LeasedAttempt(Option<LeasedAttemptState>);
 
-struct Attempt {
-    engine: Arc<Engine>,
-    rules: Arc<Rules>,
+struct LeasedAttemptState {
+    engine: Arc<OnceEngine>,
+    rules: Arc<ScopeRules>,
     event: Event,
     lease: Lease,
     started_at: Timestamp,
-    tell: watch::Sender<Option<Arc<Ended>>>,
+    tell: watch::Sender<Option<Arc<EndedEvent>>>,
 }
 
 /// What a renewal came to.
-enum Renewal {
+enum LayerLeaseRenewal {
     Renewed(Box<Event>),
     Lost,
 }
 
-impl Held {
+impl LeasedAttempt {
     /// This event runs by this process; the write that says so was sent then.
-    pub(super) fn new(engine: Arc<Engine>, rules: Arc<Rules>, event: Event, sent: Boottime) -> Self {
+    pub(super) fn new(engine: Arc<OnceEngine>, rules: Arc<ScopeRules>, event: Event, sent: BootInstant) -> Self {
         let (tell, heard) = watch::channel(None);
         engine.running().insert(event.id, heard);
         let lease = Lease::until(deadline(sent, rules.route.lease));
         let started_at = engine.store.now();
-        Self(Some(Attempt { engine, rules, event, lease, started_at, tell }))
+        Self(Some(LeasedAttemptState { engine, rules, event, lease, started_at, tell }))
     }
 
     pub(super) fn event(&self) -> &Event {
         &self.attempt().event
     }
 
-    fn attempt(&self) -> &Attempt {
+    fn attempt(&self) -> &LeasedAttemptState {
         self.0.as_ref().expect("an attempt is there until it is settled")
     }
 
@@ -88,8 +88,8 @@ impl Held {
                 }
             };
             match renewed {
-                Some(Renewal::Renewed(event)) => attempt.event = *event,
-                Some(Renewal::Lost) => return None,
+                Some(LayerLeaseRenewal::Renewed(event)) => attempt.event = *event,
+                Some(LayerLeaseRenewal::Lost) => return None,
                 None => return done,
             }
             if done.is_some() {
@@ -100,7 +100,7 @@ impl Held {
 
     /// Writes what came of it. While the lease lasts the store is asked again; after that it goes on in the background,
     /// and who waits is told that the store is down. `Ok(None)`: somebody else was first.
-    pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<Ended>>, StoreError> {
+    pub(super) async fn settle(mut self, outcome: Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
         let attempt = self.0.take().expect("an attempt is settled once");
         let Some(change) = attempt.change(&outcome) else { return Ok(None) };
         loop {
@@ -116,7 +116,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeasedAttempt {
     fn drop(&mut self) {
         let Some(attempt) = self.0.take() else { return };
         let outcome = failed("it ended without an answer", None);
@@ -127,44 +127,45 @@ impl Drop for Held {
     }
 }
 
-impl Attempt {
+impl LeasedAttemptState {
     /// Asks for more time until the store answers, or the lease is over.
-    async fn renew(&self) -> Renewal {
+    async fn renew(&self) -> LayerLeaseRenewal {
         let lasts = self.rules.route.lease;
         loop {
             let sent = boottime();
-            let step = Step::Renew { lasts, blocks: Blocks::default() };
+            let step = EventStep::Renew { lasts, blocks: SucceededBlocks::default() };
             let Ok(change) = self.event.change(step, &self.rules.route, self.engine.store.now()) else {
-                return Renewal::Lost;
+                return LayerLeaseRenewal::Lost;
             };
             match self.engine.batch().advance(change).await {
-                Ok(Advance::Written { event, .. }) => {
+                Ok(AdvanceResult::Written { event, .. }) => {
                     self.lease.extend(deadline(sent, lasts));
-                    return Renewal::Renewed(event);
+                    return LayerLeaseRenewal::Renewed(event);
                 }
-                Ok(Advance::Lost) => {
+                Ok(AdvanceResult::Lost) => {
                     self.lost();
-                    return Renewal::Lost;
+                    return LayerLeaseRenewal::Lost;
                 }
                 Err(StoreError::Unsure(_)) => match self.engine.store.get(self.event.id).await {
-                    Ok(Some(event)) if self.is_mine(&event) => return Renewal::Renewed(Box::new(event)),
-                    Ok(_) => return Renewal::Lost,
+                    Ok(Some(event)) if self.is_mine(&event) => return LayerLeaseRenewal::Renewed(Box::new(event)),
+                    Ok(_) => return LayerLeaseRenewal::Lost,
                     Err(_) => {}
                 },
                 Err(error) => trouble(&error),
             }
             if self.lease.term().over().is_some() {
-                return Renewal::Renewed(Box::new(self.event.clone()));
+                return LayerLeaseRenewal::Renewed(Box::new(self.event.clone()));
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 
-    fn change(&self, outcome: &Outcome) -> Option<Change> {
+    fn change(&self, outcome: &Outcome) -> Option<Transition> {
         let now = self.engine.store.now();
-        let step = Step::Settle { outcome: outcome.clone(), blocks: Blocks::default(), jitter: Jitter(0) };
+        let step =
+            EventStep::Settle { outcome: outcome.clone(), blocks: SucceededBlocks::default(), jitter: Jitter(0) };
         let mut change = self.event.change(step, &self.rules.route, now).ok()?;
-        change.attempt = Some(Tried {
+        change.attempt = Some(AttemptRecord {
             life: self.event.life,
             attempt: self.event.attempt,
             started_at: self.started_at,
@@ -177,10 +178,10 @@ impl Attempt {
     }
 
     /// Offers the result once; tells whoever waits for it here.
-    async fn offer(&self, change: &Change, outcome: &Outcome) -> Result<Option<Arc<Ended>>, StoreError> {
+    async fn offer(&self, change: &Transition, outcome: &Outcome) -> Result<Option<Arc<EndedEvent>>, StoreError> {
         let written = match self.engine.batch().advance(change.clone()).await {
-            Ok(Advance::Written { event, .. }) => *event,
-            Ok(Advance::Lost) => {
+            Ok(AdvanceResult::Written { event, .. }) => *event,
+            Ok(AdvanceResult::Lost) => {
                 self.lost();
                 return Ok(None);
             }
@@ -194,12 +195,12 @@ impl Attempt {
                 return Err(error);
             }
         };
-        let ended = Arc::new(Ended { event: written, receipt: outcome.receipt().cloned() });
+        let ended = Arc::new(EndedEvent { event: written, receipt: outcome.receipt().cloned() });
         self.tell.send_replace(Some(ended.clone()));
         Ok(Some(ended))
     }
 
-    async fn insist(self, change: Change, outcome: Outcome) {
+    async fn insist(self, change: Transition, outcome: Outcome) {
         let until = boottime() + OFFER_MAX;
         while let Err(StoreError::Down(_) | StoreError::Unsure(_)) = self.offer(&change, &outcome).await {
             if until.passed() {
@@ -216,11 +217,15 @@ impl Attempt {
     /// Somebody else wrote first: whatever this attempt came to, it is not what the event came to.
     fn lost(&self) {
         let (id, attempt) = (self.event.id.short(), self.event.attempt.to_string());
-        telemetry::say(Level::Warn, "lost", &[("event", &id), ("source", &self.event.source), ("attempt", &attempt)]);
+        telemetry::say(
+            LogLevel::Warn,
+            "lost",
+            &[("event", &id), ("source", &self.event.source), ("attempt", &attempt)],
+        );
     }
 }
 
-impl Drop for Attempt {
+impl Drop for LeasedAttemptState {
     /// A later attempt of the same event may have taken the place: its own news are left alone.
     fn drop(&mut self) {
         let mut running = self.engine.running();
@@ -232,10 +237,10 @@ impl Drop for Attempt {
 }
 
 /// When the work must have ended: counted from before the write was sent, never from the answer.
-fn deadline(sent: Boottime, lease: Duration) -> Boottime {
+fn deadline(sent: BootInstant, lease: Duration) -> BootInstant {
     sent + lease.saturating_sub(margin(lease))
 }
 
 fn trouble(error: &StoreError) {
-    telemetry::trouble(Level::Error, &error.to_string(), &[]);
+    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
 }

@@ -46,7 +46,7 @@
 //! | no key | 400, or it passes: [`Once::optional`] |
 //! | the store does not answer | 503 and `Retry-After`; the service is not called |
 //!
-//! Every answer that belongs to an event names it in `Hookonce-Event`. The service finds its [`Attempt`] among the
+//! Every answer that belongs to an event names it in `Hookonce-Event`. The service finds its [`RequestAttempt`] among the
 //! request's extensions. A client that hangs up ends nothing: the service goes on, and its answer is kept.
 //!
 //! Where callers authenticate, say so ([`Once::by`]): else whoever sends the same request under the same key gets its
@@ -88,20 +88,20 @@ mod run;
 mod service;
 
 pub use body::OnceBody;
-pub use identity::{Identity, body, fields, header, json, query};
-pub use run::{OnceError, Ran, days, hours, minutes, seconds};
-pub use service::{Attempt, OnceService};
+pub use identity::{RequestIdentity, body, fields, header, json, query};
+pub use run::{OnceError, RunOutcome, days, hours, minutes, seconds};
+pub use service::{OnceService, RequestAttempt};
 
-use crate::decide::claim::{IdentityKey, New, Payload};
-use crate::decide::event::{Blocks, Event, Passed, Retrier, State};
+use crate::decide::claim::{IdentityKey, NewEvent, Payload};
+use crate::decide::event::{Event, EventState, QueueState, Retrier, SucceededBlocks};
 use crate::decide::field::Fields;
-use crate::decide::id::{Digest, EventId, Revision, Turn};
+use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::{Forgotten, Store, StoreError};
-use engine::{Engine, Rules};
+use crate::store::{ForgetCounts, Store, StoreError};
+use engine::{OnceEngine, ScopeRules};
 use http::{HeaderName, StatusCode};
-use identity::Identities;
+use identity::RequestIdentities;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tower_layer::Layer;
@@ -129,18 +129,18 @@ const KEEP_MAX: Duration = days(36_500);
 /// ```
 #[derive(Clone)]
 pub struct Once {
-    engine: Arc<Engine>,
-    settings: Settings,
-    resolved: OnceLock<Arc<Resolved>>,
+    engine: Arc<OnceEngine>,
+    settings: OnceSettings,
+    resolved: OnceLock<Arc<ResolvedOnce>>,
 }
 
 /// What is said of a layer.
 #[derive(Clone)]
-struct Settings {
+struct OnceSettings {
     scope: Arc<str>,
-    per: Vec<Identity>,
-    by: Vec<Identity>,
-    without: Without,
+    per: Vec<RequestIdentity>,
+    by: Vec<RequestIdentity>,
+    without: MissingKeyPolicy,
     keep: Duration,
     keep_body: Option<Duration>,
     lease: Duration,
@@ -154,17 +154,17 @@ struct Settings {
 
 /// What happens to a request without a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Without {
+enum MissingKeyPolicy {
     Refused,
     Passes,
 }
 
 /// The same, ready to be used.
-struct Resolved {
-    engine: Arc<Engine>,
-    settings: Settings,
-    rules: Arc<Rules>,
-    identities: Identities,
+struct ResolvedOnce {
+    engine: Arc<OnceEngine>,
+    settings: OnceSettings,
+    rules: Arc<ScopeRules>,
+    identities: RequestIdentities,
 }
 
 /// Something that is a store: one of your own, or one that was [opened](crate::store::open).
@@ -189,11 +189,11 @@ impl Once {
     /// Once per `Idempotency-Key`, kept in this store for a day. A store that a gateway uses too is swept by the
     /// gateway's rules, which do not know this one's: give each its own.
     pub fn new(store: impl IntoStore) -> Self {
-        let settings = Settings {
+        let settings = OnceSettings {
             scope: "once".into(),
             per: Vec::new(),
             by: Vec::new(),
-            without: Without::Refused,
+            without: MissingKeyPolicy::Refused,
             keep: days(1),
             keep_body: None,
             lease: seconds(30),
@@ -204,10 +204,10 @@ impl Once {
             kept_headers: Vec::new(),
             fails: Arc::new(|status| status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429)),
         };
-        Self { engine: Engine::new(store.into_store()), settings, resolved: OnceLock::new() }
+        Self { engine: OnceEngine::new(store.into_store()), settings, resolved: OnceLock::new() }
     }
 
-    fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+    fn with(mut self, set: impl FnOnce(&mut OnceSettings)) -> Self {
         set(&mut self.settings);
         self.resolved = OnceLock::new();
         self
@@ -227,13 +227,13 @@ impl Once {
     ///
     /// What is named here is stored and shown to people, unless it is a header that holds a secret.
     #[must_use]
-    pub fn per(self, identity: Identity) -> Self {
+    pub fn per(self, identity: RequestIdentity) -> Self {
         self.with(|set| set.per.push(identity))
     }
 
     /// Who asks: part of every key, so that one caller never gets another's answer. Only a digest of it is stored.
     #[must_use]
-    pub fn by(self, caller: Identity) -> Self {
+    pub fn by(self, caller: RequestIdentity) -> Self {
         self.with(|set| set.by.push(caller))
     }
 
@@ -241,7 +241,7 @@ impl Once {
     /// One whose key may be in its body is looked through first, and still must not be larger than [`Once::body_max`].
     #[must_use]
     pub fn optional(self) -> Self {
-        self.with(|set| set.without = Without::Passes)
+        self.with(|set| set.without = MissingKeyPolicy::Passes)
     }
 
     /// How long a key is remembered, counted from its event's end: a day unless set. Then the same key acts again.
@@ -306,7 +306,7 @@ impl Once {
 
     /// Frees the space of what is old, now. A task does so every minute while this is in use; whether a key still counts
     /// never depends on it.
-    pub async fn forget(&self) -> Result<Forgotten, StoreError> {
+    pub async fn forget(&self) -> Result<ForgetCounts, StoreError> {
         self.resolved().engine.forget().await
     }
 
@@ -315,14 +315,14 @@ impl Once {
         &self.engine.store
     }
 
-    fn resolved(&self) -> Arc<Resolved> {
+    fn resolved(&self) -> Arc<ResolvedOnce> {
         let make = || {
             let settings = self.settings.clone();
             let kept = engine::kept(settings.keep, settings.keep_body.unwrap_or(settings.keep));
-            let rules = Arc::new(Rules::new(&settings.scope, settings.lease, settings.wait, kept));
+            let rules = Arc::new(ScopeRules::new(&settings.scope, settings.lease, settings.wait, kept));
             self.engine.knows(&rules);
-            let identities = Identities::new(&settings.scope, &settings.per, &settings.by);
-            Arc::new(Resolved { engine: self.engine.clone(), settings, rules, identities })
+            let identities = RequestIdentities::new(&settings.scope, &settings.per, &settings.by);
+            Arc::new(ResolvedOnce { engine: self.engine.clone(), settings, rules, identities })
         };
         self.resolved.get_or_init(make).clone()
     }
@@ -330,7 +330,7 @@ impl Once {
 
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { scope, per, keep, .. } = &self.settings;
+        let OnceSettings { scope, per, keep, .. } = &self.settings;
         f.debug_struct("Once").field("scope", scope).field("per", per).field("keep", keep).finish_non_exhaustive()
     }
 }
@@ -343,7 +343,7 @@ impl<S> Layer<S> for Once {
     }
 }
 
-impl Resolved {
+impl ResolvedOnce {
     /// A new event of this scope. Its body is not stored: who repeats it brings it along.
     fn event(
         &self,
@@ -352,7 +352,7 @@ impl Resolved {
         fields: Fields,
         body_digest: Digest,
         now: Timestamp,
-    ) -> New {
+    ) -> NewEvent {
         let mut event = Event {
             id: EventId(uuid::Uuid::now_v7().into_bytes()),
             revision: Revision::FIRST,
@@ -362,22 +362,22 @@ impl Resolved {
             delivery_id: name,
             fields,
             received_at: now,
-            state: State::Waiting { due: Some(now) },
+            state: EventState::Waiting { due: Some(now) },
             life: 1,
             attempt: 0,
             doubts: 0,
-            blocks: Blocks::default(),
-            passed: Passed::No,
+            blocks: SucceededBlocks::default(),
+            passed: QueueState::No,
             retrier: Retrier::Sender,
             group: None,
-            turn: Turn::default(),
+            turn: QueueTurn::default(),
             change: None,
             published_again: None,
             body_digest,
             digest: body_digest,
         };
         event.digest = event.seal();
-        New {
+        NewEvent {
             event,
             keys,
             former: Vec::new(),

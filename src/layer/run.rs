@@ -1,10 +1,10 @@
 //! The engine for code with no HTTP at all: `once.run(key, async { … })`.
 
 use super::Once;
-use super::engine::{Taken, failed};
-use super::held::Ended;
+use super::engine::{KeyAcquisition, failed};
+use super::held::EndedEvent;
 use super::identity;
-use crate::decide::claim::{IdentityKey, Same};
+use crate::decide::claim::{IdentityKey, MatchedBy};
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::field::Fields;
 use crate::decide::id::Digest;
@@ -19,14 +19,14 @@ use std::time::Duration;
 
 /// What work came to, now or before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ran<T> {
+pub enum RunOutcome<T> {
     /// It was done now.
     Now(T),
     /// It was done before, and this is what it came to then.
     Before(T),
 }
 
-impl<T> Ran<T> {
+impl<T> RunOutcome<T> {
     /// What it came to.
     pub fn into_inner(self) -> T {
         match self {
@@ -41,7 +41,7 @@ impl<T> Ran<T> {
 }
 
 /// The same, as far as it is kept.
-enum Came<T> {
+enum StoredRunOutcome<T> {
     /// The work's own value.
     Now(T),
     /// What was written down of it.
@@ -103,7 +103,7 @@ impl Once {
     /// assert_eq!(once.run("invoice 7", send(2)).await.unwrap(), Ran::Before("sent 1".to_owned()));
     /// # Ok::<_, hookonce::store::CannotOpen>(()) }).unwrap();
     /// ```
-    pub async fn run<T, E, F>(&self, key: impl AsRef<str>, work: F) -> Result<Ran<T>, OnceError<E>>
+    pub async fn run<T, E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<T>, OnceError<E>>
     where
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, E>>,
@@ -114,16 +114,16 @@ impl Once {
             Ok((done, written))
         };
         match self.run_kept(key.as_ref(), work).await? {
-            Came::Now(value) => Ok(Ran::Now(value)),
-            Came::Before(written) => match serde_json::from_slice(&written) {
-                Ok(value) => Ok(Ran::Before(value)),
+            StoredRunOutcome::Now(value) => Ok(RunOutcome::Now(value)),
+            StoredRunOutcome::Before(written) => match serde_json::from_slice(&written) {
+                Ok(value) => Ok(RunOutcome::Before(value)),
                 Err(_) => Err(OnceError::NotKept),
             },
         }
     }
 
     /// The same for bytes, kept as they are.
-    pub async fn run_bytes<E, F>(&self, key: impl AsRef<str>, work: F) -> Result<Ran<Bytes>, OnceError<E>>
+    pub async fn run_bytes<E, F>(&self, key: impl AsRef<str>, work: F) -> Result<RunOutcome<Bytes>, OnceError<E>>
     where
         F: Future<Output = Result<Bytes, E>>,
     {
@@ -132,26 +132,28 @@ impl Once {
             Ok((done.clone(), Some(done)))
         };
         Ok(match self.run_kept(key.as_ref(), work).await? {
-            Came::Now(bytes) => Ran::Now(bytes),
-            Came::Before(bytes) => Ran::Before(bytes),
+            StoredRunOutcome::Now(bytes) => RunOutcome::Now(bytes),
+            StoredRunOutcome::Before(bytes) => RunOutcome::Before(bytes),
         })
     }
 
     /// The work comes to a value, and to that value written down where it can be.
-    async fn run_kept<T, E, F>(&self, key: &str, work: F) -> Result<Came<T>, OnceError<E>>
+    async fn run_kept<T, E, F>(&self, key: &str, work: F) -> Result<StoredRunOutcome<T>, OnceError<E>>
     where
         F: Future<Output = Result<(T, Option<Bytes>), E>>,
     {
         let once = self.resolved();
         let now = once.engine.store.now();
-        let same = Same::Fields("key".into());
+        let same = MatchedBy::Fields("key".into());
         let keys = vec![IdentityKey::new(same, identity::named(&once.settings.scope, key))];
         let name = (key.len() <= limits::DELIVERY_ID_BYTES_MAX).then(|| key.into());
         let new = once.event(keys, name, Fields::default(), Digest::of(b""), now);
         let mut held = match once.engine.take(&new, &once.rules, |_| false).await.map_err(OnceError::Store)? {
-            Taken::Ours(held) => held,
-            Taken::Over(ended) => return kept(&ended).map(Came::Before),
-            Taken::Failed(_) | Taken::Busy(_) | Taken::Conflict(_) => return Err(OnceError::Running),
+            KeyAcquisition::Ours(held) => held,
+            KeyAcquisition::Over(ended) => return kept(&ended).map(StoredRunOutcome::Before),
+            KeyAcquisition::Failed(_) | KeyAcquisition::Busy(_) | KeyAcquisition::Conflict(_) => {
+                return Err(OnceError::Running);
+            }
         };
         let (done, written) = match held.act(work).await {
             Some(Ok(done)) => done,
@@ -166,14 +168,14 @@ impl Once {
         let (cut, body) = (body.is_none(), body.unwrap_or_default().to_vec());
         let receipt = Receipt { status: 200, headers: Vec::new(), body, cut };
         match held.settle(Outcome::Delivered(Some(receipt))).await {
-            Ok(Some(_)) => Ok(Came::Now(done)),
+            Ok(Some(_)) => Ok(StoredRunOutcome::Now(done)),
             Ok(None) => Err(OnceError::Running),
             Err(error) => Err(OnceError::Store(error)),
         }
     }
 }
 
-fn kept<E>(ended: &Ended) -> Result<Bytes, OnceError<E>> {
+fn kept<E>(ended: &EndedEvent) -> Result<Bytes, OnceError<E>> {
     match &ended.receipt {
         Some(receipt) if !receipt.cut => Ok(Bytes::copy_from_slice(&receipt.body)),
         _ => Err(OnceError::NotKept),

@@ -1,16 +1,16 @@
 //! The tower service: read the request, recognise it, claim it, call the service behind, keep its answer.
 
-use super::answer::{self, Problem, Speaks};
-use super::body::{OnceBody, Read, read};
-use super::engine::{Taken, failed};
-use super::held::Held;
-use super::{Resolved, Without};
-use crate::decide::claim::New;
+use super::answer::{self, OnceRejection, RequestProtocol};
+use super::body::{BodyReadResult, OnceBody, read};
+use super::engine::{KeyAcquisition, failed};
+use super::held::LeasedAttempt;
+use super::{MissingKeyPolicy, ResolvedOnce};
+use crate::decide::claim::NewEvent;
 use crate::decide::event::Outcome;
 use crate::decide::id::EventId;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use crate::store::StoreError;
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, request, response};
 use http_body::Body;
@@ -24,12 +24,12 @@ use tower_service::Service;
 #[derive(Clone)]
 pub struct OnceService<S> {
     inner: S,
-    once: Arc<Resolved>,
+    once: Arc<ResolvedOnce>,
 }
 
 /// The attempt that a request is served in, among its extensions: what a service passes on to those it calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Attempt {
+pub struct RequestAttempt {
     /// The event.
     pub event: EventId,
     /// Which try of it this is.
@@ -39,7 +39,7 @@ pub struct Attempt {
 }
 
 impl<S> OnceService<S> {
-    pub(super) fn new(inner: S, once: Arc<Resolved>) -> Self {
+    pub(super) fn new(inner: S, once: Arc<ResolvedOnce>) -> Self {
         Self { inner, once }
     }
 }
@@ -71,59 +71,59 @@ where
         let once = self.once.clone();
         Box::pin(async move {
             match asked(&once, request).await {
-                Asked::Passes(request) => pass(inner, *request).await,
-                Asked::Answered(response) => Ok(*response),
-                Asked::Recognised(asked) => once_only(once, inner, *asked).await,
+                RequestDisposition::Passes(request) => pass(inner, *request).await,
+                RequestDisposition::Answered(response) => Ok(*response),
+                RequestDisposition::Recognised(asked) => once_only(once, inner, *asked).await,
             }
         })
     }
 }
 
 /// What is asked for.
-enum Asked<In: Body, Out: Body> {
+enum RequestDisposition<In: Body, Out: Body> {
     Passes(Box<Request<OnceBody<In>>>),
     Answered(Box<Response<OnceBody<Out>>>),
-    Recognised(Box<Recognised<In>>),
+    Recognised(Box<RecognisedRequest<In>>),
 }
 
 /// A request that was read and recognised.
-struct Recognised<In: Body> {
-    new: New,
+struct RecognisedRequest<In: Body> {
+    new: NewEvent,
     request: Request<OnceBody<In>>,
-    speaks: Speaks,
+    speaks: RequestProtocol,
 }
 
 /// Reads and recognises a request. What only reads passes: to do it twice does no harm.
-async fn asked<In: Body, Out: Body>(once: &Resolved, request: Request<In>) -> Asked<In, Out> {
-    let speaks = Speaks::of(request.headers());
+async fn asked<In: Body, Out: Body>(once: &ResolvedOnce, request: Request<In>) -> RequestDisposition<In, Out> {
+    let speaks = RequestProtocol::of(request.headers());
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::CONNECT) {
-        return Asked::Passes(Box::new(request.map(OnceBody::passed)));
+        return RequestDisposition::Passes(Box::new(request.map(OnceBody::passed)));
     }
     let (parts, body) = request.into_parts();
     // What passes anyway passes as it comes, however long it is.
-    if once.settings.without == Without::Passes && once.identities.lacks_key(&parts, once.engine.store.now()) {
-        return Asked::Passes(Box::new(Request::from_parts(parts, OnceBody::passed(body))));
+    if once.settings.without == MissingKeyPolicy::Passes && once.identities.lacks_key(&parts, once.engine.store.now()) {
+        return RequestDisposition::Passes(Box::new(Request::from_parts(parts, OnceBody::passed(body))));
     }
-    let no = |problem: Problem| Asked::Answered(Box::new(problem.response(speaks)));
+    let no = |problem: OnceRejection| RequestDisposition::Answered(Box::new(problem.response(speaks)));
     let (body, trailers) = match read(body, once.settings.body_max).await {
-        Read::Whole(body, trailers) => (body, trailers),
-        Read::Longer(_) => return no(Problem::TooLarge(once.settings.body_max)),
-        Read::Broken(_) => return no(Problem::Malformed("the body broke off".into())),
+        BodyReadResult::Whole(body, trailers) => (body, trailers),
+        BodyReadResult::Longer(_) => return no(OnceRejection::TooLarge(once.settings.body_max)),
+        BodyReadResult::Broken(_) => return no(OnceRejection::Malformed("the body broke off".into())),
     };
     match (recognised(once, &parts, &body), once.settings.without) {
         (Ok(new), _) => {
             let request = Request::from_parts(parts, OnceBody::whole(body, trailers));
-            Asked::Recognised(Box::new(Recognised { new, request, speaks }))
+            RequestDisposition::Recognised(Box::new(RecognisedRequest { new, request, speaks }))
         }
-        (Err(Refusal::MissingField(_)), Without::Passes) => {
-            Asked::Passes(Box::new(Request::from_parts(parts, OnceBody::whole(body, trailers))))
+        (Err(DeliveryRejection::MissingField(_)), MissingKeyPolicy::Passes) => {
+            RequestDisposition::Passes(Box::new(Request::from_parts(parts, OnceBody::whole(body, trailers))))
         }
-        (Err(refusal), _) => no(Problem::refused(&refusal)),
+        (Err(refusal), _) => no(OnceRejection::refused(&refusal)),
     }
 }
 
 /// Of a request nothing is stored but its keys, the fields they are made of and the digest of its body.
-fn recognised(once: &Resolved, parts: &request::Parts, body: &Bytes) -> Result<New, Refusal> {
+fn recognised(once: &ResolvedOnce, parts: &request::Parts, body: &Bytes) -> Result<NewEvent, DeliveryRejection> {
     let now = once.engine.store.now();
     let found = once.identities.recognise(parts, body, now)?;
     Ok(once.event(found.keys, found.name, found.fields, found.digest, now))
@@ -140,9 +140,9 @@ where
 
 /// Goes its way in a task of its own: a client that hangs up ends nothing, and its answer is kept.
 async fn once_only<S, In, Out>(
-    once: Arc<Resolved>,
+    once: Arc<ResolvedOnce>,
     inner: S,
-    asked: Recognised<In>,
+    asked: RecognisedRequest<In>,
 ) -> Result<Response<OnceBody<Out>>, S::Error>
 where
     S: Service<Request<OnceBody<In>>, Response = Response<Out>> + Send + 'static,
@@ -161,40 +161,40 @@ where
         Err(error) => match error.try_into_panic() {
             // As it would be without the layer.
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Ok(Problem::Unavailable.response(speaks)),
+            Err(_) => Ok(OnceRejection::Unavailable.response(speaks)),
         },
     }
 }
 
 async fn walk<S, In, Out>(
-    once: Arc<Resolved>,
+    once: Arc<ResolvedOnce>,
     inner: S,
-    asked: Recognised<In>,
+    asked: RecognisedRequest<In>,
 ) -> Result<Response<OnceBody<Out>>, S::Error>
 where
     S: Service<Request<OnceBody<In>>, Response = Response<Out>>,
     In: Body,
     Out: Body,
 {
-    let Recognised { new, request, speaks } = asked;
+    let RecognisedRequest { new, request, speaks } = asked;
     let taken = once.engine.take(&new, &once.rules, |same| once.identities.minds_body(same)).await;
     Ok(match taken {
-        Ok(Taken::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
-        Ok(Taken::Over(ended)) => answer::replayed(&ended, speaks),
-        Ok(Taken::Failed(ended)) => answer::joined(&ended, speaks),
-        Ok(Taken::Busy(event)) => Problem::Running(event).response(speaks),
-        Ok(Taken::Conflict(event)) => Problem::OtherBody(event).response(speaks),
+        Ok(KeyAcquisition::Ours(held)) => return serve(&once, held, inner, request, speaks).await,
+        Ok(KeyAcquisition::Over(ended)) => answer::replayed(&ended, speaks),
+        Ok(KeyAcquisition::Failed(ended)) => answer::joined(&ended, speaks),
+        Ok(KeyAcquisition::Busy(event)) => OnceRejection::Running(event).response(speaks),
+        Ok(KeyAcquisition::Conflict(event)) => OnceRejection::OtherBody(event).response(speaks),
         Err(error) => unavailable(&error, speaks),
     })
 }
 
 /// One attempt: calls the service behind, and answers when its answer is kept.
 async fn serve<S, In, Out>(
-    once: &Resolved,
-    mut held: Held,
+    once: &ResolvedOnce,
+    mut held: LeasedAttempt,
     mut inner: S,
     mut request: Request<OnceBody<In>>,
-    speaks: Speaks,
+    speaks: RequestProtocol,
 ) -> Result<Response<OnceBody<Out>>, S::Error>
 where
     S: Service<Request<OnceBody<In>>, Response = Response<Out>>,
@@ -202,7 +202,7 @@ where
     Out: Body,
 {
     let event = held.event().clone();
-    let attempt = Attempt { event: event.id, number: event.attempt, idempotency_key: event.idempotency_key() };
+    let attempt = RequestAttempt { event: event.id, number: event.attempt, idempotency_key: event.idempotency_key() };
     request.extensions_mut().insert(attempt);
     let work = async {
         let (parts, body) = inner.call(request).await?.into_parts();
@@ -222,26 +222,26 @@ where
     match kept {
         Ok(Some(ended)) => answer::stamp(&mut parts.headers, &ended.event),
         // Somebody else took it over, and this answer is not the one that is kept.
-        Ok(None) => return Ok(Problem::Running(event).response(speaks)),
+        Ok(None) => return Ok(OnceRejection::Running(event).response(speaks)),
         Err(error) => return Ok(unavailable(&error, speaks)),
     }
     let body = match body {
-        Read::Whole(body, trailers) => OnceBody::whole(body, trailers),
-        Read::Longer(body) => {
+        BodyReadResult::Whole(body, trailers) => OnceBody::whole(body, trailers),
+        BodyReadResult::Longer(body) => {
             parts.headers.insert(answer::RECEIPT, HeaderValue::from_static("too_large"));
             body
         }
-        Read::Broken(body) => body,
+        BodyReadResult::Broken(body) => body,
     };
     Ok(Response::from_parts(parts, body))
 }
 
 /// What an answer means for its event.
-fn outcome<B: Body>(once: &Resolved, parts: &response::Parts, body: &Read<B>) -> Outcome {
+fn outcome<B: Body>(once: &ResolvedOnce, parts: &response::Parts, body: &BodyReadResult<B>) -> Outcome {
     let whole = match body {
-        Read::Whole(body, trailers) => Some((body, trailers.as_ref())),
-        Read::Longer(_) => None,
-        Read::Broken(_) => return failed("its answer broke off", None),
+        BodyReadResult::Whole(body, trailers) => Some((body, trailers.as_ref())),
+        BodyReadResult::Longer(_) => None,
+        BodyReadResult::Broken(_) => return failed("its answer broke off", None),
     };
     let settings = &once.settings;
     let receipt = answer::receipt(parts.status, &parts.headers, &settings.kept_headers, whole);
@@ -254,7 +254,7 @@ fn outcome<B: Body>(once: &Resolved, parts: &response::Parts, body: &Read<B>) ->
     }
 }
 
-fn unavailable<B: Body>(error: &StoreError, speaks: Speaks) -> Response<OnceBody<B>> {
-    telemetry::trouble(Level::Error, &error.to_string(), &[]);
-    Problem::Unavailable.response(speaks)
+fn unavailable<B: Body>(error: &StoreError, speaks: RequestProtocol) -> Response<OnceBody<B>> {
+    telemetry::trouble(LogLevel::Error, &error.to_string(), &[]);
+    OnceRejection::Unavailable.response(speaks)
 }

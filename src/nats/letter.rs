@@ -1,28 +1,28 @@
 //! From a message to what a delivery is made of: the headers it carries, where it stands, and the body, taken out of
 //! its envelope. Nothing here is believed.
 
-use crate::decide::envelope::{self, Envelope};
+use crate::decide::envelope::{self, EnvelopeFormat};
 use crate::decide::limits;
 use crate::decide::message;
 use async_nats::jetstream::Message;
 use bytes::Bytes;
 
 /// A message, opened.
-pub(super) struct Letter {
+pub(super) struct StreamMessage {
     /// Names in lower case; among them where the message stands.
     pub(super) headers: Vec<(String, Vec<u8>)>,
     /// What was sent in the first place.
     pub(super) body: Bytes,
 }
 
-impl Letter {
+impl StreamMessage {
     /// Opens a message; an error says why that will never be possible.
-    pub(super) fn open(message: &Message, envelope: Envelope, body_max: usize) -> Result<Self, String> {
+    pub(super) fn open(message: &Message, envelope: EnvelopeFormat, body_max: usize) -> Result<Self, String> {
         let info = message.info().map_err(|error| format!("it is no message of a stream: {error}"))?;
         let mut headers = carried(message)?;
         let body = match envelope {
-            Envelope::Raw => message.payload.clone(),
-            Envelope::Patchwork => {
+            EnvelopeFormat::Raw => message.payload.clone(),
+            EnvelopeFormat::Patchwork => {
                 let opened = envelope::open_patchwork(&message.payload)?;
                 let inside = [
                     (envelope::DELIVERY_HEADER, opened.delivery_id.as_str()),

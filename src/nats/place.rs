@@ -1,7 +1,7 @@
 //! The stream and the consumer: found, or made where the config says so. What is missing is told with the command that
 //! makes it.
 
-use crate::action::nats::ServerVersion;
+use crate::action::nats::NatsServerVersion;
 use crate::config::StreamPlan;
 use crate::decide::time::Duration;
 use async_nats::Client;
@@ -17,7 +17,7 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_hours(2);
 
 /// What of a plan is not there.
-enum Missing {
+enum ConsumerLookupError {
     /// The stream, and with it the consumer.
     Stream(String),
     /// The consumer.
@@ -27,7 +27,7 @@ enum Missing {
 }
 
 /// A consumer, and what is known of its stream.
-pub(super) struct Found {
+pub(super) struct BoundConsumer {
     /// The consumer: large, so that it is not moved around.
     pub(super) consumer: Box<PullConsumer>,
     /// How many servers keep the stream.
@@ -35,24 +35,26 @@ pub(super) struct Found {
 }
 
 /// The consumer that all nodes share, made where the config says so. An error is a sentence with what to do.
-pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<Found, String> {
+pub(super) async fn consumer(client: &Client, plan: &StreamPlan) -> Result<BoundConsumer, String> {
     let context = jetstream::new(client.clone());
     let missing = match find(&context, plan).await {
         Ok(found) => return Ok(found),
         Err(missing) => missing,
     };
     let stream = match missing {
-        Missing::Stream(_) if plan.create && !plan.subjects.is_empty() => make(&context, plan).await?,
-        Missing::Consumer(stream, _) if plan.create => {
-            can_filter(&ServerVersion::of(client), plan, &stream)?;
+        ConsumerLookupError::Stream(_) if plan.create && !plan.subjects.is_empty() => make(&context, plan).await?,
+        ConsumerLookupError::Consumer(stream, _) if plan.create => {
+            can_filter(&NatsServerVersion::of(client), plan, &stream)?;
             *stream
         }
-        Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why) => return Err(why),
+        ConsumerLookupError::Stream(why) | ConsumerLookupError::Consumer(_, why) | ConsumerLookupError::Other(why) => {
+            return Err(why);
+        }
     };
     let replicas = replicas(&stream);
     let consumer = stream.create_consumer(made(plan)).await;
     let consumer = consumer.map_err(|error| format!("cannot make {}: {error}", plan.consumer))?;
-    Ok(Found { consumer: Box::new(consumer), replicas })
+    Ok(BoundConsumer { consumer: Box::new(consumer), replicas })
 }
 
 fn replicas(stream: &Stream) -> usize {
@@ -63,22 +65,24 @@ fn replicas(stream: &Stream) -> usize {
 pub async fn look(client: &Client, plan: &StreamPlan) -> Result<String, String> {
     match find(&jetstream::new(client.clone()), plan).await {
         Ok(found) => Ok(doubts(client, plan, &found).join("; ")),
-        Err(Missing::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
+        Err(ConsumerLookupError::Stream(_)) if plan.create && !plan.subjects.is_empty() => {
             Ok("not there yet; stream and consumer are made when a node starts".into())
         }
-        Err(Missing::Consumer(stream, _)) if plan.create => {
-            can_filter(&ServerVersion::of(client), plan, &stream)?;
+        Err(ConsumerLookupError::Consumer(stream, _)) if plan.create => {
+            can_filter(&NatsServerVersion::of(client), plan, &stream)?;
             let made = "no consumer yet; it is made when a node starts".to_owned();
             Ok([made].into_iter().chain(too_few_replicas(plan, replicas(&stream))).collect::<Vec<_>>().join("; "))
         }
-        Err(Missing::Stream(why) | Missing::Consumer(_, why) | Missing::Other(why)) => Err(why),
+        Err(
+            ConsumerLookupError::Stream(why) | ConsumerLookupError::Consumer(_, why) | ConsumerLookupError::Other(why),
+        ) => Err(why),
     }
 }
 
-async fn find(context: &Context, plan: &StreamPlan) -> Result<Found, Missing> {
+async fn find(context: &Context, plan: &StreamPlan) -> Result<BoundConsumer, ConsumerLookupError> {
     let stream = find_stream(context, plan).await?;
     let (name, owner) = (&plan.consumer, &plan.name);
-    let unseen = |error: String| Missing::Other(format!("the consumer {name} cannot be seen: {error}"));
+    let unseen = |error: String| ConsumerLookupError::Other(format!("the consumer {name} cannot be seen: {error}"));
     let info = match stream.consumer_info(&**name).await {
         Ok(info) => info,
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => {
@@ -86,22 +90,22 @@ async fn find(context: &Context, plan: &StreamPlan) -> Result<Found, Missing> {
                 "the stream {owner} has no consumer {name}; make it, or write create = true: nats consumer add {owner} \
                  {name} --pull --ack explicit --deliver all --max-deliver=-1 --defaults"
             );
-            return Err(Missing::Consumer(Box::new(stream), why));
+            return Err(ConsumerLookupError::Consumer(Box::new(stream), why));
         }
         Err(error) => return Err(unseen(error.to_string())),
     };
     if info.config.deliver_subject.is_some() || info.config.ack_policy != AckPolicy::Explicit {
-        return Err(Missing::Other(format!(
+        return Err(ConsumerLookupError::Other(format!(
             "the consumer {name} of {owner} is not one to pull from with explicit acks; name another, or make it anew"
         )));
     }
     let consumer = stream.get_consumer(name).await.map_err(|error| unseen(error.to_string()))?;
-    Ok(Found { consumer: Box::new(consumer), replicas: replicas(&stream) })
+    Ok(BoundConsumer { consumer: Box::new(consumer), replicas: replicas(&stream) })
 }
 
 /// Whether a consumer that is made here would hand out what `subjects` names and nothing else. An old server ignores a
 /// filter of several subjects; that does no harm if the stream has no others. An error is a sentence with what to do.
-fn can_filter(version: &ServerVersion, plan: &StreamPlan, stream: &Stream) -> Result<(), String> {
+fn can_filter(version: &NatsServerVersion, plan: &StreamPlan, stream: &Stream) -> Result<(), String> {
     let wanted: BTreeSet<_> = plan.subjects.iter().collect();
     let all: BTreeSet<_> = stream.cached_info().config.subjects.iter().collect();
     if wanted.len() < 2 || wanted == all || version.filters_by_several_subjects() {
@@ -125,9 +129,9 @@ fn too_few_replicas(plan: &StreamPlan, replicas: usize) -> Option<String> {
 }
 
 /// What about a consumer, its stream and its server makes a promise smaller, a sentence each.
-pub(super) fn doubts(client: &Client, plan: &StreamPlan, found: &Found) -> Vec<String> {
+pub(super) fn doubts(client: &Client, plan: &StreamPlan, found: &BoundConsumer) -> Vec<String> {
     let config = &found.consumer.cached_info().config;
-    let mut doubts: Vec<_> = ServerVersion::of(client).too_old().into_iter().collect();
+    let mut doubts: Vec<_> = NatsServerVersion::of(client).too_old().into_iter().collect();
     doubts.extend(too_few_replicas(plan, found.replicas));
     if config.max_deliver > 0 {
         doubts.push(format!(
@@ -141,7 +145,7 @@ pub(super) fn doubts(client: &Client, plan: &StreamPlan, found: &Found) -> Vec<S
     doubts
 }
 
-async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, Missing> {
+async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, ConsumerLookupError> {
     let name = &plan.name;
     let error = match context.get_stream(&**name).await {
         Ok(stream) => return Ok(stream),
@@ -151,13 +155,17 @@ async fn find_stream(context: &Context, plan: &StreamPlan) -> Result<Stream, Mis
         GetStreamErrorKind::JetStream(no) if no.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND => {
             let subjects = if plan.subjects.is_empty() { "SUBJECT".to_owned() } else { plan.subjects.join(",") };
             let hint = if plan.create { "write its `subjects`" } else { "write create = true with its `subjects`" };
-            Missing::Stream(format!(
+            ConsumerLookupError::Stream(format!(
                 "there is no stream {name}; make it, or {hint}: nats stream add {name} --subjects '{subjects}' --storage \
                  file --dupe-window 2h --defaults"
             ))
         }
-        GetStreamErrorKind::JetStream(no) => Missing::Other(format!("the stream {name} cannot be seen: {no}")),
-        _ => Missing::Other(format!("the server does not answer for streams; does it run with JetStream? {error}")),
+        GetStreamErrorKind::JetStream(no) => {
+            ConsumerLookupError::Other(format!("the stream {name} cannot be seen: {no}"))
+        }
+        _ => ConsumerLookupError::Other(format!(
+            "the server does not answer for streams; does it run with JetStream? {error}"
+        )),
     })
 }
 

@@ -3,17 +3,17 @@
 
 use super::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
 use crate::config::{Config, StoreAddress};
-use crate::decide::fence::{self, FoundStore, KnownStore, StoreLoss};
+use crate::decide::fence::{self, KnownStore, ObservedStore, StoreLoss};
 use crate::decide::limits;
-use crate::store::open::{Use, identity, is_empty, open_for};
-use crate::store::{CannotOpen, Store, StoreError};
-use crate::telemetry::{self, Level};
+use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
+use crate::store::{Store, StoreError, StoreOpenError};
+use crate::telemetry::{self, LogLevel};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// The fence of one store.
 #[derive(Debug, Default)]
-pub(super) struct Fence {
+pub(super) struct DataLossDetector {
     /// `None`: the store needs none, or no folder can be written.
     file: Option<StateFile>,
     /// The loss that a person accepts.
@@ -22,9 +22,9 @@ pub(super) struct Fence {
     accepted: bool,
 }
 
-impl Fence {
+impl DataLossDetector {
     /// The fence of this config's store. What keeps it from lasting through restarts is said.
-    pub(super) fn new(config: &Config, accepts: Option<&str>) -> Result<Self, CannotOpen> {
+    pub(super) fn new(config: &Config, accepts: Option<&str>) -> Result<Self, StoreOpenError> {
         let accepts = accepts.map(str::to_owned);
         let Some((place, scope)) = identity(&config.store)? else { return Ok(Self { accepts, ..Self::default() }) };
         let file = match state::open(&config.state) {
@@ -32,7 +32,7 @@ impl Fence {
             Err(why) => {
                 let hint = "until then lost data is noticed only while the node runs, not after a restart; let hookonce \
                             write the folder, name another with `state` in the config, or StateDirectory= in the unit";
-                telemetry::say(Level::Warn, "state", &[("why", &why), ("hint", hint)]);
+                telemetry::say(LogLevel::Warn, "state", &[("why", &why), ("hint", hint)]);
                 None
             }
         };
@@ -41,16 +41,16 @@ impl Fence {
 
     /// What the store's own file says. A damaged one is said, and then nothing is known. One that cannot be read may say
     /// that data was lost: nothing is done before it can.
-    fn own(&self) -> Result<Option<StateRecord>, CannotOpen> {
+    fn own(&self) -> Result<Option<StateRecord>, StoreOpenError> {
         match self.file.as_ref().map_or(StateRead::None, StateFile::read) {
             StateRead::None => Ok(None),
             StateRead::Record(record) => Ok(Some(record)),
             StateRead::Damaged(why) => {
                 let hint = "what this machine knew of its store is unknown; it is written anew";
-                telemetry::seldom(Level::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
                 Ok(None)
             }
-            StateRead::Unreadable(why) => Err(CannotOpen::Ever(format!(
+            StateRead::Unreadable(why) => Err(StoreOpenError::Ever(format!(
                 "the state file {why}. It says what this machine knows of its store; without it, lost data would not be \
                  noticed, and what was done would be done again. {UNREADABLE_HINT}"
             ))),
@@ -65,7 +65,7 @@ impl Fence {
             StateRead::Record(record) => Some(record),
             StateRead::Unreadable(why) => {
                 let hint = "if it is of the same store at another address, what it says is not compared";
-                telemetry::seldom(Level::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
+                telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why), ("hint", hint)]);
                 None
             }
             StateRead::None | StateRead::Damaged(_) => None,
@@ -75,19 +75,19 @@ impl Fence {
 
     /// Before the store is opened by a node, which may make it anew and on Redis moves its counter on: is it gone, or
     /// set back? A node that is refused leaves the store as it is, however often it is started.
-    pub(super) async fn before(&mut self, config: &Config) -> Result<(), FenceError> {
+    pub(super) async fn before(&mut self, config: &Config) -> Result<(), DataLossCheckError> {
         if self.file.is_none() {
             return Ok(());
         }
         if is_empty(&config.store).await? {
             if let Some(record) = self.own()? {
-                self.compare(&record, &FoundStore::gone())?;
+                self.compare(&record, &ObservedStore::gone())?;
             }
             return Ok(());
         }
         match config.store {
             StoreAddress::Redis(_) => {
-                self.compare_all(&*open_for(&config.store, Use::Look).await?).await?;
+                self.compare_all(&*open_for(&config.store, OpenPurpose::Look).await?).await?;
                 Ok(())
             }
             _ => Ok(()), // the tables that are asked may be of an older schema
@@ -96,13 +96,13 @@ impl Fence {
 
     /// After it is opened, and before anything is done with it: does it hold what was known? From then on the store
     /// guards it by itself.
-    pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), FenceError> {
+    pub(super) async fn after(&mut self, store: &dyn Store) -> Result<(), DataLossCheckError> {
         let known = self.compare_all(store).await?;
         Ok(store.begin_fence(known).await?)
     }
 
     /// Compares the store with what each state file says of it; brings what it holds of that.
-    async fn compare_all(&mut self, store: &dyn Store) -> Result<Vec<KnownStore>, FenceError> {
+    async fn compare_all(&mut self, store: &dyn Store) -> Result<Vec<KnownStore>, DataLossCheckError> {
         let mut all = Vec::new();
         if self.file.is_none() {
             return Ok(all);
@@ -119,7 +119,7 @@ impl Fence {
     }
 
     /// What is known from now on: the same as before, or after a loss that a person accepted what there is.
-    fn compare(&mut self, record: &StateRecord, found: &FoundStore) -> Result<Option<KnownStore>, CannotOpen> {
+    fn compare(&mut self, record: &StateRecord, found: &ObservedStore) -> Result<Option<KnownStore>, StoreOpenError> {
         let Some(file) = &self.file else { return Ok(None) };
         let Some(loss) = fence::loss(&record.known, found) else {
             if !record.known.unmarked.is_empty() {
@@ -132,26 +132,26 @@ impl Fence {
             let other = self.accepts.as_ref().map_or(String::new(), |accepts| {
                 format!("\nhint: --accept-loss {accepts} names another loss than this one")
             });
-            return Err(CannotOpen::Ever(format!("{}: {loss}{other}", file.place)));
+            return Err(StoreOpenError::Ever(format!("{}: {loss}{other}", file.place)));
         }
         said(&loss);
         self.accepted = true;
         let known = found.mark.clone().map(KnownStore::at);
         file.replace(record, known.clone()).map_err(|error| {
-            CannotOpen::Ever(format!("the state file {} cannot be written: {error}", file.path().display()))
+            StoreOpenError::Ever(format!("the state file {} cannot be written: {error}", file.path().display()))
         })?;
         Ok(known)
     }
 
     /// The node starts. Says when what a person accepted was nothing.
-    pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<FenceKeeper> {
+    pub(super) fn starts(self, store: Arc<dyn Store>) -> Option<StateFileWriter> {
         if let (Some(accepts), false) = (&self.accepts, self.accepted) {
             let why = format!("there is no loss {accepts}: --accept-loss does nothing; leave it out");
-            telemetry::say(Level::Warn, "accept_loss", &[("why", &why)]);
+            telemetry::say(LogLevel::Warn, "accept_loss", &[("why", &why)]);
         }
         let file = self.file?;
         let task = tokio::spawn(keep(store.clone(), file.clone()));
-        Some(FenceKeeper { store, file, task })
+        Some(StateFileWriter { store, file, task })
     }
 }
 
@@ -159,35 +159,35 @@ fn said(loss: &StoreLoss) {
     let found = loss.found.as_ref().map_or("nothing".to_owned(), ToString::to_string);
     let why = "a person accepted that the store has lost data: what it lacks is done again if it is delivered again";
     let details = [("known", &*loss.known.to_string()), ("found", &*found), ("why", why)];
-    telemetry::say(Level::Warn, "accept_loss", &details);
+    telemetry::say(LogLevel::Warn, "accept_loss", &details);
 }
 
 /// Why the fence could not be looked at, or is closed.
-pub(super) enum FenceError {
+pub(super) enum DataLossCheckError {
     Store(StoreError),
-    Closed(CannotOpen),
+    Closed(StoreOpenError),
 }
 
-impl From<StoreError> for FenceError {
+impl From<StoreError> for DataLossCheckError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<CannotOpen> for FenceError {
-    fn from(cannot: CannotOpen) -> Self {
+impl From<StoreOpenError> for DataLossCheckError {
+    fn from(cannot: StoreOpenError) -> Self {
         Self::Closed(cannot)
     }
 }
 
 /// Keeps what a running node knows in its state file.
-pub(super) struct FenceKeeper {
+pub(super) struct StateFileWriter {
     store: Arc<dyn Store>,
     file: StateFile,
     task: JoinHandle<()>,
 }
 
-impl FenceKeeper {
+impl StateFileWriter {
     /// Writes it once more. Nothing is done with the store after this.
     pub(super) async fn stop(self) {
         self.task.abort();
@@ -224,5 +224,5 @@ async fn write(store: &dyn Store, file: &StateFile, last: Option<KnownStore>) ->
 fn not_written(file: &StateFile, error: &std::io::Error) {
     let path = file.path().display().to_string();
     let why = format!("the state file {path} cannot be written: {error}");
-    telemetry::seldom(Level::Warn, "state", &why, &[("why", &why)]);
+    telemetry::seldom(LogLevel::Warn, "state", &why, &[("why", &why)]);
 }

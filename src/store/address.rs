@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Where events are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Address {
+pub enum StoreUrl {
     /// In memory: forgotten when the node ends.
     Memory,
     /// In this file.
@@ -18,21 +18,21 @@ pub enum Address {
 
 /// What is not an address of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoAddress;
+pub struct StoreUrlError;
 
-impl fmt::Display for NoAddress {
+impl fmt::Display for StoreUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("expected memory:, sqlite:PATH, postgres://HOST/DATABASE or redis://HOST")
     }
 }
 
-impl Address {
+impl StoreUrl {
     /// The address that this text is; a path is taken from `base`.
-    pub fn parse(text: &str, base: &Path) -> Result<Self, NoAddress> {
-        let (kind, rest) = text.split_once(':').ok_or(NoAddress)?;
+    pub fn parse(text: &str, base: &Path) -> Result<Self, StoreUrlError> {
+        let (kind, rest) = text.split_once(':').ok_or(StoreUrlError)?;
         let server = || {
             let host = rest.strip_prefix("//").is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']));
-            if host && !text.contains(['\0', '\n', ' ']) { Ok(ServerUrl(text.to_owned())) } else { Err(NoAddress) }
+            if host && !text.contains(['\0', '\n', ' ']) { Ok(ServerUrl(text.to_owned())) } else { Err(StoreUrlError) }
         };
         match kind {
             "memory" if rest.is_empty() => Ok(Self::Memory),
@@ -42,7 +42,7 @@ impl Address {
             "postgres" | "postgresql" => server().map(Self::Postgres),
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel"
             | "valkeys+sentinel" => server().map(Self::Redis),
-            _ => Err(NoAddress),
+            _ => Err(StoreUrlError),
         }
     }
 
@@ -52,7 +52,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
@@ -122,20 +122,20 @@ impl fmt::Debug for ServerUrl {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Address, NoAddress> {
-        Address::parse(text, Path::new("/base"))
+    fn parse(text: &str) -> Result<StoreUrl, StoreUrlError> {
+        StoreUrl::parse(text, Path::new("/base"))
     }
 
     #[test]
     fn every_kind_is_known_and_nothing_else() {
-        assert_eq!(parse("memory:"), Ok(Address::Memory));
-        assert_eq!(parse("sqlite:a.db"), Ok(Address::Sqlite("/base/a.db".into())));
-        assert_eq!(parse("sqlite:/a.db"), Ok(Address::Sqlite("/a.db".into())));
+        assert_eq!(parse("memory:"), Ok(StoreUrl::Memory));
+        assert_eq!(parse("sqlite:a.db"), Ok(StoreUrl::Sqlite("/base/a.db".into())));
+        assert_eq!(parse("sqlite:/a.db"), Ok(StoreUrl::Sqlite("/a.db".into())));
         for text in ["postgres://h/d", "postgresql://u:p@h:5432/d?sslmode=require", "postgres://%2Frun%2Fpg/d"] {
-            assert!(matches!(parse(text), Ok(Address::Postgres(_))), "{text}");
+            assert!(matches!(parse(text), Ok(StoreUrl::Postgres(_))), "{text}");
         }
         for text in ["redis://h", "rediss://:p@h:6379/1", "valkey://h", "valkeys://h", "redis+sentinel://h,i/main"] {
-            assert!(matches!(parse(text), Ok(Address::Redis(_))), "{text}");
+            assert!(matches!(parse(text), Ok(StoreUrl::Redis(_))), "{text}");
         }
         for text in [
             "",
@@ -149,14 +149,14 @@ mod tests {
             "mysql://h",
             "postgres://a b",
         ] {
-            assert_eq!(parse(text), Err(NoAddress), "{text}");
+            assert_eq!(parse(text), Err(StoreUrlError), "{text}");
         }
     }
 
     #[test]
     fn a_password_is_noticed_and_never_shown() {
         let shown = |text: &str| {
-            let Ok(Address::Postgres(url) | Address::Redis(url)) = parse(text) else { panic!("{text}") };
+            let Ok(StoreUrl::Postgres(url) | StoreUrl::Redis(url)) = parse(text) else { panic!("{text}") };
             assert_eq!(format!("{url:?}"), format!("ServerUrl({url})"));
             (url.to_string(), url.has_password())
         };

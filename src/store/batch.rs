@@ -4,21 +4,21 @@
 //! A claim that is committed is handed over to whoever acts on it *before* the request that brought it is woken: a
 //! client that hangs up never leaves an event nobody runs.
 
-use super::{Advance, Answer, Store, StoreError};
-use crate::decide::change::{Answered, Change};
-use crate::decide::claim::{Claim, New};
+use super::{AdvanceResult, Store, StoreError, StoreFuture};
+use crate::decide::change::{ReceiptUpdate, Transition};
+use crate::decide::claim::{Claim, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::telemetry::meter::{Asked, Meter};
+use crate::telemetry::meter::{Metrics, StoreOp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// What happens to a new event once it is committed.
-pub type HandOver = Box<dyn FnOnce(Event) + Send>;
+pub type CommitCallback = Box<dyn FnOnce(Event) + Send>;
 
 /// How often a batch whose answer was lost is asked again.
 const ASKS: usize = 3;
@@ -35,17 +35,17 @@ const LOST_BATCHES_MAX: usize = 16;
 /// Feeds a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
-    claims: mpsc::Sender<Job<New, Claim>>,
-    advances: mpsc::Sender<Job<Change, Advance>>,
-    meter: Arc<Meter>,
-    last_write: LastWrite,
+    claims: mpsc::Sender<BatchJob<NewEvent, Claim>>,
+    advances: mpsc::Sender<BatchJob<Transition, AdvanceResult>>,
+    meter: Arc<Metrics>,
+    last_write: LastWriteStatus,
 }
 
 /// Whether the last write failed, and none has succeeded since. Cheap to clone.
 #[derive(Clone, Default, Debug)]
-pub struct LastWrite(Arc<AtomicBool>);
+pub struct LastWriteStatus(Arc<AtomicBool>);
 
-impl LastWrite {
+impl LastWriteStatus {
     /// Did it fail?
     pub fn failed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -57,17 +57,17 @@ impl LastWrite {
     }
 }
 
-struct Job<In, Out> {
+struct BatchJob<In, Out> {
     input: In,
-    then: Option<HandOver>,
+    then: Option<CommitCallback>,
     reply: oneshot::Sender<Result<Out, StoreError>>,
 }
 
 /// What is to be done, for whichever feeder is free.
-type Jobs<In, Out> = Arc<Mutex<mpsc::Receiver<Job<In, Out>>>>;
+type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
 
 /// Who acts on a new event, and who waits for the answer.
-type Waiting = (Option<HandOver>, oneshot::Sender<Result<Claim, StoreError>>);
+type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<Claim, StoreError>>);
 
 impl Batcher {
     /// Starts feeding this store. It ends when the last clone is dropped.
@@ -76,11 +76,11 @@ impl Batcher {
     }
 
     /// The same, counted here.
-    pub fn metered(store: Arc<dyn Store>, meter: Arc<Meter>) -> Self {
+    pub fn metered(store: Arc<dyn Store>, meter: Arc<Metrics>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
-        let last_write = LastWrite::default();
+        let last_write = LastWriteStatus::default();
         let lost = Arc::new(Semaphore::new(LOST_BATCHES_MAX));
         for _ in 0..store.batches_at_once() {
             tokio::spawn(feed_claims(
@@ -97,28 +97,28 @@ impl Batcher {
     }
 
     /// How the last write went.
-    pub fn last_write(&self) -> LastWrite {
+    pub fn last_write(&self) -> LastWriteStatus {
         self.last_write.clone()
     }
 
     /// What is counted.
-    pub fn meter(&self) -> &Arc<Meter> {
+    pub fn meter(&self) -> &Arc<Metrics> {
         &self.meter
     }
 
     /// Claims one event. `then` is called with it if it is new, before this returns. When too many claims already
     /// wait, the store counts as down.
-    pub async fn claim(&self, new: New, then: HandOver) -> Result<Claim, StoreError> {
+    pub async fn claim(&self, new: NewEvent, then: CommitCallback) -> Result<Claim, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { input: new, then: Some(then), reply };
+        let job = BatchJob { input: new, then: Some(then), reply };
         self.claims.try_send(job).map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     /// Writes one change.
-    pub async fn advance(&self, change: Change) -> Result<Advance, StoreError> {
+    pub async fn advance(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { input: change, then: None, reply };
+        let job = BatchJob { input: change, then: None, reply };
         self.advances.send(job).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -130,19 +130,19 @@ fn gone() -> StoreError {
 
 async fn feed_claims(
     store: Arc<dyn Store>,
-    jobs: Jobs<New, Claim>,
-    meter: Arc<Meter>,
-    last_write: LastWrite,
+    jobs: BatchQueue<NewEvent, Claim>,
+    meter: Arc<Metrics>,
+    last_write: LastWriteStatus,
     lost: Arc<Semaphore>,
 ) {
     while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
         let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|Job { input, then, reply }| (input, (then, reply))).unzip();
+            batch.into_iter().map(|BatchJob { input, then, reply }| (input, (then, reply))).unzip();
         while !inputs.is_empty() {
             let (asked, size) = (Instant::now(), inputs.len());
             let (answers, was_lost) = ask(|| store.claim(inputs.clone())).await;
             meter.batch(size);
-            meter.asked(Asked::Claim, asked.elapsed(), answers.is_ok());
+            meter.asked(StoreOp::Claim, asked.elapsed(), answers.is_ok());
             // What is a repeat wrote nothing, and tells nothing.
             match &answers {
                 Ok(claims) if claims.iter().any(|claim| matches!(claim, Claim::New { .. })) => last_write.record(true),
@@ -163,11 +163,16 @@ async fn feed_claims(
     }
 }
 
-async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter: Arc<Meter>, last_write: LastWrite) {
-    let size = |change: &Change| {
+async fn feed_advances(
+    store: Arc<dyn Store>,
+    jobs: BatchQueue<Transition, AdvanceResult>,
+    meter: Arc<Metrics>,
+    last_write: LastWriteStatus,
+) {
+    let size = |change: &Transition| {
         let receipt = match &change.receipt {
-            Answered::Now(Some(receipt)) => receipt.body.len(),
-            Answered::Now(None) | Answered::Before => 0,
+            ReceiptUpdate::Now(Some(receipt)) => receipt.body.len(),
+            ReceiptUpdate::Now(None) | ReceiptUpdate::Before => 0,
         };
         let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
         receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
@@ -176,7 +181,7 @@ async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         let asked = Instant::now();
         let answers = store.advance(inputs).await;
-        meter.asked(Asked::Advance, asked.elapsed(), answers.is_ok());
+        meter.asked(StoreOp::Advance, asked.elapsed(), answers.is_ok());
         match answers {
             Ok(answers) => {
                 for (reply, answer) in replies.into_iter().zip(answers) {
@@ -195,7 +200,7 @@ async fn feed_advances(store: Arc<dyn Store>, jobs: Jobs<Change, Advance>, meter
 }
 
 /// Waits for a job, and takes what else is there, up to the limits. `None`: nobody will bring any more.
-async fn gather<In, Out>(jobs: &Jobs<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<Job<In, Out>>> {
+async fn gather<In, Out>(jobs: &BatchQueue<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<BatchJob<In, Out>>> {
     let mut jobs = jobs.lock().await;
     let first = jobs.recv().await?;
     let mut bytes = size(&first.input);
@@ -212,7 +217,7 @@ async fn gather<In, Out>(jobs: &Jobs<In, Out>, size: impl Fn(&In) -> usize) -> O
 
 /// Asks the store, and again with the same ids if it did not say whether it wrote: a claim is idempotent by them. Says also
 /// whether an answer was lost.
-async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> (Result<T, StoreError>, bool) {
+async fn ask<'a, T>(call: impl Fn() -> StoreFuture<'a, T>) -> (Result<T, StoreError>, bool) {
     let mut lost = false;
     for _ in 1..ASKS {
         match call().await {
@@ -228,7 +233,7 @@ async fn ask<'a, T>(call: impl Fn() -> Answer<'a, T>) -> (Result<T, StoreError>,
 
 /// Looks up claims whose answers were lost, and hands over those that were written after all: otherwise an event would run
 /// on a node that does not know of it. Their senders were told that the store is away, so nothing is claimed again here.
-async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, HandOver)>, _permit: OwnedSemaphorePermit) {
+async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallback)>, _permit: OwnedSemaphorePermit) {
     let (until, mut looks) = (Instant::now() + LOOK_UP_TIME, 0);
     while !claims.is_empty() && looks < LOOK_UPS_ONCE_BACK && Instant::now() < until {
         tokio::time::sleep(LOOK_UP_EVERY).await;
@@ -249,10 +254,10 @@ async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, HandOver)>, _
 
 /// Hands over what is new, then wakes the requests. Gives back those that must be claimed again.
 fn settle(
-    inputs: Vec<New>,
-    waiting: Vec<Waiting>,
+    inputs: Vec<NewEvent>,
+    waiting: Vec<WaitingClaim>,
     answers: Result<Vec<Claim>, StoreError>,
-) -> (Vec<New>, Vec<Waiting>) {
+) -> (Vec<NewEvent>, Vec<WaitingClaim>) {
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => {

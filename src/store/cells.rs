@@ -4,20 +4,22 @@
 //! else. It makes its event one that is dead of `damaged`, with whatever else could still be read.
 
 use crate::decide::action_kind::ActionKind;
-use crate::decide::again::PublishedAgain;
+use crate::decide::again::RepublishState;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Blocks, Cause, ChangeOf, Event, How, Passed, Retrier, State};
+use crate::decide::event::{
+    DeathCause, DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks,
+};
 use crate::decide::field::Fields;
-use crate::decide::id::{Digest, EventId, Key, Node, Revision, Turn};
-use crate::decide::key::{self, Part};
+use crate::decide::id::{Digest, EventId, Key, Node, QueueTurn, Revision};
+use crate::decide::key::{self, KeyPart};
 use crate::decide::time::Timestamp;
-use crate::store::ledger::Row;
+use crate::store::ledger::EventRow;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 
 /// One cell of a stored row.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(in crate::store) enum Value<'r> {
+pub(in crate::store) enum CellValue<'r> {
     /// Empty.
     Null,
     /// A number.
@@ -31,9 +33,9 @@ pub(in crate::store) enum Value<'r> {
 }
 
 /// A row as it is read: cells by their place.
-pub(in crate::store) trait Stored {
+pub(in crate::store) trait StoredRow {
     /// The cell at this place.
-    fn cell(&self, place: usize) -> Value<'_>;
+    fn cell(&self, place: usize) -> CellValue<'_>;
 
     /// Is there no such place, because the row was written before there was?
     fn is_past(&self, _place: usize) -> bool {
@@ -53,23 +55,23 @@ pub(in crate::store) use columns;
 
 /// An event as it was found.
 #[derive(Debug)]
-pub(in crate::store) enum Found {
+pub(in crate::store) enum DecodedRow {
     /// As it was written.
-    Whole(Row),
+    Whole(EventRow),
     /// What is left of one that cannot be read any more.
-    Damaged(Row, Buried),
+    Damaged(EventRow, DamageRecorded),
 }
 
 /// Whether an event that cannot be read is known to be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::store) enum Buried {
+pub(in crate::store) enum DamageRecorded {
     /// It is written down as dead: nothing waits for it.
     Yes,
     /// It still looks alive, or done.
     No,
 }
 
-impl Found {
+impl DecodedRow {
     /// The event, for those who only look.
     pub(in crate::store) fn event(self) -> Event {
         match self {
@@ -79,7 +81,7 @@ impl Found {
 }
 
 /// The cells that change as an event lives.
-pub(in crate::store) struct StateCells<'a> {
+pub(in crate::store) struct StateColumns<'a> {
     pub(in crate::store) state: &'static str,
     pub(in crate::store) cause: Option<&'static str>,
     pub(in crate::store) superseded_by: Option<[u8; 16]>,
@@ -87,19 +89,19 @@ pub(in crate::store) struct StateCells<'a> {
     pub(in crate::store) action: Option<&'static str>,
 }
 
-impl<'a> StateCells<'a> {
-    pub(in crate::store) fn of(state: &'a State) -> Self {
+impl<'a> StateColumns<'a> {
+    pub(in crate::store) fn of(state: &'a EventState) -> Self {
         let (node, action) = match state {
-            State::Running { by, action, .. } => (Some(&*by.0), action.map(ActionKind::word)),
+            EventState::Running { by, action, .. } => (Some(&*by.0), action.map(ActionKind::word)),
             _ => (None, None),
         };
         let (cause, superseded_by) = match state {
-            State::Waiting { .. } | State::Running { .. } => (None, None),
-            State::Done { how, .. } => match how {
-                How::Superseded { by } => (Some(how.word()), Some(by.0)),
-                How::Acted | How::Recorded => (Some(how.word()), None),
+            EventState::Waiting { .. } | EventState::Running { .. } => (None, None),
+            EventState::Done { how, .. } => match how {
+                DoneReason::Superseded { by } => (Some(how.word()), Some(by.0)),
+                DoneReason::Acted | DoneReason::Recorded => (Some(how.word()), None),
             },
-            State::Dead { cause, .. } => (Some(cause.word()), None),
+            EventState::Dead { cause, .. } => (Some(cause.word()), None),
         };
         Self { state: state.word(), cause, superseded_by, node, action }
     }
@@ -116,18 +118,18 @@ pub(in crate::store) fn retrier_cell(retrier: Retrier) -> i64 {
     }
 }
 
-/// `Passed` as a number.
-pub(in crate::store) fn passed_cell(passed: Passed) -> i64 {
+/// `QueueState` as a number.
+pub(in crate::store) fn passed_cell(passed: QueueState) -> i64 {
     match passed {
-        Passed::No => 0,
-        Passed::Aside => 1,
-        Passed::Yes => 2,
+        QueueState::No => 0,
+        QueueState::Aside => 1,
+        QueueState::Yes => 2,
     }
 }
 
 /// The messages that were published after the first one, as a cell.
 pub(in crate::store) fn published_again_cell(event: &Event) -> Option<String> {
-    let PublishedAgain { times, last_at, first_ended_at, attempts_before } = event.published_again?;
+    let RepublishState { times, last_at, first_ended_at, attempts_before } = event.published_again?;
     let (last_at, first_ended_at) = (last_at.0, first_ended_at.0);
     let cell = json!({
         "times": times,
@@ -138,11 +140,11 @@ pub(in crate::store) fn published_again_cell(event: &Event) -> Option<String> {
     Some(cell.to_string())
 }
 
-fn published_again(cell: &str) -> Option<PublishedAgain> {
+fn published_again(cell: &str) -> Option<RepublishState> {
     let cell: Json = serde_json::from_str(cell).ok()?;
     let count = |name: &str| u32::try_from(cell[name].as_u64()?).ok();
     let time = |name: &str| cell[name].as_i64().map(Timestamp);
-    Some(PublishedAgain {
+    Some(RepublishState {
         times: count("times").filter(|times| *times > 0)?,
         last_at: time("last_at")?,
         first_ended_at: time("first_ended_at")?,
@@ -151,46 +153,46 @@ fn published_again(cell: &str) -> Option<PublishedAgain> {
 }
 
 /// Reads the cells named by [`columns`].
-pub(in crate::store) fn read(row: &impl Stored) -> Found {
-    let mut cells = Cells { row, next: 0, whole: true };
+pub(in crate::store) fn read(row: &impl StoredRow) -> DecodedRow {
+    let mut cells = CellReader { row, next: 0, whole: true };
     let id = EventId(cells.bytes());
     let revision = Revision(cells.number());
     let (source, route): (Arc<str>, Arc<str>) = (cells.text().into(), cells.text().into());
     let part = cells.number();
-    let delivery_id = cells.maybe(Cells::text).map(Arc::from);
+    let delivery_id = cells.maybe(CellReader::text).map(Arc::from);
     let fields = Fields::from_json(cells.text());
     let word = cells.text();
-    let cause = cells.maybe(Cells::text);
-    let superseded_by = cells.maybe(Cells::bytes).map(EventId);
-    let wake_at = cells.maybe(Cells::integer).map(Timestamp);
+    let cause = cells.maybe(CellReader::text);
+    let superseded_by = cells.maybe(CellReader::bytes).map(EventId);
+    let wake_at = cells.maybe(CellReader::integer).map(Timestamp);
     let received_at = Timestamp(cells.integer());
-    let ended_at = cells.maybe(Cells::integer).map(Timestamp);
-    let keep_from = cells.maybe(Cells::integer).map(Timestamp);
-    let node = cells.maybe(Cells::text).map(|name| Node(name.into()));
+    let ended_at = cells.maybe(CellReader::integer).map(Timestamp);
+    let keep_from = cells.maybe(CellReader::integer).map(Timestamp);
+    let node = cells.maybe(CellReader::text).map(|name| Node(name.into()));
     let (life, attempt, doubts) = (cells.number(), cells.number(), cells.number());
-    let blocks = Blocks(cells.integer().cast_unsigned());
+    let blocks = SucceededBlocks(cells.integer().cast_unsigned());
     let passed = match cells.integer() {
-        0 => Some(Passed::No),
-        1 => Some(Passed::Aside),
-        2 => Some(Passed::Yes),
+        0 => Some(QueueState::No),
+        1 => Some(QueueState::Aside),
+        2 => Some(QueueState::Yes),
         _ => None,
     };
-    let group = cells.maybe(Cells::bytes).map(Key);
-    let turn = Turn(cells.number());
-    let subject = cells.maybe(Cells::bytes).map(Key);
-    let value = cells.maybe(Cells::bytes).map(Digest);
-    let order = cells.maybe(Cells::integer);
+    let group = cells.maybe(CellReader::bytes).map(Key);
+    let turn = QueueTurn(cells.number());
+    let subject = cells.maybe(CellReader::bytes).map(Key);
+    let value = cells.maybe(CellReader::bytes).map(Digest);
+    let order = cells.maybe(CellReader::integer);
     let (body_digest, digest) = (Digest(cells.bytes()), Digest(cells.bytes()));
     let retrier = match cells.integer() {
         0 => Some(Retrier::Sender),
         1 => Some(Retrier::Node),
         _ => None,
     };
-    let again = cells.last(Cells::text).map(published_again);
+    let again = cells.last(CellReader::text).map(published_again);
     // A word of a later version is none of ours: that lease runs out by the clock. So does one that was begun without it.
-    let action = cells.last(Cells::text).and_then(ActionKind::parse);
+    let action = cells.last(CellReader::text).and_then(ActionKind::parse);
     let change = match (subject, value) {
-        (Some(subject), Some(value)) => Some(ChangeOf { subject, value, order }),
+        (Some(subject), Some(value)) => Some(SubjectChange { subject, value, order }),
         _ => None,
     };
     let lease = node.map(|by| (by, action));
@@ -203,7 +205,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         && state.is_some()
         && again != Some(None)
         && change.is_some() == (subject.is_some() || value.is_some() || order.is_some());
-    let damaged = State::Dead { cause: Cause::Damaged, at: ended_at.unwrap_or(received_at) };
+    let damaged = EventState::Dead { cause: DeathCause::Damaged, at: ended_at.unwrap_or(received_at) };
     let mut event = Event {
         id,
         revision,
@@ -218,7 +220,7 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
         attempt,
         doubts,
         blocks,
-        passed: passed.unwrap_or(Passed::No),
+        passed: passed.unwrap_or(QueueState::No),
         retrier: retrier.unwrap_or(Retrier::Sender),
         group,
         turn,
@@ -233,9 +235,9 @@ pub(in crate::store) fn read(row: &impl Stored) -> Found {
     }
     let buried = word == "dead" && cause == Some("damaged") && ended_at.is_some() && wake_at.is_none();
     match (whole, buried) {
-        (true, _) => Found::Whole(Row { event, keep_from }),
-        (false, true) => Found::Damaged(Row { event, keep_from }, Buried::Yes),
-        (false, false) => Found::Damaged(Row { event, keep_from }, Buried::No),
+        (true, _) => DecodedRow::Whole(EventRow { event, keep_from }),
+        (false, true) => DecodedRow::Damaged(EventRow { event, keep_from }, DamageRecorded::Yes),
+        (false, false) => DecodedRow::Damaged(EventRow { event, keep_from }, DamageRecorded::No),
     }
 }
 
@@ -246,33 +248,33 @@ fn state(
     wake_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     lease: Option<(Node, Option<ActionKind>)>,
-) -> Option<State> {
+) -> Option<EventState> {
     match (word, cause, wake_at, ended_at) {
-        ("waiting", None, due, None) => Some(State::Waiting { due }),
-        ("running", None, Some(until), None) => lease.map(|(by, action)| State::Running { until, by, action }),
+        ("waiting", None, due, None) => Some(EventState::Waiting { due }),
+        ("running", None, Some(until), None) => lease.map(|(by, action)| EventState::Running { until, by, action }),
         ("done", Some(how), None, Some(at)) => {
             let how = match (how, superseded_by) {
-                ("acted", None) => How::Acted,
-                ("recorded", None) => How::Recorded,
-                ("superseded", Some(by)) => How::Superseded { by },
+                ("acted", None) => DoneReason::Acted,
+                ("recorded", None) => DoneReason::Recorded,
+                ("superseded", Some(by)) => DoneReason::Superseded { by },
                 _ => return None,
             };
-            Some(State::Done { how, at })
+            Some(EventState::Done { how, at })
         }
-        ("dead", Some(cause), None, Some(at)) => Cause::parse(cause).map(|cause| State::Dead { cause, at }),
+        ("dead", Some(cause), None, Some(at)) => DeathCause::parse(cause).map(|cause| EventState::Dead { cause, at }),
         _ => None,
     }
 }
 
 /// Takes one cell after another, and remembers whether all of them were what they should be.
-struct Cells<'r, S> {
+struct CellReader<'r, S> {
     row: &'r S,
     next: usize,
     whole: bool,
 }
 
-impl<'r, S: Stored> Cells<'r, S> {
-    fn take<T: Default>(&mut self, read: impl FnOnce(Value<'r>) -> Option<T>) -> T {
+impl<'r, S: StoredRow> CellReader<'r, S> {
+    fn take<T: Default>(&mut self, read: impl FnOnce(CellValue<'r>) -> Option<T>) -> T {
         let value = read(self.row.cell(self.next));
         self.next += 1;
         self.whole &= value.is_some();
@@ -280,7 +282,7 @@ impl<'r, S: Stored> Cells<'r, S> {
     }
 
     fn maybe<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.row.cell(self.next) == Value::Null {
+        if self.row.cell(self.next) == CellValue::Null {
             self.next += 1;
             return None;
         }
@@ -294,7 +296,7 @@ impl<'r, S: Stored> Cells<'r, S> {
 
     fn text(&mut self) -> &'r str {
         self.take(|cell| match cell {
-            Value::Text(text) => Some(text),
+            CellValue::Text(text) => Some(text),
             _ => None,
         })
     }
@@ -305,14 +307,14 @@ impl<'r, S: Stored> Cells<'r, S> {
 
     fn number<T: TryFrom<i64> + Default>(&mut self) -> T {
         self.take(|cell| match cell {
-            Value::Number(number) => T::try_from(number).ok(),
+            CellValue::Number(number) => T::try_from(number).ok(),
             _ => None,
         })
     }
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
         self.take(|cell| match cell {
-            Value::Bytes(bytes) => Some(Bytes(bytes.try_into().ok()?)),
+            CellValue::Bytes(bytes) => Some(ByteArray(bytes.try_into().ok()?)),
             _ => None,
         })
         .0
@@ -320,9 +322,9 @@ impl<'r, S: Stored> Cells<'r, S> {
 }
 
 /// An array has no default of its own beyond 32 places, and not for every length.
-struct Bytes<const N: usize>([u8; N]);
+struct ByteArray<const N: usize>([u8; N]);
 
-impl<const N: usize> Default for Bytes<N> {
+impl<const N: usize> Default for ByteArray<N> {
     fn default() -> Self {
         Self([0; N])
     }
@@ -349,9 +351,9 @@ pub(in crate::store) fn headers(cell: &str) -> Option<Vec<(String, String)>> {
 /// What a receipt is compared with when it is read.
 pub(in crate::store) fn receipt_digest(status: u16, cut: bool, headers: &str, body: &[u8]) -> Digest {
     key::value(&[
-        Part::bytes("status", &status.to_be_bytes()),
-        Part::bytes("cut", &[u8::from(cut)]),
-        Part::text("headers", headers),
-        Part::bytes("body", body),
+        KeyPart::bytes("status", &status.to_be_bytes()),
+        KeyPart::bytes("cut", &[u8::from(cut)]),
+        KeyPart::text("headers", headers),
+        KeyPart::bytes("body", body),
     ])
 }

@@ -1,18 +1,18 @@
 //! The clocks of a store.
 //!
-//! Its own ([`Clock::now`]) orders things and ends leases, and never runs backwards. Of a store that lives in this
+//! Its own ([`StoreClock::now`]) orders things and ends leases, and never runs backwards. Of a store that lives in this
 //! process it is the wall's time, moving on even while the wall's clock is set back; of one behind a server it is the
 //! server's time, as it was last told, brought forward by what the store's nodes have agreed on
 //! ([`decide`](crate::decide::store_clock)).
 //!
-//! Beside it is the time by which events expire ([`Clock::expiry`], worked out in [`decide`](crate::decide::expiry)),
+//! Beside it is the time by which events expire ([`StoreClock::expiry`], worked out in [`decide`](crate::decide::expiry)),
 //! which follows the wall's or the server's clock wherever it is set, but not into a jump; and the wall's clock itself
-//! ([`Clock::wall_time`]), by which the age of a signature is measured.
+//! ([`StoreClock::wall_time`]), by which the age of a signature is measured.
 
-use super::Moment;
-use crate::decide::expiry::{Expiry, ExpiryClock, ExpiryTime, Reading};
+use super::ClockSnapshot;
+use crate::decide::expiry::{ClockReading, ExpiryClock, ExpiryStatus, ExpiryTime};
 use crate::decide::limits;
-use crate::decide::store_clock::{AgreedClock, ServerTime, StoreClock};
+use crate::decide::store_clock::{AgreedClock, NodeStoreClock, ServerTime};
 use crate::decide::time::{Duration, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,49 +20,49 @@ use std::time::Instant;
 
 /// Where a store's time comes from.
 #[derive(Clone, Debug)]
-pub struct Clock {
-    kind: Kind,
-    expiry: Arc<Mutex<Kept>>,
+pub struct StoreClock {
+    kind: ClockKind,
+    expiry: Arc<Mutex<ExpiryClockState>>,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
-    Server(Arc<Mutex<Told>>),
-    Wall(Arc<Mutex<Shown>>),
-    Manual(Arc<Mutex<ByHand>>),
+enum ClockKind {
+    Server(Arc<Mutex<ServerClockState>>),
+    Wall(Arc<Mutex<WallClockState>>),
+    Manual(Arc<Mutex<ManualClockState>>),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct WallClockState {
     shown: Timestamp,
     at: Instant,
 }
 
 /// What a server said, and what was made of it.
 #[derive(Clone, Copy, Debug)]
-struct Told {
-    clock: StoreClock,
+struct ServerClockState {
+    clock: NodeStoreClock,
     /// As it said it, also where it had said more before.
-    said: Reading,
+    said: ClockReading,
     /// When the nodes were last asked to agree on something.
     proposed: Option<Duration>,
 }
 
 /// When a server was asked for its time, by this machine's uptime.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked(Duration);
+pub struct ClockRequestTime(Duration);
 
 /// A clock that is moved by hand.
 #[derive(Clone, Copy, Debug)]
-struct ByHand {
+struct ManualClockState {
     shown: Timestamp,
-    reading: Reading,
-    trust: Trust,
+    reading: ClockReading,
+    trust: ManualClockTrust,
 }
 
 /// What a clock that is moved by hand shows when a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trust {
+enum ManualClockTrust {
     /// It is right, whatever the store last saw.
     Right,
     /// It may be wrong.
@@ -71,49 +71,53 @@ enum Trust {
 
 /// The time by which events expire, once somebody asked for it, and what is written of it.
 #[derive(Debug, Default)]
-struct Kept {
+struct ExpiryClockState {
     clock: Option<ExpiryClock>,
     written: Option<Timestamp>,
     looked_at: Option<Duration>,
 }
 
-impl Kept {
+impl ExpiryClockState {
     /// The clock, after this reading.
-    fn observed(&mut self, reading: Reading) -> &mut ExpiryClock {
+    fn observed(&mut self, reading: ClockReading) -> &mut ExpiryClock {
         let clock = self.clock.get_or_insert_with(|| ExpiryClock::begin(reading.wall, reading));
         clock.observe(reading);
         clock
     }
 }
 
-impl Clock {
-    fn of(kind: Kind) -> Self {
+impl StoreClock {
+    fn of(kind: ClockKind) -> Self {
         Self { kind, expiry: Arc::default() }
     }
 
-    /// A server's time, which [`Clock::told`] tells; between two answers it moves on by itself. No clock of this
+    /// A server's time, which [`StoreClock::told`] tells; between two answers it moves on by itself. No clock of this
     /// machine counts.
     pub fn server() -> Self {
-        let said = Reading { wall: Timestamp::default(), uptime: uptime() };
-        Self::of(Kind::Server(Arc::new(Mutex::new(Told { clock: StoreClock::default(), said, proposed: None }))))
+        let said = ClockReading { wall: Timestamp::default(), uptime: uptime() };
+        Self::of(ClockKind::Server(Arc::new(Mutex::new(ServerClockState {
+            clock: NodeStoreClock::default(),
+            said,
+            proposed: None,
+        }))))
     }
 
     /// A server is asked for its time from now on.
-    pub fn asks() -> Asked {
-        Asked(uptime())
+    pub fn asks() -> ClockRequestTime {
+        ClockRequestTime(uptime())
     }
 
     /// The server says that it is so late, and this is what the nodes have agreed on. What counts now; where time is given
     /// by hand, that.
-    pub fn told(&self, Asked(asked): Asked, time: Timestamp, agreed: AgreedClock) -> Timestamp {
-        let Kind::Server(told) = &self.kind else { return self.now() };
+    pub fn told(&self, ClockRequestTime(asked): ClockRequestTime, time: Timestamp, agreed: AgreedClock) -> Timestamp {
+        let ClockKind::Server(told) = &self.kind else { return self.now() };
         let said = ServerTime { time, asked, answered: uptime() };
         let (now, reading) = {
             let mut told = lock(told);
             let now = told.clock.tell(said, agreed);
             // One that was asked before the last answer came may be older than that.
             if told.said.uptime <= asked {
-                told.said = Reading { wall: time, uptime: said.answered };
+                told.said = ClockReading { wall: time, uptime: said.answered };
             }
             (now, told.said)
         };
@@ -126,14 +130,14 @@ impl Clock {
     /// When a lease ends that was written as ending then: later, for a while after a server's clock was set forward.
     pub fn lease_end(&self, until: Timestamp) -> Timestamp {
         match &self.kind {
-            Kind::Server(told) => lock(told).clock.lease_end(until, uptime()),
-            Kind::Wall(_) | Kind::Manual(_) => until,
+            ClockKind::Server(told) => lock(told).clock.lease_end(until, uptime()),
+            ClockKind::Wall(_) | ClockKind::Manual(_) => until,
         }
     }
 
     /// What the nodes are to agree on, in place of what: at most once in a while.
     pub fn to_agree(&self) -> Option<(AgreedClock, AgreedClock)> {
-        let Kind::Server(told) = &self.kind else { return None };
+        let ClockKind::Server(told) = &self.kind else { return None };
         let (mut told, uptime) = (lock(told), uptime());
         let due = told.proposed.is_none_or(|at| uptime.saturating_sub(at) >= limits::CLOCK_LOOK);
         let agree = told.clock.to_agree(uptime).filter(|_| due)?;
@@ -143,66 +147,66 @@ impl Clock {
 
     /// Is what the nodes have agreed on plausible to one who has just come?
     pub fn is_settled(&self) -> bool {
-        !matches!(&self.kind, Kind::Server(told) if !lock(told).clock.is_settled())
+        !matches!(&self.kind, ClockKind::Server(told) if !lock(told).clock.is_settled())
     }
 
     /// Has the server said nothing for this long?
     pub fn is_silent(&self, length: Duration) -> bool {
-        let Kind::Server(told) = &self.kind else { return false };
+        let ClockKind::Server(told) = &self.kind else { return false };
         lock(told).clock.silent_for(uptime()).is_none_or(|silent| silent >= length)
     }
 
     /// The wall's time, from `floor` on: the latest time the store already holds.
     pub fn wall(floor: Timestamp) -> Self {
-        Self::of(Kind::Wall(Arc::new(Mutex::new(Shown { shown: floor, at: Instant::now() }))))
+        Self::of(ClockKind::Wall(Arc::new(Mutex::new(WallClockState { shown: floor, at: Instant::now() }))))
     }
 
     /// A time that moves only when told to, and is right.
     pub fn manual(start: Timestamp) -> Self {
-        Self::by_hand(start, Trust::Right)
+        Self::by_hand(start, ManualClockTrust::Right)
     }
 
     /// The same, which is not taken for right when a store is opened that last saw another time.
     pub fn doubted(start: Timestamp) -> Self {
-        Self::by_hand(start, Trust::Doubted)
+        Self::by_hand(start, ManualClockTrust::Doubted)
     }
 
-    fn by_hand(start: Timestamp, trust: Trust) -> Self {
-        let reading = Reading { wall: start, uptime: Duration::ZERO };
-        Self::of(Kind::Manual(Arc::new(Mutex::new(ByHand { shown: start, reading, trust }))))
+    fn by_hand(start: Timestamp, trust: ManualClockTrust) -> Self {
+        let reading = ClockReading { wall: start, uptime: Duration::ZERO };
+        Self::of(ClockKind::Manual(Arc::new(Mutex::new(ManualClockState { shown: start, reading, trust }))))
     }
 
     /// What it shows: it never runs backwards.
     pub fn now(&self) -> Timestamp {
         match &self.kind {
-            Kind::Server(told) => lock(told).clock.now(uptime()),
-            Kind::Wall(reading) => {
+            ClockKind::Server(told) => lock(told).clock.now(uptime()),
+            ClockKind::Wall(reading) => {
                 let mut last = lock(reading);
                 let at = Instant::now();
                 *last = read(*last, at, wall());
                 last.shown
             }
-            Kind::Manual(hand) => lock(hand).shown,
+            ClockKind::Manual(hand) => lock(hand).shown,
         }
     }
 
     /// What this machine's clock on the wall shows, wherever it was set.
     pub fn wall_time(&self) -> Timestamp {
         match &self.kind {
-            Kind::Server(_) | Kind::Wall(_) => wall(),
-            Kind::Manual(hand) => lock(hand).reading.wall,
+            ClockKind::Server(_) | ClockKind::Wall(_) => wall(),
+            ClockKind::Manual(hand) => lock(hand).reading.wall,
         }
     }
 
     /// The clock by which events expire, and one that cannot be set.
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ClockReading {
         match &self.kind {
-            Kind::Server(told) => {
+            ClockKind::Server(told) => {
                 let (said, uptime) = (lock(told).said, uptime());
-                Reading { wall: said.wall + uptime.saturating_sub(said.uptime), uptime }
+                ClockReading { wall: said.wall + uptime.saturating_sub(said.uptime), uptime }
             }
-            Kind::Wall(_) => Reading { wall: wall(), uptime: uptime() },
-            Kind::Manual(hand) => lock(hand).reading,
+            ClockKind::Wall(_) => ClockReading { wall: wall(), uptime: uptime() },
+            ClockKind::Manual(hand) => lock(hand).reading,
         }
     }
 
@@ -211,21 +215,21 @@ impl Clock {
         let reading = self.reading();
         let mut kept = lock(&self.expiry);
         kept.written = seen;
-        let right = matches!(&self.kind, Kind::Manual(hand) if lock(hand).trust == Trust::Right);
+        let right = matches!(&self.kind, ClockKind::Manual(hand) if lock(hand).trust == ManualClockTrust::Right);
         if !right {
             kept.clock = Some(ExpiryClock::begin(seen.or(newest).unwrap_or(reading.wall), reading));
         }
     }
 
     /// The time by which events expire.
-    pub fn expiry(&self) -> Expiry {
+    pub fn expiry(&self) -> ExpiryStatus {
         let reading = self.reading();
         lock(&self.expiry).observed(reading).expiry(reading)
     }
 
     /// The store's clock and the time by which events expire.
-    pub fn moment(&self) -> Moment {
-        Moment { now: self.now(), expiry: self.expiry().time }
+    pub fn moment(&self) -> ClockSnapshot {
+        ClockSnapshot { now: self.now(), expiry: self.expiry().time }
     }
 
     /// The time by which events would expire if a jump of the clock counted at once.
@@ -279,20 +283,24 @@ impl Clock {
 
     /// Moves a manual clock on; the wall's moves by itself.
     pub fn advance(&self, by: Duration) {
-        if let Kind::Manual(hand) = &self.kind {
+        if let ClockKind::Manual(hand) = &self.kind {
             self.expiry(); // what it is set to later is later
             let mut hand = lock(hand);
-            let reading = Reading { wall: hand.reading.wall + by, uptime: hand.reading.uptime + by };
-            *hand = ByHand { shown: (hand.shown + by).max(reading.wall), reading, ..*hand };
+            let reading = ClockReading { wall: hand.reading.wall + by, uptime: hand.reading.uptime + by };
+            *hand = ManualClockState { shown: (hand.shown + by).max(reading.wall), reading, ..*hand };
         }
     }
 
     /// Sets a manual clock, while no time passes.
     pub fn set(&self, wall: Timestamp) {
-        if let Kind::Manual(hand) = &self.kind {
+        if let ClockKind::Manual(hand) = &self.kind {
             self.expiry();
             let mut hand = lock(hand);
-            *hand = ByHand { shown: hand.shown.max(wall), reading: Reading { wall, ..hand.reading }, ..*hand };
+            *hand = ManualClockState {
+                shown: hand.shown.max(wall),
+                reading: ClockReading { wall, ..hand.reading },
+                ..*hand
+            };
         }
     }
 }
@@ -301,9 +309,9 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read(last: Shown, at: Instant, wall: Timestamp) -> Shown {
+fn read(last: WallClockState, at: Instant, wall: Timestamp) -> WallClockState {
     let moved_on = last.shown + at.saturating_duration_since(last.at);
-    Shown { shown: moved_on.max(wall), at }
+    WallClockState { shown: moved_on.max(wall), at }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the store's clock")]
@@ -324,7 +332,7 @@ mod tests {
 
     fn check(wall: i64, elapsed: u64, expected: i64) {
         let at = Instant::now();
-        let last = Shown { shown: Timestamp(1_000), at };
+        let last = WallClockState { shown: Timestamp(1_000), at };
         assert_eq!(read(last, at + Duration::from_micros(elapsed), Timestamp(wall)).shown, Timestamp(expected));
     }
 
@@ -338,19 +346,19 @@ mod tests {
     #[test]
     fn it_begins_at_its_floor_and_never_shows_less() {
         let floor = wall() + Duration::from_hours(1);
-        let clock = Clock::wall(floor);
+        let clock = StoreClock::wall(floor);
         let (first, second) = (clock.now(), clock.now());
         assert!(floor <= first && first <= second);
     }
 
     /// The server says this, at once, and nothing was agreed on.
-    fn told(clock: &Clock, time: Timestamp) -> Timestamp {
-        clock.told(Clock::asks(), time, AgreedClock::default())
+    fn told(clock: &StoreClock, time: Timestamp) -> Timestamp {
+        clock.told(StoreClock::asks(), time, AgreedClock::default())
     }
 
     #[test]
     fn a_servers_clock_shows_what_it_was_told_and_never_less() {
-        let clock = Clock::server();
+        let clock = StoreClock::server();
         assert!(clock.is_silent(Duration::ZERO) && clock.is_settled());
         let late = Timestamp(9_000_000_000_000_000);
         let first = told(&clock, late);
@@ -359,13 +367,13 @@ mod tests {
         assert!(clock.now() < late + Duration::from_hours(1), "and does not jump either");
         assert!(clock.to_agree().is_some_and(|(_, agreed)| agreed.ahead > Duration::from_hours(1)));
         assert_eq!(clock.to_agree(), None, "not again at once");
-        let manual = Clock::manual(Timestamp(7));
+        let manual = StoreClock::manual(Timestamp(7));
         assert_eq!(told(&manual, late), Timestamp(7));
     }
 
     #[test]
     fn an_answer_that_was_asked_for_before_the_last_one_came_tells_nothing() {
-        let (clock, early) = (Clock::server(), Clock::asks());
+        let (clock, early) = (StoreClock::server(), StoreClock::asks());
         let start = Timestamp(1_750_000_000_000_000);
         told(&clock, start);
         clock.told(early, start + 31 * DAY, AgreedClock::default());
@@ -374,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_manual_clock_stands_still_until_it_is_moved() {
-        let clock = Clock::manual(Timestamp(5));
+        let clock = StoreClock::manual(Timestamp(5));
         assert_eq!(clock.now(), Timestamp(5));
         clock.advance(Duration::from_micros(7));
         assert_eq!(clock.clone().now(), Timestamp(12));
@@ -385,27 +393,27 @@ mod tests {
     #[test]
     fn a_manual_clock_that_is_moved_on_is_right_and_one_that_is_set_is_not_at_once() {
         let start = Timestamp(1_750_000_000_000_000);
-        let clock = Clock::manual(start);
+        let clock = StoreClock::manual(start);
         clock.last_seen(Some(Timestamp(5)), None);
         clock.advance(400 * DAY);
         let now = start + 400 * DAY;
-        assert_eq!(clock.moment(), Moment { now, expiry: ExpiryTime(now) });
+        assert_eq!(clock.moment(), ClockSnapshot { now, expiry: ExpiryTime(now) });
         clock.set(now + 31 * DAY);
-        assert_eq!(clock.moment(), Moment { now: now + 31 * DAY, expiry: ExpiryTime(now) });
+        assert_eq!(clock.moment(), ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) });
         assert_eq!(clock.wall_time(), now + 31 * DAY);
         clock.set(now);
-        assert_eq!(clock.moment(), Moment { now: now + 31 * DAY, expiry: ExpiryTime(now) }, "the first stays");
+        assert_eq!(clock.moment(), ClockSnapshot { now: now + 31 * DAY, expiry: ExpiryTime(now) }, "the first stays");
         assert_eq!(clock.wall_time(), now, "the wall does not");
     }
 
     #[test]
     fn a_server_that_jumps_is_waited_for_and_one_that_is_set_back_is_followed() {
-        let clock = Clock::server();
+        let clock = StoreClock::server();
         let start = Timestamp(1_750_000_000_000_000);
         told(&clock, start);
         clock.last_seen(Some(start), None);
         told(&clock, start + 31 * DAY);
-        let Expiry { time: ExpiryTime(time), waiting } = clock.expiry();
+        let ExpiryStatus { time: ExpiryTime(time), waiting } = clock.expiry();
         assert!(time >= start && time < start + DAY && waiting.is_some(), "{time} {waiting:?}");
         assert_eq!(clock.to_write(), None);
         clock.confirm();
@@ -419,7 +427,7 @@ mod tests {
     fn what_a_store_last_saw_is_its_newest_event_where_it_wrote_nothing_down() {
         let start = Timestamp(1_750_000_000_000_000);
         let opened = |seen, newest| {
-            let clock = Clock::doubted(start + 31 * DAY);
+            let clock = StoreClock::doubted(start + 31 * DAY);
             clock.last_seen(seen, newest);
             clock.expiry().time.0
         };

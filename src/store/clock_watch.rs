@@ -2,16 +2,16 @@
 //! that is far from this machine's.
 
 use super::{Store, StoreError};
-use crate::decide::expiry::Waiting;
+use crate::decide::expiry::PendingClockJump;
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 
 /// By how much the store's clock is ahead of this machine's clock on the wall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ahead(i64);
+pub struct ClockSkew(i64);
 
-impl Ahead {
+impl ClockSkew {
     /// As the two show it now.
     pub fn of(store: &dyn Store) -> Self {
         Self::between(store.now(), store.wall_time())
@@ -38,13 +38,13 @@ impl Ahead {
 
 /// What was last said of a store's clocks.
 #[derive(Debug, Default)]
-pub struct ClockWatch {
-    far: Far,
-    waiting: Option<Waiting>,
+pub struct ClockMonitor {
+    far: ClockSkewState,
+    waiting: Option<PendingClockJump>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Far {
+enum ClockSkewState {
     /// They are not far apart.
     #[default]
     No,
@@ -54,7 +54,7 @@ enum Far {
     Said,
 }
 
-impl ClockWatch {
+impl ClockMonitor {
     /// Looks at the clocks, and says what is new. How many events a jump would forget is only counted when there is one.
     pub async fn look(&mut self, store: &dyn Store, would_forget: impl Future<Output = Result<u64, StoreError>>) {
         // What fails is asked again by the next look, and said by those who need the answer.
@@ -65,29 +65,29 @@ impl ClockWatch {
             (_, Some(jump)) => say_waiting(&jump, would_forget.await.ok()),
             (Some(_), None) => {
                 let why = "the clock no longer jumps: events expire by the time it shows now";
-                telemetry::say(Level::Info, "expiry", &[("why", why)]);
+                telemetry::say(LogLevel::Info, "expiry", &[("why", why)]);
             }
             (None, None) => {}
         }
         self.waiting = waiting;
-        let ahead = Ahead::of(store);
+        let ahead = ClockSkew::of(store);
         self.far = match (self.far, ahead.is_far()) {
-            (Far::No, true) => Far::Once,
-            (Far::Once, true) => {
+            (ClockSkewState::No, true) => ClockSkewState::Once,
+            (ClockSkewState::Once, true) => {
                 say_far(ahead);
-                Far::Said
+                ClockSkewState::Said
             }
-            (Far::Said, true) => Far::Said,
-            (Far::Said, false) => {
-                telemetry::say(Level::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
-                Far::No
+            (ClockSkewState::Said, true) => ClockSkewState::Said,
+            (ClockSkewState::Said, false) => {
+                telemetry::say(LogLevel::Info, "clock", &[("why", "the store's clock and this machine's agree again")]);
+                ClockSkewState::No
             }
-            (_, false) => Far::No,
+            (_, false) => ClockSkewState::No,
         };
     }
 }
 
-fn say_waiting(jump: &Waiting, would: Option<u64>) {
+fn say_waiting(jump: &PendingClockJump, would: Option<u64>) {
     let many = would.map_or_else(
         || "it is not known how many".to_owned(),
         |would| {
@@ -103,10 +103,10 @@ fn say_waiting(jump: &Waiting, would: Option<u64>) {
         in_words(jump.left),
     );
     let would = would.map(|would| would.to_string()).unwrap_or_default();
-    telemetry::say(Level::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
+    telemetry::say(LogLevel::Warn, "expiry", &[("why", &why), ("would_forget", &would)]);
 }
 
-fn say_far(ahead: Ahead) {
+fn say_far(ahead: ClockSkew) {
     let why = format!(
         "the store's clock is {} {} this machine's; leases and the order of events go by the store's, the age of \
          signatures by this machine's; check which of them is wrong. If none is, the store's was once ahead and goes on \
@@ -114,7 +114,7 @@ fn say_far(ahead: Ahead) {
         in_words(ahead.length()),
         if ahead.0 > 0 { "ahead of" } else { "behind" },
     );
-    telemetry::say(Level::Warn, "clock", &[("why", &why)]);
+    telemetry::say(LogLevel::Warn, "clock", &[("why", &why)]);
 }
 
 /// A length of time with its two largest units.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn clocks_are_far_apart_when_they_differ_by_more_than_a_minute_either_way() {
-        let far = |store, wall| Ahead::between(Timestamp(store), Timestamp(wall)).is_far();
+        let far = |store, wall| ClockSkew::between(Timestamp(store), Timestamp(wall)).is_far();
         assert!(!far(60_000_000, 0) && !far(0, 60_000_000) && far(60_000_001, 0) && far(0, 60_000_001));
     }
 }

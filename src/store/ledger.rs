@@ -8,18 +8,22 @@
 //! that depends on it.
 
 use super::sought::{same_by, sought};
-use super::{Advance, Forgotten, Imported, Keeps, Moment, Recalled, Removal};
-use crate::decide::change::{Answered, Change, PassedOn, PlaceInLine, Tried};
-use crate::decide::claim::{Claim, Counts, IdentityKey, ImportedKey, New, Payload, Same, Stands};
-use crate::decide::event::{Cause, ChangeOf, Event, How, Passed, Receipt, State};
+use super::{
+    AdvanceResult, ClockSnapshot, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies,
+};
+use crate::decide::change::{AttemptRecord, QueueUpdate, ReceiptUpdate, TransientHeaders, Transition};
+use crate::decide::claim::{
+    Claim, IdentityKey, ImportedKey, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent, Payload,
+};
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState, Receipt, SubjectChange};
 use crate::decide::expiry::ExpiryTime;
-use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::source::Keep;
 use crate::decide::time::{Duration, Timestamp};
 
 /// An event and since when it may be forgotten.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct EventRow {
     /// The event.
     pub event: Event,
     /// It is over and not its subject's current one, since then.
@@ -28,26 +32,26 @@ pub struct Row {
 
 /// Who holds a key.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Held {
+pub struct KeyOwner {
     /// The event.
     pub event: EventId,
     /// Through which identity.
-    pub same: Same,
+    pub same: MatchedBy,
     /// Left behind by a later delivery that was matched through its register.
     pub alias: bool,
     /// The delivery id it was claimed under, where that id has no key of its own. None in what the first release wrote.
-    pub id_digest: Option<IdDigest>,
+    pub id_digest: Option<DeliveryIdDigest>,
 }
 
-impl Held {
+impl KeyOwner {
     /// What an event holds a key of its own as.
     fn of(event: EventId, identity: &IdentityKey) -> Self {
         Self { event, same: identity.same.clone(), alias: false, id_digest: identity.id_digest }
     }
 
     /// The identities that this key stands for, where it is the event's own.
-    pub fn identities(&self) -> impl Iterator<Item = Same> + use<> {
-        let id = self.id_digest.map(|_| Same::Delivery);
+    pub fn identities(&self) -> impl Iterator<Item = MatchedBy> + use<> {
+        let id = self.id_digest.map(|_| MatchedBy::Delivery);
         [self.same.clone()].into_iter().chain(id).filter(|_| !self.alias).collect::<Vec<_>>().into_iter()
     }
 }
@@ -71,17 +75,17 @@ pub trait Ledger {
     type Error;
 
     /// The row of this event.
-    fn row(&mut self, id: EventId) -> Result<Option<Row>, Self::Error>;
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>, Self::Error>;
     /// Writes a new event with its body; `None` where the body is not to be kept.
-    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Self::Error>;
+    fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<(), Self::Error>;
     /// Writes what changes by itself of an event that is already there.
-    fn update(&mut self, row: &Row) -> Result<(), Self::Error>;
+    fn update(&mut self, row: &EventRow) -> Result<(), Self::Error>;
     /// Removes an event with its keys, body, attempts, receipt and sightings.
     fn remove(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Who holds this key.
-    fn held(&mut self, key: &Key) -> Result<Option<Held>, Self::Error>;
+    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>, Self::Error>;
     /// Gives this key to an event; one that is held stays as it is.
-    fn hold(&mut self, key: &Key, held: &Held) -> Result<(), Self::Error>;
+    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Self::Error>;
     /// Was this key imported?
     fn is_imported(&mut self, key: &Key) -> Result<bool, Self::Error>;
     /// Writes an imported key, for ever; says whether it is new.
@@ -97,9 +101,9 @@ pub trait Ledger {
     /// Gives it to somebody, or frees it.
     fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Result<(), Self::Error>;
     /// The event parked in this group with the lowest turn.
-    fn parked(&mut self, group: &Key) -> Result<Option<Row>, Self::Error>;
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>, Self::Error>;
     /// The next turn.
-    fn next_turn(&mut self) -> Turn;
+    fn next_turn(&mut self) -> QueueTurn;
     /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Self::Error>;
     /// Keeps an answer in place of an earlier one; with none, the earlier one goes.
@@ -108,11 +112,11 @@ pub trait Ledger {
     /// read again.
     fn shed(&mut self, id: EventId) -> Result<(), Self::Error>;
     /// Keeps what an attempt came to.
-    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Self::Error>;
+    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Self::Error>;
 }
 
 /// A ledger that can find what is old by itself.
-pub trait Swept: Ledger {
+pub trait SweepLedger: Ledger {
     /// Up to `limit` events of this source that may be forgotten since before then.
     fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Self::Error>;
     /// Removes up to `limit` bodies, receipts and outputs of events that ended before then; says how many.
@@ -120,7 +124,7 @@ pub trait Swept: Ledger {
 }
 
 /// Claims one event: all its keys or none.
-pub fn claim<L: Ledger>(ledger: &mut L, new: New, at: Moment) -> Result<Claim, L::Error> {
+pub fn claim<L: Ledger>(ledger: &mut L, new: NewEvent, at: ClockSnapshot) -> Result<Claim, L::Error> {
     let now = at.now;
     if let Some(row) = ledger.row(new.event.id)? {
         return Ok(Claim::New { event: Box::new(row.event), now });
@@ -157,8 +161,12 @@ pub fn claim<L: Ledger>(ledger: &mut L, new: New, at: Moment) -> Result<Claim, L
 /// The event that holds one of these keys: the first, in their order, that is not dead, else the first. A dead one
 /// that has the delivery's id is matched through it, wherever `per` names it: the same id re-arms sooner.
 /// What has expired is forgotten on the way.
-fn matching<L: Ledger>(ledger: &mut L, new: &New, by: ExpiryTime) -> Result<Option<(Row, Same)>, L::Error> {
-    let mut dead: Option<(Row, Same)> = None;
+fn matching<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    by: ExpiryTime,
+) -> Result<Option<(EventRow, MatchedBy)>, L::Error> {
+    let mut dead: Option<(EventRow, MatchedBy)> = None;
     for (identity, how) in sought(new) {
         let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)? else {
@@ -168,9 +176,9 @@ fn matching<L: Ledger>(ledger: &mut L, new: &New, by: ExpiryTime) -> Result<Opti
         let same = same_by(identity, &held, &row, new);
         if expired(ledger, &row, new.kept.keys, by)? {
             ledger.remove(row.event.id)?;
-        } else if !matches!(row.event.state, State::Dead { .. }) {
+        } else if !matches!(row.event.state, EventState::Dead { .. }) {
             return Ok(Some((row, same)));
-        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && same == Same::Delivery) {
+        } else if dead.as_ref().is_none_or(|(found, _)| found.event.id == row.event.id && same == MatchedBy::Delivery) {
             dead = Some((row, same));
         }
     }
@@ -180,45 +188,54 @@ fn matching<L: Ledger>(ledger: &mut L, new: &New, by: ExpiryTime) -> Result<Opti
 
 /// What a repeat is told, where a claim would write nothing: the first of its keys that is held is held by an event that
 /// is kept and not dead. A dead one may be re-armed, and what has expired is forgotten: that takes a claim.
-pub fn recall<L: Ledger>(ledger: &mut L, new: &New, at: Moment) -> Result<Option<Recalled>, L::Error> {
+pub fn recall<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    at: ClockSnapshot,
+) -> Result<Option<KnownDuplicate>, L::Error> {
     for (identity, how) in sought(new) {
         let Some(held) = ledger.held(&identity.key)?.filter(|held| how.counts(identity, held)) else { continue };
         let Some(row) = ledger.row(held.event)?.filter(|row| row.event.id != new.event.id) else { return Ok(None) };
-        if matches!(row.event.state, State::Dead { .. }) || expired(ledger, &row, new.kept.keys, at.expiry)? {
+        if matches!(row.event.state, EventState::Dead { .. }) || expired(ledger, &row, new.kept.keys, at.expiry)? {
             return Ok(None);
         }
         let same = same_delivery(ledger, new, &row, same_by(identity, &held, &row, new))?;
         let (event, stands) = standing_for(ledger, row)?;
-        return Ok(Some(Recalled { event, same, stands, receipt: None, now: at.now }));
+        return Ok(Some(KnownDuplicate { event, same, stands, receipt: None, now: at.now }));
     }
     Ok(None)
 }
 
 /// The identity by which a delivery repeats an event that is done: its id, where the event has that too, wherever `per`
 /// names it. A repeat of the same delivery may have it published again.
-fn same_delivery<L: Ledger>(ledger: &mut L, new: &New, row: &Row, same: Same) -> Result<Same, L::Error> {
-    if same == Same::Delivery || !matches!(row.event.state, State::Done { .. }) {
+fn same_delivery<L: Ledger>(
+    ledger: &mut L,
+    new: &NewEvent,
+    row: &EventRow,
+    same: MatchedBy,
+) -> Result<MatchedBy, L::Error> {
+    if same == MatchedBy::Delivery || !matches!(row.event.state, EventState::Done { .. }) {
         return Ok(same);
     }
     for (identity, how) in sought(new) {
-        let own = |held: &Held| held.event == row.event.id && how.counts(identity, held);
+        let own = |held: &KeyOwner| held.event == row.event.id && how.counts(identity, held);
         let Some(held) = ledger.held(&identity.key)?.filter(own) else { continue };
-        if same_by(identity, &held, row, new) == Same::Delivery {
-            return Ok(Same::Delivery);
+        if same_by(identity, &held, row, new) == MatchedBy::Delivery {
+            return Ok(MatchedBy::Delivery);
         }
     }
     Ok(same)
 }
 
 /// Was this done before there was this store?
-fn known_before<L: Ledger>(ledger: &mut L, new: &New) -> Result<Option<Same>, L::Error> {
+fn known_before<L: Ledger>(ledger: &mut L, new: &NewEvent) -> Result<Option<MatchedBy>, L::Error> {
     for ImportedKey { same, key, counts } in &new.imported {
         if !ledger.is_imported(key)? {
             continue;
         }
         let changed_since = match (counts, new.event.change) {
-            (Counts::WhileRegisterEmpty, Some(change)) => ledger.register(&change.subject)?.is_some(),
-            (Counts::WhileRegisterEmpty, None) | (Counts::Always, _) => false,
+            (ImportedKeyValidity::WhileRegisterEmpty, Some(change)) => ledger.register(&change.subject)?.is_some(),
+            (ImportedKeyValidity::WhileRegisterEmpty, None) | (ImportedKeyValidity::Always, _) => false,
         };
         if !changed_since {
             return Ok(Some(same.clone()));
@@ -228,8 +245,8 @@ fn known_before<L: Ledger>(ledger: &mut L, new: &New) -> Result<Option<Same>, L:
 }
 
 /// Writes keys of what was done before there was this store. A key that is there stays as it is.
-pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<Imported, L::Error> {
-    let mut imported = Imported::default();
+pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<ImportCounts, L::Error> {
+    let mut imported = ImportCounts::default();
     for key in keys {
         if ledger.set_imported(key)? {
             imported.new += 1;
@@ -242,17 +259,17 @@ pub fn import<L: Ledger>(ledger: &mut L, keys: &[Key]) -> Result<Imported, L::Er
 
 /// The event that a delivery whose key is held hears of: where the holder was superseded, its subject's current one;
 /// and how the two are related.
-fn standing_for<L: Ledger>(ledger: &mut L, row: Row) -> Result<(Box<Event>, Stands), L::Error> {
-    let itself = |event: Event| (Box::new(event), Stands::Itself);
+fn standing_for<L: Ledger>(ledger: &mut L, row: EventRow) -> Result<(Box<Event>, MatchRelation), L::Error> {
+    let itself = |event: Event| (Box::new(event), MatchRelation::Itself);
     let (Some(_), Some(change)) = (row.event.state.ended(), row.event.change) else { return Ok(itself(row.event)) };
     let Some(register) = ledger.register(&change.subject)?.filter(|register| register.event != row.event.id) else {
         return Ok(itself(row.event));
     };
-    if !matches!(row.event.state, State::Done { how: How::Superseded { .. }, .. }) {
-        return Ok((Box::new(row.event), Stands::Replaced));
+    if !matches!(row.event.state, EventState::Done { how: DoneReason::Superseded { .. }, .. }) {
+        return Ok((Box::new(row.event), MatchRelation::Replaced));
     }
     match ledger.row(register.event)? {
-        Some(current) => Ok((Box::new(current.event), Stands::Instead)),
+        Some(current) => Ok((Box::new(current.event), MatchRelation::Instead)),
         None => Ok(itself(row.event)),
     }
 }
@@ -261,23 +278,23 @@ fn standing_for<L: Ledger>(ledger: &mut L, row: Row) -> Result<(Box<Event>, Stan
 /// own redelivery after the next change is still a repeat; a newer order moves the register's forward.
 fn repeated<L: Ledger>(
     ledger: &mut L,
-    new: &New,
-    change: &ChangeOf,
+    new: &NewEvent,
+    change: &SubjectChange,
     mut register: Register,
-    mut row: Row,
+    mut row: EventRow,
     now: Timestamp,
 ) -> Result<Claim, L::Error> {
     for identity in new.keys.iter().filter(|k| k.same.aliased()) {
-        ledger.hold(&identity.key, &Held { alias: true, ..Held::of(register.event, identity) })?;
+        ledger.hold(&identity.key, &KeyOwner { alias: true, ..KeyOwner::of(register.event, identity) })?;
     }
     if change.order > register.order {
         (register.order, register.strict) = (change.order, false);
         ledger.set_register(&change.subject, &register)?;
         // No new revision: the node that runs it must not lose its swap to a repeat.
-        row.event.change = row.event.change.map(|was| ChangeOf { order: change.order, ..was });
+        row.event.change = row.event.change.map(|was| SubjectChange { order: change.order, ..was });
         ledger.update(&row)?;
     }
-    Ok(Claim::Duplicate { event: Box::new(row.event), same: Same::Change, stands: Stands::Itself, now })
+    Ok(Claim::Duplicate { event: Box::new(row.event), same: MatchedBy::Change, stands: MatchRelation::Itself, now })
 }
 
 fn is_stale(register: &Register, order: Option<i64>) -> bool {
@@ -300,41 +317,41 @@ fn replace<L: Ledger>(ledger: &mut L, old: EventId, by: EventId, now: Timestamp)
     Ok(())
 }
 
-fn write_new<L: Ledger>(ledger: &mut L, new: New, now: Timestamp) -> Result<Claim, L::Error> {
+fn write_new<L: Ledger>(ledger: &mut L, new: NewEvent, now: Timestamp) -> Result<Claim, L::Error> {
     let mut event = new.event;
     event.state = event.state.shifted(event.received_at, now);
     event.turn = ledger.next_turn();
     event = in_slot(ledger, event)?;
     for identity in &new.keys {
-        ledger.hold(&identity.key, &Held::of(event.id, identity))?;
+        ledger.hold(&identity.key, &KeyOwner::of(event.id, identity))?;
     }
     let ended = event.state.ended();
     let keep_from = if event.change.is_some() { None } else { ended };
     let body_is_kept = ended.is_none() || new.kept.body > Duration::ZERO;
-    let row = Row { event, keep_from };
+    let row = EventRow { event, keep_from };
     ledger.insert(&row, body_is_kept.then_some(&new.payload))?;
     Ok(Claim::New { event: Box::new(row.event), now })
 }
 
 /// Writes one change, if nobody else wrote first.
-pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Result<Advance, L::Error> {
-    let Some(row) = ledger.row(change.event.id)? else { return Ok(Advance::Lost) };
+pub fn advance<L: Ledger>(ledger: &mut L, change: &Transition, now: Timestamp) -> Result<AdvanceResult, L::Error> {
+    let Some(row) = ledger.row(change.event.id)? else { return Ok(AdvanceResult::Lost) };
     if row.event.revision.next() != change.event.revision {
-        return Ok(Advance::Lost);
+        return Ok(AdvanceResult::Lost);
     }
     let current = current_of(ledger, &row.event)?;
-    if change.place == PlaceInLine::MustBeCurrent && current.is_some_and(|current| current != row.event.id) {
-        return Ok(Advance::Lost);
+    if change.place == QueueUpdate::MustBeCurrent && current.is_some_and(|current| current != row.event.id) {
+        return Ok(AdvanceResult::Lost);
     }
     let mut event = change.resolve(current, now);
     if let (Some(next), Some(was)) = (&mut event.change, row.event.change) {
         next.order = was.order; // a repeat may have moved it forward meanwhile
     }
     if event.state.ended().is_none() {
-        if matches!(change.place, PlaceInLine::LinesUp | PlaceInLine::Leads) {
+        if matches!(change.place, QueueUpdate::LinesUp | QueueUpdate::Leads) {
             event.turn = ledger.next_turn();
         }
-        if change.place == PlaceInLine::Leads {
+        if change.place == QueueUpdate::Leads {
             lead(ledger, &event, now)?;
         }
         if let Some(payload) = &change.payload {
@@ -344,14 +361,14 @@ pub fn advance<L: Ledger>(ledger: &mut L, change: &Change, now: Timestamp) -> Re
     if let Some(tried) = &change.attempt {
         ledger.set_tried(event.id, tried)?;
     }
-    if let Answered::Now(receipt) = &change.receipt {
+    if let ReceiptUpdate::Now(receipt) = &change.receipt {
         ledger.set_receipt(event.id, receipt.as_ref())?;
     }
     let event = write(ledger, &row, event, now)?;
-    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == PassedOn::Goes {
+    if event.state.ended().is_some() && row.event.state.ended().is_none() && change.passed == TransientHeaders::Goes {
         ledger.shed(event.id)?;
     }
-    Ok(Advance::Written { event: Box::new(event), now })
+    Ok(AdvanceResult::Written { event: Box::new(event), now })
 }
 
 /// Makes an event its subject's current one, because a person replays it. The highest order seen stays.
@@ -368,7 +385,7 @@ fn lead<L: Ledger>(ledger: &mut L, event: &Event, now: Timestamp) -> Result<(), 
 }
 
 /// Writes an event over its old row, in its group's slot or parked behind it; one that ends hands its slot on.
-fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> Result<Event, L::Error> {
+fn write<L: Ledger>(ledger: &mut L, old: &EventRow, event: Event, now: Timestamp) -> Result<Event, L::Error> {
     let event = in_slot(ledger, event)?;
     let ended = event.state.ended();
     let keep_from = match (ended, old.event.state.ended()) {
@@ -380,7 +397,7 @@ fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> 
             None => Some(ended),
         },
     };
-    ledger.update(&Row { event: event.clone(), keep_from })?;
+    ledger.update(&EventRow { event: event.clone(), keep_from })?;
     if !event.wants_slot() {
         hand_on(ledger, &event, now)?;
     }
@@ -388,17 +405,17 @@ fn write<L: Ledger>(ledger: &mut L, old: &Row, event: Event, now: Timestamp) -> 
 }
 
 /// Where an event is parked: its group, its turn and itself.
-pub fn parking(event: &Event) -> Option<(Key, Turn, EventId)> {
-    let parked = matches!(event.state, State::Waiting { due: None }) && event.passed != Passed::Aside;
+pub fn parking(event: &Event) -> Option<(Key, QueueTurn, EventId)> {
+    let parked = matches!(event.state, EventState::Waiting { due: None }) && event.passed != QueueState::Aside;
     event.group.filter(|_| parked).map(|group| (group, event.turn, event.id))
 }
 
 /// Ends an event that cannot be read any more: what is left of it is dead of `damaged`, and its slot is handed on.
-pub fn bury<L: Ledger>(ledger: &mut L, row: Row, now: Timestamp) -> Result<Row, L::Error> {
-    let state = State::Dead { cause: Cause::Damaged, at: now };
+pub fn bury<L: Ledger>(ledger: &mut L, row: EventRow, now: Timestamp) -> Result<EventRow, L::Error> {
+    let state = EventState::Dead { cause: DeathCause::Damaged, at: now };
     let event = Event { revision: row.event.revision.next(), state, ..row.event.clone() };
-    let event = write(ledger, &Row { keep_from: None, ..row }, event, now)?;
-    Ok(Row { event, keep_from: None })
+    let event = write(ledger, &EventRow { keep_from: None, ..row }, event, now)?;
+    Ok(EventRow { event, keep_from: None })
 }
 
 /// The subject's current event; `None` where the event stands for no change.
@@ -434,14 +451,14 @@ pub fn hand_slot_on<L: Ledger>(ledger: &mut L, group: &Key, now: Timestamp) -> R
     ledger.set_slot(group, next.as_ref().map(|row| row.event.id))?;
     if let Some(mut row) = next {
         row.event.revision = row.event.revision.next();
-        row.event.state = State::Waiting { due: Some(now) };
+        row.event.state = EventState::Waiting { due: Some(now) };
         ledger.update(&row)?;
     }
     Ok(())
 }
 
 /// May it be forgotten? Those that carry their register's order may not: an equal order is not stale.
-fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
+fn expired<L: Ledger>(ledger: &mut L, row: &EventRow, keep: Keep, by: ExpiryTime) -> Result<bool, L::Error> {
     let (Some(from), Keep::For(length)) = (row.keep_from, keep) else { return Ok(false) };
     if from + length > by.0 {
         return Ok(false);
@@ -456,10 +473,10 @@ fn expired<L: Ledger>(ledger: &mut L, row: &Row, keep: Keep, by: ExpiryTime) -> 
 
 /// Forgets one event that is over, whatever `keep` says. A register that names it would match its next delivery with
 /// nothing, so that goes too; a slot it still holds is handed on.
-pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<Removal, L::Error> {
-    let Some(Row { event, .. }) = ledger.row(id)? else { return Ok(Removal::Unknown) };
+pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<RemovalResult, L::Error> {
+    let Some(EventRow { event, .. }) = ledger.row(id)? else { return Ok(RemovalResult::Unknown) };
     if event.state.ended().is_none() {
-        return Ok(Removal::NotOver);
+        return Ok(RemovalResult::NotOver);
     }
     if let Some(change) = event.change
         && current_of(ledger, &event)? == Some(id)
@@ -468,7 +485,7 @@ pub fn remove<L: Ledger>(ledger: &mut L, id: EventId, now: Timestamp) -> Result<
     }
     hand_on(ledger, &event, now)?;
     ledger.remove(id)?;
-    Ok(Removal::Removed)
+    Ok(RemovalResult::Removed)
 }
 
 /// Forgets one event if it has expired, and says whether it did.
@@ -482,8 +499,13 @@ pub fn forget_one<L: Ledger>(ledger: &mut L, id: EventId, keep: Keep, by: Expiry
 }
 
 /// Frees the space of what has expired: at most `limit` events and as many bodies.
-pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<Forgotten, L::Error> {
-    let mut forgotten = Forgotten::default();
+pub fn forget<L: SweepLedger>(
+    ledger: &mut L,
+    keeps: &RetentionPolicies,
+    limit: usize,
+    by: ExpiryTime,
+) -> Result<ForgetCounts, L::Error> {
+    let mut forgotten = ForgetCounts::default();
     for (of, kept) in &keeps.sources {
         let room = limit.saturating_sub(usize::try_from(forgotten.bodies).unwrap_or(limit));
         forgotten.bodies += ledger.remove_bodies(of, by.less(kept.body), room)?;
@@ -497,7 +519,12 @@ pub fn forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryT
 }
 
 /// How many events the sweep would forget by this time: at most `limit`.
-pub fn would_forget<L: Swept>(ledger: &mut L, keeps: &Keeps, limit: usize, by: ExpiryTime) -> Result<u64, L::Error> {
+pub fn would_forget<L: SweepLedger>(
+    ledger: &mut L,
+    keeps: &RetentionPolicies,
+    limit: usize,
+    by: ExpiryTime,
+) -> Result<u64, L::Error> {
     let mut many = 0;
     for (of, kept) in &keeps.sources {
         if let Keep::For(length) = kept.keys {

@@ -1,16 +1,16 @@
 //! Which events people ask for, and the page they get. What a filter means stands here once, for every store.
 
-use super::{Answer, Store};
+use super::{Store, StoreFuture};
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-use crate::decide::event::Cause;
-use crate::decide::event::{Event, How, State};
-use crate::decide::field::Value;
+use crate::decide::event::DeathCause;
+use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::field::FieldValue;
 use crate::decide::id::EventId;
 use crate::decide::time::{Duration, Timestamp};
 
 /// Which events to list. What is left out does not matter.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Listing {
+pub struct EventQuery {
     /// Of this source.
     pub source: Option<String>,
     /// On this route.
@@ -37,7 +37,7 @@ pub struct Listing {
 
 /// Some events, newest first, and where to go on.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Page {
+pub struct EventPage {
     /// The events.
     pub events: Vec<Event>,
     /// Go on before this one; `None`: there are no more.
@@ -46,7 +46,7 @@ pub struct Page {
 
 /// What one question for a page found.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) struct Looked {
+pub(super) struct EventPageScan {
     /// The newest first, and one more than fit if there are more.
     pub(super) found: Vec<Event>,
     /// Where it stopped looking, if that was before the end.
@@ -55,7 +55,7 @@ pub(super) struct Looked {
 
 /// How many events there are, for people.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Census {
+pub struct EventCounts {
     /// In this state.
     pub waiting: u64,
     /// In this state.
@@ -82,15 +82,15 @@ const COUNTED_MAX: usize = 1_000;
 /// id's time.
 const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-impl Listing {
+impl EventQuery {
     /// Is this event asked for?
     pub fn finds(&self, event: &Event) -> bool {
         let is = |wanted: &Option<String>, word: &str| wanted.as_deref().is_none_or(|wanted| wanted == word);
         let (cause, by) = match &event.state {
-            State::Done { how: how @ How::Superseded { by }, .. } => (how.word(), Some(*by)),
-            State::Done { how, .. } => (how.word(), None),
-            State::Dead { cause, .. } => (cause.word(), None),
-            State::Waiting { .. } | State::Running { .. } => ("", None),
+            EventState::Done { how: how @ DoneReason::Superseded { by }, .. } => (how.word(), Some(*by)),
+            EventState::Done { how, .. } => (how.word(), None),
+            EventState::Dead { cause, .. } => (cause.word(), None),
+            EventState::Waiting { .. } | EventState::Running { .. } => ("", None),
         };
         is(&self.source, &event.source)
             && is(&self.route, &event.route)
@@ -121,16 +121,16 @@ impl Listing {
     pub(super) fn means_dead(&self) -> bool {
         match &self.state {
             Some(state) => state == "dead",
-            None => self.cause.as_deref().is_some_and(|word| Cause::parse(word).is_some()),
+            None => self.cause.as_deref().is_some_and(|word| DeathCause::parse(word).is_some()),
         }
     }
 
     /// The page that these looks come to: each through events of its own, or the same. A look that found more than it
     /// should, by what is decided here, knows nothing of what is behind the last of them.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    pub(super) fn gathered(&self, looks: Vec<Looked>) -> Page {
+    pub(super) fn gathered(&self, looks: Vec<EventPageScan>) -> EventPage {
         let (mut all, mut stopped) = (Vec::new(), None::<EventId>);
-        for Looked { found, stopped: at } in looks {
+        for EventPageScan { found, stopped: at } in looks {
             let full = (found.len() > self.limit).then(|| found.last().map(|event| event.id)).flatten();
             let some: Vec<_> = found.into_iter().filter(|event| self.finds_inside(event)).collect();
             stopped = stopped.max(at).max(full.filter(|_| some.len() <= self.limit));
@@ -144,12 +144,12 @@ impl Listing {
         let more = all.len() > self.limit;
         all.truncate(self.limit);
         let next = if more { all.last().map(|event| event.id) } else { stopped };
-        Page { events: all, next }
+        EventPage { events: all, next }
     }
 
     /// One page of a store that lists by some of this, or by all of it.
-    pub(super) async fn page(mut self, store: &(impl Store + ?Sized)) -> Result<Page, super::StoreError> {
-        let (wanted, mut page, mut looked) = (self.clone(), Page::default(), 0);
+    pub(super) async fn page(mut self, store: &(impl Store + ?Sized)) -> Result<EventPage, super::StoreError> {
+        let (wanted, mut page, mut looked) = (self.clone(), EventPage::default(), 0);
         self.limit = wanted.limit.max(CHUNK);
         loop {
             let some = store.list(self.clone()).await?;
@@ -174,13 +174,13 @@ impl Listing {
     }
 }
 
-impl Census {
+impl EventCounts {
     /// Of a store that can only list.
-    pub(super) fn listed(store: &(impl Store + ?Sized)) -> Answer<'_, Self> {
+    pub(super) fn listed(store: &(impl Store + ?Sized)) -> StoreFuture<'_, Self> {
         Box::pin(async move {
             let mut census = Self::default();
             for state in ["waiting", "running", "done", "dead"] {
-                let listing = Listing { state: Some(state.into()), limit: COUNTED_MAX, ..Listing::default() };
+                let listing = EventQuery { state: Some(state.into()), limit: COUNTED_MAX, ..EventQuery::default() };
                 let events = store.list(listing).await?;
                 census.capped |= events.len() == COUNTED_MAX;
                 let count = events.len() as u64;
@@ -197,11 +197,11 @@ impl Census {
 }
 
 /// A field's value, as people write it.
-fn said(value: &Value) -> &str {
+fn said(value: &FieldValue) -> &str {
     match value {
-        Value::Text(text) | Value::Number(text) => text,
-        Value::Bool(true) => "true",
-        Value::Bool(false) => "false",
+        FieldValue::Text(text) | FieldValue::Number(text) => text,
+        FieldValue::Bool(true) => "true",
+        FieldValue::Bool(false) => "false",
     }
 }
 
@@ -224,9 +224,9 @@ fn earliest(at: Timestamp) -> EventId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::clock::Clock;
+    use crate::store::clock::StoreClock;
     use crate::store::contract::making;
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
 
     #[test]
     fn an_id_made_at_a_time_is_not_before_the_first_of_that_time() {
@@ -239,12 +239,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_only_lists_has_the_same_pages_and_goes_on_where_it_stopped() {
-        let store = Memory::new(Clock::wall(Timestamp::default()));
+        let store = MemoryStore::new(StoreClock::wall(Timestamp::default()));
         for n in 0..1_200 {
             let made = making().delivery(&format!("d{n}")).source(if n % 100 == 7 { "rare" } else { "often" });
             store.claim(vec![made.made(store.now())]).await.unwrap();
         }
-        let (mut listing, mut found) = (Listing { limit: 5, ..Listing::default() }, Vec::new());
+        let (mut listing, mut found) = (EventQuery { limit: 5, ..EventQuery::default() }, Vec::new());
         listing.source = Some("rare".into());
         loop {
             let page = listing.clone().page(&store).await.unwrap();

@@ -1,20 +1,21 @@
 //! The store that forgets everything when its process ends: for tests, for trying out, and as the plainest reading
 //! of the rules.
 
-use super::clock::Clock;
-use super::ledger::{self, Held, Ledger, Register, Row, Swept, parking};
-use super::quarantine::Quarantined;
+use super::clock::StoreClock;
+use super::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger, parking};
+use super::quarantine::QuarantinedMessage;
 use super::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Moment, Needs, Note, Recalled, Removal, Sighting,
-    SourceCount, SourceRetention, Store, StoreError, Stored, Story, SweepError,
+    AdvanceResult, ClockSnapshot, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventDetails,
+    EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
+    SourceRetention, Store, StoreError, StoreFuture, StoredValue, SweepError,
 };
-use crate::decide::change::{Change, Tried};
-use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::change::{AttemptRecord, Transition};
+use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry::Expiry;
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::expiry::ExpiryStatus;
+use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -22,82 +23,85 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store in this process's memory.
 #[derive(Clone, Debug)]
-pub struct Memory {
-    books: Arc<Mutex<Books>>,
-    pub(super) clock: Clock,
+pub struct MemoryStore {
+    books: Arc<Mutex<MemoryTables>>,
+    pub(super) clock: StoreClock,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    rows: BTreeMap<EventId, Row>,
-    keys: HashMap<Key, Held>,
+pub(super) struct MemoryTables {
+    rows: BTreeMap<EventId, EventRow>,
+    keys: HashMap<Key, KeyOwner>,
     keys_of: HashMap<EventId, Vec<Key>>,
     imported: HashSet<Key>,
     registers: HashMap<Key, Register>,
     slots: HashMap<Key, EventId>,
-    parked: BTreeSet<(Key, Turn, EventId)>,
+    parked: BTreeSet<(Key, QueueTurn, EventId)>,
     wakes: BTreeSet<(Timestamp, EventId)>,
     payloads: HashMap<EventId, Payload>,
     receipts: HashMap<EventId, Receipt>,
-    tried: HashMap<EventId, Vec<Tried>>,
-    sightings: HashMap<EventId, (u64, Vec<Sighting>)>,
+    tried: HashMap<EventId, Vec<AttemptRecord>>,
+    sightings: HashMap<EventId, (u64, Vec<DuplicateSighting>)>,
     turns: u64,
-    recipes: Vec<Recipe>,
+    recipes: Vec<IdentityRecipe>,
     retention: BTreeMap<Arc<str>, SourceRetention>,
-    quarantine: VecDeque<Quarantined>,
+    quarantine: VecDeque<QuarantinedMessage>,
 }
 
-impl Memory {
+impl MemoryStore {
     /// An empty store on this clock.
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: StoreClock) -> Self {
         Self { books: Arc::default(), clock }
     }
 
-    pub(super) fn books(&self) -> MutexGuard<'_, Books> {
+    pub(super) fn books(&self) -> MutexGuard<'_, MemoryTables> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does one thing with the books, at this moment.
-    fn with<T>(&self, act: impl FnOnce(&mut Books, Moment) -> Result<T, Infallible>) -> Result<T, StoreError> {
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut MemoryTables, ClockSnapshot) -> Result<T, Infallible>,
+    ) -> Result<T, StoreError> {
         let mut books = self.books();
         let at = self.clock.moment();
         act(&mut books, at).map_err(|never| match never {})
     }
 }
 
-fn answer<'a, T: Send + 'a>(value: Result<T, StoreError>) -> Answer<'a, T> {
+fn answer<'a, T: Send + 'a>(value: Result<T, StoreError>) -> StoreFuture<'a, T> {
     Box::pin(std::future::ready(value))
 }
 
-impl Store for Memory {
-    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+impl Store for MemoryStore {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         answer(self.with(|books, at| new.into_iter().map(|one| ledger::claim(books, one, at)).collect()))
     }
 
-    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         answer(self.with(|books, at| changes.iter().map(|one| ledger::advance(books, one, at.now)).collect()))
     }
 
-    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         answer(Ok(self.books().rows.get(&id).map(|row| row.event.clone())))
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         let books = self.books();
         answer(Ok(match (books.payloads.get(&id), books.rows.get(&id)) {
             (Some(payload), Some(row)) if Digest::of(&payload.body) == row.event.body_digest => {
-                Stored::Whole(payload.clone())
+                StoredValue::Whole(payload.clone())
             }
-            (Some(_), _) => Stored::Damaged,
-            (None, _) => Stored::Forgotten,
+            (Some(_), _) => StoredValue::Damaged,
+            (None, _) => StoredValue::Forgotten,
         }))
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         answer(Ok(self.books().receipts.get(&id).cloned()))
     }
 
-    fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
+    fn recall(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         answer(self.with(|books, at| {
             let mut found = ledger::recall(books, new, at)?;
             if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
@@ -107,11 +111,11 @@ impl Store for Memory {
         }))
     }
 
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        answer(self.with(|books, Moment { now, .. }| {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+        answer(self.with(|books, ClockSnapshot { now, .. }| {
             let wakes = books.wakes.iter().map(|(at, id)| (*at, &books.rows[id].event));
             let mut wakes = wakes.filter(|(_, event)| look.finds(event)).peekable();
-            let mut due = Due::default();
+            let mut due = DueEvents::default();
             while let Some((_, event)) = wakes.next_if(|(at, _)| *at <= now && due.events.len() < limit) {
                 due.events.push(event.clone());
             }
@@ -120,22 +124,22 @@ impl Store for Memory {
         }))
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         let books = self.books();
         let wanted = books.rows.values().rev().map(|row| &row.event).filter(|event| listing.finds(event));
         answer(Ok(wanted.take(listing.limit).cloned().collect()))
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         let books = self.books();
         answer(Ok(books.rows.get(&id).map(|row| {
             let keys = books.keys_of.get(&id).into_iter().flatten();
             let mut identities: Vec<_> =
-                keys.filter_map(|key| books.keys.get(key)).flat_map(Held::identities).collect();
+                keys.filter_map(|key| books.keys.get(key)).flat_map(KeyOwner::identities).collect();
             identities.sort();
             identities.dedup();
             let (duplicates, sightings) = books.sightings.get(&id).cloned().unwrap_or_default();
-            Story {
+            EventDetails {
                 event: row.event.clone(),
                 identities,
                 sightings,
@@ -148,7 +152,7 @@ impl Store for Memory {
         })))
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         let books = self.books();
         let suffix = name.to_ascii_lowercase();
         let named = books.rows.values().rev().map(|row| &row.event).filter(|event| {
@@ -158,9 +162,9 @@ impl Store for Memory {
         answer(Ok(named.take(limit).cloned().collect()))
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let mut books = self.books();
-        for Note { event, sighting } in notes {
+        for DuplicateNote { event, sighting } in notes {
             if books.rows.contains_key(&event) {
                 let (count, seen) = books.sightings.entry(event).or_default();
                 *count += 1;
@@ -172,25 +176,25 @@ impl Store for Memory {
         answer(Ok(()))
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         let forgotten = self.with(|books, at| ledger::forget(books, &keeps, limit, at.expiry));
         Box::pin(std::future::ready(forgotten.map_err(Into::into)))
     }
 
-    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
         answer(self.with(|books, at| ledger::remove(books, id, at.now)))
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         answer(Ok(self.books().retention.values().cloned().collect()))
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.books().retention.extend(rows.into_iter().map(|row| (row.source.clone(), row)));
         answer(Ok(()))
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         let mut counts = BTreeMap::<Arc<str>, u64>::new();
         for row in self.books().rows.values().filter(|row| !known.contains(&row.event.source)) {
             *counts.entry(row.event.source.clone()).or_default() += 1;
@@ -199,29 +203,29 @@ impl Store for Memory {
         answer(Ok(counts.into_iter().take(limits::OTHER_SOURCES_MAX).map(count).collect()))
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         answer(Ok(self.books().recipes.clone()))
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.books().recipes = recipes;
         answer(Ok(()))
     }
 
-    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
         answer(self.with(|books, _| ledger::import(books, &keys)))
     }
 
-    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let books = self.books().clone();
         let at = self.clock.moment();
         let claims = new.into_iter().map(|one| ledger::claim(&mut books.clone(), one, at));
         answer(Ok(claims.map(|claim| claim.unwrap_or_else(|never| match never {})).collect()))
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         let mut books = self.books();
-        let same = |known: &Quarantined| known.source == message.source && known.message == message.message;
+        let same = |known: &QuarantinedMessage| known.source == message.source && known.message == message.message;
         if !books.quarantine.iter().any(same) {
             books.quarantine.push_front(message);
             books.quarantine.truncate(limits::QUARANTINE_MAX);
@@ -229,7 +233,7 @@ impl Store for Memory {
         answer(Ok(()))
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         answer(Ok(self.books().quarantine.iter().take(limit).cloned().collect()))
     }
 
@@ -241,22 +245,22 @@ impl Store for Memory {
         self.clock.wall_time()
     }
 
-    fn expiry(&self) -> Expiry {
+    fn expiry(&self) -> ExpiryStatus {
         self.clock.expiry()
     }
 
-    fn confirm_time(&self) -> Answer<'_, ()> {
+    fn confirm_time(&self) -> StoreFuture<'_, ()> {
         self.clock.confirm();
         answer(Ok(()))
     }
 
-    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
         let by = self.clock.jumped();
         answer(self.with(|books, _| ledger::would_forget(books, &keeps, limit, by)))
     }
 }
 
-impl Books {
+impl MemoryTables {
     /// Where an event is looked for besides its id: when it wakes, and where it is parked.
     fn index(&mut self, event: &Event) {
         if let Some(at) = event.state.wake_at() {
@@ -278,14 +282,14 @@ impl Books {
 
     /// Who is parked in this group, in the order of their turns.
     #[cfg(test)]
-    pub(super) fn queue(&self, group: &Key) -> Vec<(Turn, EventId)> {
+    pub(super) fn queue(&self, group: &Key) -> Vec<(QueueTurn, EventId)> {
         let of_group = self.parked.iter().filter(|(of, ..)| of == group);
         of_group.map(|(_, turn, id)| (*turn, *id)).collect()
     }
 
     /// Writes how many duplicates of an event there were, and the first few of them.
     #[cfg(test)]
-    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<Sighting>) {
+    pub(super) fn set_sightings(&mut self, id: EventId, count: u64, seen: Vec<DuplicateSighting>) {
         self.sightings.insert(id, (count, seen));
     }
 
@@ -305,27 +309,27 @@ impl Books {
         }
     }
 
-    fn of(&self, source: &str, limit: usize, wanted: impl Fn(&Self, &Row) -> bool) -> Vec<EventId> {
+    fn of(&self, source: &str, limit: usize, wanted: impl Fn(&Self, &EventRow) -> bool) -> Vec<EventId> {
         let rows = self.rows.values().filter(|row| *row.event.source == *source).filter(|row| wanted(self, row));
         rows.take(limit).map(|row| row.event.id).collect()
     }
 }
 
-impl Ledger for Books {
+impl Ledger for MemoryTables {
     type Error = Infallible;
 
-    fn row(&mut self, id: EventId) -> Result<Option<Row>, Infallible> {
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>, Infallible> {
         Ok(self.rows.get(&id).cloned())
     }
 
-    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<(), Infallible> {
+    fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<(), Infallible> {
         if let Some(payload) = payload {
             self.payloads.insert(row.event.id, payload.clone());
         }
         self.update(row)
     }
 
-    fn update(&mut self, row: &Row) -> Result<(), Infallible> {
+    fn update(&mut self, row: &EventRow) -> Result<(), Infallible> {
         if let Some(old) = self.rows.insert(row.event.id, row.clone()) {
             self.unindex(&old.event);
         }
@@ -347,11 +351,11 @@ impl Ledger for Books {
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<Held>, Infallible> {
+    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>, Infallible> {
         Ok(self.keys.get(key).cloned())
     }
 
-    fn hold(&mut self, key: &Key, held: &Held) -> Result<(), Infallible> {
+    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<(), Infallible> {
         if !self.keys.contains_key(key) {
             self.keys.insert(*key, held.clone());
             self.keys_of.entry(held.event).or_default().push(*key);
@@ -393,15 +397,15 @@ impl Ledger for Books {
         Ok(())
     }
 
-    fn parked(&mut self, group: &Key) -> Result<Option<Row>, Infallible> {
-        let first = (*group, Turn::default(), EventId([0; 16]));
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>, Infallible> {
+        let first = (*group, QueueTurn::default(), EventId([0; 16]));
         let next = self.parked.range(first..).next().filter(|(of, ..)| of == group);
         Ok(next.map(|(_, _, id)| self.rows[id].clone()))
     }
 
-    fn next_turn(&mut self) -> Turn {
+    fn next_turn(&mut self) -> QueueTurn {
         self.turns += 1;
-        Turn(self.turns)
+        QueueTurn(self.turns)
     }
 
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<(), Infallible> {
@@ -424,13 +428,13 @@ impl Ledger for Books {
         Ok(())
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<(), Infallible> {
+    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<(), Infallible> {
         self.tried.entry(id).or_default().push(tried.clone());
         Ok(())
     }
 }
 
-impl Swept for Books {
+impl SweepLedger for MemoryTables {
     fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>, Infallible> {
         Ok(self.of(source, limit, |books, row| {
             let newest = row.event.change.is_some_and(|change| {

@@ -9,12 +9,12 @@ const PACKED_FROM: usize = 1 << 10;
 const GROWTH_MAX: usize = 255;
 
 /// A body as it is written.
-pub(in crate::store) struct Packed<'b> {
+pub(in crate::store) struct CompressedBody<'b> {
     bytes: Cow<'b, [u8]>,
     unpacked: Option<usize>,
 }
 
-impl<'b> Packed<'b> {
+impl<'b> CompressedBody<'b> {
     /// This body, packed if that saves an eighth.
     pub(in crate::store) fn of(body: &'b [u8]) -> Self {
         if body.len() >= PACKED_FROM {
@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(body: &[u8]) -> usize {
-        let packed = Packed::of(body);
+        let packed = CompressedBody::of(body);
         assert_eq!(unpack(packed.bytes(), packed.unpacked()).as_deref(), Some(body));
         packed.bytes().len()
     }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_has_rotted_is_none_and_takes_no_memory() {
-        let packed = Packed::of(&[b'a'; 5_000]);
+        let packed = CompressedBody::of(&[b'a'; 5_000]);
         for length in [-1, 0, 4_999, i64::MAX] {
             assert_eq!(unpack(packed.bytes(), Some(length)), None, "{length}");
         }

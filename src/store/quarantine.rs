@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// One such message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Quarantined {
+pub struct QuarantinedMessage {
     /// The source that could not take it.
     pub source: Arc<str>,
     /// The message: its stream, its number there and when it was stored. A source lays the same one here once.

@@ -3,30 +3,30 @@
 //! A node knows this from its config, for the sources that it has, and writes it into the store. For every other source
 //! it goes by what stands there. Where nothing stands, nothing is forgotten: another node may have promised anything.
 
-use super::address::Address;
-use super::{Advance, Listing, Page, Removal, Store, StoreError};
+use super::address::StoreUrl;
+use super::{AdvanceResult, EventPage, EventQuery, RemovalResult, Store, StoreError};
 use crate::decide::event::Event;
 use crate::decide::limits;
-use crate::decide::source::{Keep, Kept, Route, Source};
+use crate::decide::source::{Keep, Retention, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How long each source's events are kept. Those of a source that is not here are not forgotten.
 #[derive(Clone, Debug, Default)]
-pub struct Keeps {
+pub struct RetentionPolicies {
     /// By the source's name.
-    pub sources: HashMap<Arc<str>, Kept>,
+    pub sources: HashMap<Arc<str>, Retention>,
 }
 
-impl Keeps {
+impl RetentionPolicies {
     /// What a config says. The events of a source that was renamed stand under its old name, which is its scope now;
     /// where that is another source's name, the longer of the two counts.
     pub fn of_sources<'s>(sources: impl Iterator<Item = &'s Source>) -> Self {
         Self::under(sources.map(|source| ([&source.scope, &source.name], source.once.kept())))
     }
 
-    fn under<'s>(sources: impl Iterator<Item = ([&'s Arc<str>; 2], Kept)>) -> Self {
+    fn under<'s>(sources: impl Iterator<Item = ([&'s Arc<str>; 2], Retention)>) -> Self {
         let mut keeps = Self::default();
         for (names, kept) in sources {
             for name in names {
@@ -38,7 +38,8 @@ impl Keeps {
 
     /// The rows that a node writes into the store.
     pub fn rows(&self, seen_at: Timestamp) -> Vec<SourceRetention> {
-        let row = |(source, kept): (&Arc<str>, &Kept)| SourceRetention { source: source.clone(), kept: *kept, seen_at };
+        let row =
+            |(source, kept): (&Arc<str>, &Retention)| SourceRetention { source: source.clone(), kept: *kept, seen_at };
         self.sources.iter().map(row).collect()
     }
 
@@ -58,7 +59,7 @@ pub struct SourceRetention {
     /// The source's name.
     pub source: Arc<str>,
     /// How long.
-    pub kept: Kept,
+    pub kept: Retention,
     /// When a node that has the source last wrote this.
     pub seen_at: Timestamp,
 }
@@ -79,7 +80,7 @@ impl SourceRetention {
     pub(super) fn of_numbers(source: &str, (keep, body, seen_at): (Option<i64>, i64, i64)) -> Self {
         let length = |micros: i64| u64::try_from(micros).map_or(Duration::MAX, Duration::from_micros);
         let keys = keep.map_or(Keep::Forever, |micros| Keep::For(length(micros)));
-        Self { source: source.into(), kept: Kept { keys, body: length(body) }, seen_at: Timestamp(seen_at) }
+        Self { source: source.into(), kept: Retention { keys, body: length(body) }, seen_at: Timestamp(seen_at) }
     }
 }
 
@@ -105,7 +106,7 @@ impl SourceCount {
 
 /// A source that the store holds events of and no node has.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Orphaned {
+pub struct OrphanedSource {
     /// The source, and how many events it has.
     pub count: SourceCount,
     /// How long they are kept; none: nodes do not forget them.
@@ -114,30 +115,34 @@ pub struct Orphaned {
 
 /// Which nodes a store may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Nodes {
+pub enum NodeTopology {
     /// Only the one that asks.
     One,
     /// Others too: each writes every minute which sources it has.
     Many,
 }
 
-impl Nodes {
+impl NodeTopology {
     /// Of the store at this address.
-    pub fn of(store: &Address) -> Self {
+    pub fn of(store: &StoreUrl) -> Self {
         if store.is_shared() { Self::Many } else { Self::One }
     }
 }
 
 /// The sources that no node has, of a node that has these itself.
-pub async fn orphaned(store: &dyn Store, own: &Keeps, nodes: Nodes) -> Result<Vec<Orphaned>, StoreError> {
+pub async fn orphaned(
+    store: &dyn Store,
+    own: &RetentionPolicies,
+    nodes: NodeTopology,
+) -> Result<Vec<OrphanedSource>, StoreError> {
     let rows = store.retention().await?;
     let now = store.now();
-    let had = |row: &&SourceRetention| nodes == Nodes::Many && is_had(row, now);
+    let had = |row: &&SourceRetention| nodes == NodeTopology::Many && is_had(row, now);
     let elsewhere = rows.iter().filter(had).map(|row| row.source.clone());
     let known = own.sources.keys().cloned().chain(elsewhere).collect();
     let counts = store.other_sources(known).await?;
     let retention = |count: &SourceCount| rows.iter().find(|row| row.source == count.source).cloned();
-    Ok(counts.into_iter().map(|count| Orphaned { retention: retention(&count), count }).collect())
+    Ok(counts.into_iter().map(|count| OrphanedSource { retention: retention(&count), count }).collect())
 }
 
 /// Has a node written lately that it has this source? A node that runs writes it every minute, by the same clock: what
@@ -154,7 +159,7 @@ pub async fn is_elsewhere(store: &dyn Store, source: &str) -> Result<bool, Store
 
 /// What came of forgetting a whole source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ForgottenSource {
+pub struct ForgetSourceCounts {
     /// Events that are gone, with their keys.
     pub events: u64,
     /// How many of these were still waiting, and ended without acting.
@@ -165,11 +170,12 @@ pub struct ForgottenSource {
 
 /// Forgets all events of a source with their keys, whatever `keep` says, because a person says so. What waits ends
 /// without acting. What runs is called off, and stays until its lease has ended.
-pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgottenSource, StoreError> {
-    let mut listing = Listing { source: Some(source.to_owned()), limit: limits::FORGET_BATCH, ..Listing::default() };
-    let mut forgotten = ForgottenSource::default();
+pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgetSourceCounts, StoreError> {
+    let mut listing =
+        EventQuery { source: Some(source.to_owned()), limit: limits::FORGET_BATCH, ..EventQuery::default() };
+    let mut forgotten = ForgetSourceCounts::default();
     loop {
-        let Page { events, next } = store.page(listing.clone()).await?;
+        let EventPage { events, next } = store.page(listing.clone()).await?;
         let (mut over, open): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.state.ended().is_some());
         let ended = end(store, &open).await?;
         forgotten.running += (open.len() - ended.len()) as u64;
@@ -178,12 +184,12 @@ pub async fn forget_source(store: &dyn Store, source: &str) -> Result<ForgottenS
         for (n, removal) in removals.into_iter().enumerate() {
             let waited = n >= over.len() - ended.len();
             match removal {
-                Removal::Removed => {
+                RemovalResult::Removed => {
                     forgotten.events += 1;
                     forgotten.ended += u64::from(waited);
                 }
-                Removal::NotOver => forgotten.running += 1,
-                Removal::Unknown => {}
+                RemovalResult::NotOver => forgotten.running += 1,
+                RemovalResult::Unknown => {}
             }
         }
         match next {
@@ -203,8 +209,8 @@ async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreErro
         return Ok(Vec::new());
     }
     let written = store.advance(changes).await?.into_iter().filter_map(|advance| match advance {
-        Advance::Written { event, .. } => Some(*event),
-        Advance::Lost => None,
+        AdvanceResult::Written { event, .. } => Some(*event),
+        AdvanceResult::Lost => None,
     });
     Ok(written.filter(|event| event.state.ended().is_some()).collect())
 }
@@ -212,14 +218,14 @@ async fn end(store: &dyn Store, open: &[&Event]) -> Result<Vec<Event>, StoreErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::clock::Clock;
+    use crate::store::clock::StoreClock;
     use crate::store::contract::making;
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
 
     const DAY: Duration = Duration::from_hours(24);
 
-    fn kept(days: Option<u32>, body: u32) -> Kept {
-        Kept { keys: days.map_or(Keep::Forever, |days| Keep::For(DAY * days)), body: DAY * body }
+    fn kept(days: Option<u32>, body: u32) -> Retention {
+        Retention { keys: days.map_or(Keep::Forever, |days| Keep::For(DAY * days)), body: DAY * body }
     }
 
     #[test]
@@ -227,7 +233,7 @@ mod tests {
         let names: [[Arc<str>; 2]; 3] =
             [["old", "new"], ["older", "old"], ["x", "x"]].map(|names| names.map(Into::into));
         let each = [kept(Some(365), 1), kept(Some(3), 7), kept(None, 1)];
-        let keeps = Keeps::under(names.iter().zip(each).map(|([scope, name], kept)| ([scope, name], kept)));
+        let keeps = RetentionPolicies::under(names.iter().zip(each).map(|([scope, name], kept)| ([scope, name], kept)));
         let mut all: Vec<_> = keeps.sources.iter().map(|(name, kept)| (&**name, *kept)).collect();
         all.sort_by_key(|(name, _)| *name);
         let [new, old, older, x] = [kept(Some(365), 1), kept(Some(365), 7), kept(Some(3), 7), kept(None, 1)];
@@ -236,23 +242,23 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_is_nobodys_once_its_nodes_were_silent_for_long_and_at_once_where_one_node_is_all() {
-        let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-        let store = Memory::new(clock.clone());
+        let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+        let store = MemoryStore::new(clock.clone());
         for name in ["ours", "theirs", "unknown"] {
             store.claim(vec![making().delivery(name).source(name).made(store.now())]).await.unwrap();
         }
-        let keeps = |name: &str| Keeps { sources: [(name.into(), kept(None, 7))].into() };
+        let keeps = |name: &str| RetentionPolicies { sources: [(name.into(), kept(None, 7))].into() };
         store.retain(keeps("theirs").rows(store.now())).await.unwrap();
         let names = async |nodes| {
             let found = orphaned(&store, &keeps("ours"), nodes).await.unwrap();
             found.iter().map(|one| (one.count.source.to_string(), one.retention.is_some())).collect::<Vec<_>>()
         };
         let (theirs, unknown) = (("theirs".to_owned(), true), ("unknown".to_owned(), false));
-        assert_eq!(names(Nodes::Many).await, std::slice::from_ref(&unknown));
-        assert_eq!(names(Nodes::One).await, [theirs.clone(), unknown.clone()]);
+        assert_eq!(names(NodeTopology::Many).await, std::slice::from_ref(&unknown));
+        assert_eq!(names(NodeTopology::One).await, [theirs.clone(), unknown.clone()]);
         assert!(is_elsewhere(&store, "theirs").await.unwrap() && !is_elsewhere(&store, "unknown").await.unwrap());
         clock.advance(limits::SOURCE_UNSEEN_AFTER);
-        assert_eq!(names(Nodes::Many).await, [theirs, unknown]);
+        assert_eq!(names(NodeTopology::Many).await, [theirs, unknown]);
         assert!(!is_elsewhere(&store, "theirs").await.unwrap());
         let written = async |ahead| {
             store.retain(keeps("theirs").rows(store.now() + ahead)).await.unwrap();

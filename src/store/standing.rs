@@ -1,8 +1,8 @@
 //! Why an event stands where it stands, in one sentence for people.
 
-use super::{Listing, Story};
-use crate::decide::change::Tried;
-use crate::decide::event::{Cause, Event, How, Passed, State};
+use super::{EventDetails, EventQuery};
+use crate::decide::change::AttemptRecord;
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState};
 use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp};
 use std::collections::BTreeMap;
@@ -12,35 +12,35 @@ use std::sync::Arc;
 const WAITING_LOOKED_AT: usize = 500;
 
 /// One sentence that begins with the state's own word.
-pub fn standing(story: &Story, now: Timestamp) -> String {
+pub fn standing(story: &EventDetails, now: Timestamp) -> String {
     let event = &story.event;
     let why = match &event.state {
-        State::Waiting { due } => waiting(story, *due, now),
-        State::Running { until, .. } if *until <= now => {
+        EventState::Waiting { due } => waiting(story, *due, now),
+        EventState::Running { until, .. } if *until <= now => {
             format!("attempt {} lost its node {} ago; the next one to look decides", event.attempt, rough(now, *until))
         }
-        State::Running { until, .. } if event.is_called_off() => {
+        EventState::Running { until, .. } if event.is_called_off() => {
             let rest = rough(*until, now);
             format!("a person cancelled it; the node at attempt {} ends it, in {rest} at the latest", event.attempt)
         }
-        State::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
-        State::Done { how: How::Acted, .. } => match last(story) {
+        EventState::Running { by, .. } => format!("attempt {}, by node {by}", event.attempt),
+        EventState::Done { how: DoneReason::Acted, .. } => match last(story) {
             Some(tried) => format!("attempt {} acted", tried.attempt),
             None => "it acted".into(),
         },
-        State::Done { how: How::Recorded, .. } => "recorded; its route has no action".into(),
-        State::Done { how: How::Superseded { by }, .. } => {
+        EventState::Done { how: DoneReason::Recorded, .. } => "recorded; its route has no action".into(),
+        EventState::Done { how: DoneReason::Superseded { by }, .. } => {
             format!("superseded by {}, which changed the same subject after it", by.short())
         }
-        State::Dead { cause, .. } => dead(story, *cause),
+        EventState::Dead { cause, .. } => dead(story, *cause),
     };
     format!("{}: {why}{}{}", event.state.word(), tried_again(story), published_again(event, now))
 }
 
 /// How many attempts of this life may have acted, and were followed by another one.
-fn tried_again(story: &Story) -> String {
+fn tried_again(story: &EventDetails) -> String {
     let Event { life, attempt, .. } = story.event;
-    let in_doubt = |tried: &&Tried| tried.outcome == "unknown" && tried.life == life && tried.attempt < attempt;
+    let in_doubt = |tried: &&AttemptRecord| tried.outcome == "unknown" && tried.life == life && tried.attempt < attempt;
     match story.attempts.iter().filter(in_doubt).count() {
         0 => String::new(),
         1 => "; 1 attempt in doubt was tried again".into(),
@@ -53,12 +53,14 @@ fn published_again(event: &Event, now: Timestamp) -> String {
     let Some(again) = event.published_again else { return String::new() };
     let message = event.idempotency_key();
     match event.state {
-        State::Waiting { .. } | State::Running { .. } => format!("; it is to be published again, as message {message}"),
-        State::Done { .. } => {
+        EventState::Waiting { .. } | EventState::Running { .. } => {
+            format!("; it is to be published again, as message {message}")
+        }
+        EventState::Done { .. } => {
             let times = if again.times == 1 { "once".to_owned() } else { format!("{} times", again.times) };
             format!("; published again {times}, last {} ago as message {message}", rough(now, again.last_at))
         }
-        State::Dead { .. } => {
+        EventState::Dead { .. } => {
             let ago = rough(now, again.last_at);
             format!("; it had been published before, and this was message {message}, {ago} ago")
         }
@@ -72,8 +74,8 @@ pub fn has_route(sources: &[Arc<Source>], event: &Event) -> bool {
 }
 
 /// The newest that wait, of which [`stranded`] tells.
-pub fn those_that_wait() -> Listing {
-    Listing { state: Some("waiting".into()), limit: WAITING_LOOKED_AT, ..Listing::default() }
+pub fn those_that_wait() -> EventQuery {
+    EventQuery { state: Some("waiting".into()), limit: WAITING_LOOKED_AT, ..EventQuery::default() }
 }
 
 /// How many of these wait for each route that is not configured, in sentences for who configures.
@@ -91,10 +93,10 @@ pub fn stranded(waiting: &[Event], sources: &[Arc<Source>]) -> Vec<String> {
     gone.into_iter().map(told).collect()
 }
 
-fn waiting(story: &Story, due: Option<Timestamp>, now: Timestamp) -> String {
+fn waiting(story: &EventDetails, due: Option<Timestamp>, now: Timestamp) -> String {
     let event = &story.event;
     let next = event.attempt + 1;
-    if event.passed == Passed::Aside {
+    if event.passed == QueueState::Aside {
         return format!("no route `{}` of source `{}` is configured now", event.route, event.source);
     }
     match (due, story.behind, last(story)) {
@@ -108,30 +110,32 @@ fn waiting(story: &Story, due: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-fn dead(story: &Story, cause: Cause) -> String {
-    let of_life = |tried: &&Tried| tried.life == story.event.life;
+fn dead(story: &EventDetails, cause: DeathCause) -> String {
+    let of_life = |tried: &&AttemptRecord| tried.life == story.event.life;
     let failed = story.attempts.iter().filter(of_life).filter(|tried| tried.outcome == "failed").count();
     let why = last(story).map(|tried| tried.why.as_str()).filter(|why| !why.is_empty());
     match (cause, why) {
-        (Cause::Failed, Some(why)) if failed > 1 => format!("it failed {failed} times, the last time because {why}"),
-        (Cause::Failed, Some(why)) => format!("it failed because {why}"),
-        (Cause::Failed, None) => "it failed as often as it may".into(),
-        (Cause::Rejected, Some(why)) => format!("it was rejected because {why}"),
-        (Cause::Rejected, None) => "it was rejected".into(),
-        (Cause::InDoubt, Some(why)) => format!("nobody knows whether it acted: {why}"),
-        (Cause::InDoubt, None) => "nobody knows whether it acted: its node was gone".into(),
-        (Cause::Damaged, _) => "what is stored is not what was received".into(),
-        (Cause::Cancelled, _) => "a person cancelled it".into(),
+        (DeathCause::Failed, Some(why)) if failed > 1 => {
+            format!("it failed {failed} times, the last time because {why}")
+        }
+        (DeathCause::Failed, Some(why)) => format!("it failed because {why}"),
+        (DeathCause::Failed, None) => "it failed as often as it may".into(),
+        (DeathCause::Rejected, Some(why)) => format!("it was rejected because {why}"),
+        (DeathCause::Rejected, None) => "it was rejected".into(),
+        (DeathCause::InDoubt, Some(why)) => format!("nobody knows whether it acted: {why}"),
+        (DeathCause::InDoubt, None) => "nobody knows whether it acted: its node was gone".into(),
+        (DeathCause::Damaged, _) => "what is stored is not what was received".into(),
+        (DeathCause::Cancelled, _) => "a person cancelled it".into(),
     }
 }
 
 /// The last attempt of this life that ended.
-fn last(story: &Story) -> Option<&Tried> {
+fn last(story: &EventDetails) -> Option<&AttemptRecord> {
     let Event { life, .. } = story.event;
     story.attempts.iter().rev().find(|tried| tried.life == life)
 }
 
-fn came_to(tried: &Tried) -> String {
+fn came_to(tried: &AttemptRecord) -> String {
     let because = if tried.why.is_empty() { String::new() } else { format!(" because {}", tried.why) };
     match tried.outcome.as_str() {
         "unknown" => format!("attempt {} may have acted{because}", tried.attempt),
@@ -163,9 +167,9 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000_000_000);
 
-    fn story(state: State, tried: &[(u32, &str, &str)]) -> Story {
+    fn story(state: EventState, tried: &[(u32, &str, &str)]) -> EventDetails {
         let made = making().made(NOW).event;
-        let attempts = tried.iter().enumerate().map(|(i, (life, outcome, why))| Tried {
+        let attempts = tried.iter().enumerate().map(|(i, (life, outcome, why))| AttemptRecord {
             life: *life,
             attempt: u32::try_from(i).expect("a few") + 1,
             started_at: NOW,
@@ -176,7 +180,7 @@ mod tests {
         });
         let attempts: Vec<_> = attempts.collect();
         let attempt = u32::try_from(attempts.len()).expect("a few");
-        Story {
+        EventDetails {
             event: Event { state, attempt, ..made },
             identities: Vec::new(),
             sightings: Vec::new(),
@@ -188,36 +192,40 @@ mod tests {
         }
     }
 
-    fn check(state: State, tried: &[(u32, &str, &str)], expected: &str) {
+    fn check(state: EventState, tried: &[(u32, &str, &str)], expected: &str) {
         assert_eq!(standing(&story(state, tried), NOW), expected);
     }
 
     #[test]
     fn every_state_is_told_with_its_reason() {
-        let dead = |cause| State::Dead { cause, at: NOW };
+        let dead = |cause| EventState::Dead { cause, at: NOW };
         let no = (1, "failed", "step 2 exited with 1");
-        check(dead(Cause::Failed), &[no, no], "dead: it failed 2 times, the last time because step 2 exited with 1");
-        check(dead(Cause::Failed), &[(0, "failed", "old"), no], "dead: it failed because step 2 exited with 1");
-        check(dead(Cause::Failed), &[], "dead: it failed as often as it may");
-        check(dead(Cause::Rejected), &[(1, "rejected", "410")], "dead: it was rejected because 410");
-        check(dead(Cause::Rejected), &[], "dead: it was rejected");
         check(
-            dead(Cause::InDoubt),
+            dead(DeathCause::Failed),
+            &[no, no],
+            "dead: it failed 2 times, the last time because step 2 exited with 1",
+        );
+        check(dead(DeathCause::Failed), &[(0, "failed", "old"), no], "dead: it failed because step 2 exited with 1");
+        check(dead(DeathCause::Failed), &[], "dead: it failed as often as it may");
+        check(dead(DeathCause::Rejected), &[(1, "rejected", "410")], "dead: it was rejected because 410");
+        check(dead(DeathCause::Rejected), &[], "dead: it was rejected");
+        check(
+            dead(DeathCause::InDoubt),
             &[(1, "unknown", "it timed out")],
             "dead: nobody knows whether it acted: it timed out",
         );
-        check(dead(Cause::InDoubt), &[], "dead: nobody knows whether it acted: its node was gone");
-        check(dead(Cause::Damaged), &[], "dead: what is stored is not what was received");
-        check(dead(Cause::Cancelled), &[], "dead: a person cancelled it");
-        let done = |how| State::Done { how, at: NOW };
-        check(done(How::Acted), &[(1, "delivered", "")], "done: attempt 1 acted");
-        check(done(How::Acted), &[], "done: it acted");
-        check(done(How::Recorded), &[], "done: recorded; its route has no action");
+        check(dead(DeathCause::InDoubt), &[], "dead: nobody knows whether it acted: its node was gone");
+        check(dead(DeathCause::Damaged), &[], "dead: what is stored is not what was received");
+        check(dead(DeathCause::Cancelled), &[], "dead: a person cancelled it");
+        let done = |how| EventState::Done { how, at: NOW };
+        check(done(DoneReason::Acted), &[(1, "delivered", "")], "done: attempt 1 acted");
+        check(done(DoneReason::Acted), &[], "done: it acted");
+        check(done(DoneReason::Recorded), &[], "done: recorded; its route has no action");
         let by = EventId([0xab; 16]);
         let superseded = "done: superseded by abababab, which changed the same subject after it";
-        check(done(How::Superseded { by }), &[], superseded);
+        check(done(DoneReason::Superseded { by }), &[], superseded);
         let by = Node("n1".into());
-        let running = |until| State::Running { until, by: by.clone(), action: None };
+        let running = |until| EventState::Running { until, by: by.clone(), action: None };
         check(running(NOW + Duration::from_secs(9)), &[(1, "failed", "")], "running: attempt 1, by node n1");
         let late = "running: attempt 0 lost its node 3m ago; the next one to look decides";
         check(running(NOW - Duration::from_mins(3)), &[], late);
@@ -225,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_waits_says_for_what() {
-        let due = |due| State::Waiting { due };
+        let due = |due| EventState::Waiting { due };
         let soon = Some(NOW + Duration::from_secs(5));
         check(due(soon), &[], "waiting: attempt 1 is due in 5s");
         let failed = "waiting: attempt 1 failed because no; attempt 2 is due in 5s";
@@ -236,7 +244,7 @@ mod tests {
         let mut parked = story(due(None), &[]);
         parked.behind = Some(EventId([0xcd; 16]));
         assert_eq!(standing(&parked, NOW), "waiting: its group is busy with cdcdcdcd");
-        parked.event.passed = Passed::Aside;
+        parked.event.passed = QueueState::Aside;
         assert_eq!(standing(&parked, NOW), "waiting: no route `1` of source `source` is configured now");
     }
 

@@ -1,6 +1,6 @@
 //! Forgetting all that may be forgotten, a batch after another.
 
-use super::{Forgotten, Keeps, Store, StoreError};
+use super::{ForgetCounts, RetentionPolicies, Store, StoreError};
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use std::fmt;
@@ -32,7 +32,7 @@ impl SweepPace {
     }
 }
 
-impl Forgotten {
+impl ForgetCounts {
     /// Did a batch of so many free as much as it could? Then more may be left.
     pub fn fills(&self, batch: usize) -> bool {
         self.events.max(self.bodies) >= batch as u64
@@ -41,11 +41,11 @@ impl Forgotten {
 
 /// Frees everything of these sources that may be forgotten when it is asked, and says how much that was. What another
 /// sweep frees meanwhile is its to count.
-pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgotten, SweepError> {
-    let mut all = Forgotten::default();
+pub async fn everything(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Result<ForgetCounts, SweepError> {
+    let mut all = ForgetCounts::default();
     for _ in 0..limits::FORGET_BATCHES_MAX {
         match store.forget(keeps.clone(), limits::FORGET_BATCH).await {
-            Ok(some) if some == Forgotten::default() => break,
+            Ok(some) if some == ForgetCounts::default() => break,
             Ok(some) => all.add(some),
             Err(SweepError { freed, error }) => {
                 all.add(freed);
@@ -60,14 +60,14 @@ pub async fn everything(store: &dyn Store, keeps: &Arc<Keeps>) -> Result<Forgott
 #[derive(Clone, Debug)]
 pub struct SweepError {
     /// What is gone all the same.
-    pub freed: Forgotten,
+    pub freed: ForgetCounts,
     /// Why it stopped.
     pub error: StoreError,
 }
 
 impl fmt::Display for SweepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { freed: Forgotten { events, bodies }, error } = self;
+        let Self { freed: ForgetCounts { events, bodies }, error } = self;
         match events + bodies {
             0 => error.fmt(f),
             _ => write!(f, "{error}; {events} events and {bodies} bodies had been forgotten before that"),
@@ -80,7 +80,7 @@ impl std::error::Error for SweepError {}
 impl From<StoreError> for SweepError {
     /// Nothing was freed.
     fn from(error: StoreError) -> Self {
-        Self { freed: Forgotten::default(), error }
+        Self { freed: ForgetCounts::default(), error }
     }
 }
 
@@ -90,7 +90,7 @@ impl From<SweepError> for StoreError {
     }
 }
 
-impl Forgotten {
+impl ForgetCounts {
     /// Counts more of it.
     pub fn add(&mut self, more: Self) {
         self.events += more.events;

@@ -1,7 +1,7 @@
 //! What is counted, as Prometheus reads it. The names of all metrics stand here, once.
 
-use super::heard::Verdict;
-use super::meter::{Asked, Count, Histogram, Meter, OUTCOMES};
+use super::heard::DeliveryVerdict;
+use super::meter::{Histogram, Metrics, OUTCOMES, SourceCounter, StoreOp};
 use crate::decide::time::Duration;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +34,8 @@ pub struct Gauges {
 }
 
 /// All of it, in Prometheus' text format.
-pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
-    let mut page = Page::default();
+pub fn exposition(meter: &Metrics, node: &str, gauges: &Gauges) -> String {
+    let mut page = ExpositionWriter::default();
     page.metric("build_info", "gauge", "Which binary this is.");
     page.line(&[("version", env!("CARGO_PKG_VERSION")), ("node", node)], 1);
     deliveries(&mut page, meter);
@@ -45,12 +45,12 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     page.metric("batch_claims", "histogram", "Claims made together.");
     page.histogram("batch_claims", &[], &meter.batches, |bound| bound.to_string());
     page.metric("store_seconds", "histogram", "How long the store took, by what it was asked.");
-    for call in Asked::ALL {
+    for call in StoreOp::ALL {
         let labels = [("call", call.word())];
         page.histogram("store_seconds", &labels, &meter.calls[call as usize], seconds);
     }
     page.metric("store_errors_total", "counter", "Questions that the store did not answer.");
-    for call in Asked::ALL {
+    for call in StoreOp::ALL {
         page.line(&[("call", call.word())], load(&meter.errors[call as usize]));
     }
     page.one("bodies_in_flight_bytes", "gauge", "Bytes of bodies that the node holds.", gauges.bodies_in_flight);
@@ -82,18 +82,18 @@ pub fn exposition(meter: &Meter, node: &str, gauges: &Gauges) -> String {
     page.text
 }
 
-fn deliveries(page: &mut Page, meter: &Meter) {
+fn deliveries(page: &mut ExpositionWriter, meter: &Metrics) {
     page.metric("deliveries_total", "counter", "Deliveries, by what came of them.");
     for source in &meter.sources {
-        for verdict in Verdict::ALL {
+        for verdict in DeliveryVerdict::ALL {
             let labels = [("source", &*source.name), ("verdict", verdict.word())];
-            page.line(&labels, source.count(Count::Delivery(verdict)));
+            page.line(&labels, source.count(SourceCounter::Delivery(verdict)));
         }
     }
     page.metric("duplicates_total", "counter", "Duplicates, by the identity that matched.");
     for source in &meter.sources {
         for (at, same) in source.same.iter().enumerate() {
-            page.line(&[("source", &source.name), ("same", same)], source.count(Count::Same(at)));
+            page.line(&[("source", &source.name), ("same", same)], source.count(SourceCounter::Same(at)));
         }
     }
     page.metric("published_again_total", "counter", "Events published again because their delivery came again.");
@@ -112,7 +112,7 @@ fn deliveries(page: &mut Page, meter: &Meter) {
     }
 }
 
-fn sweeps(page: &mut Page, meter: &Meter, gauges: &Gauges) {
+fn sweeps(page: &mut ExpositionWriter, meter: &Metrics, gauges: &Gauges) {
     let (events, bodies, failures) = meter.sweeps.totals();
     page.one("forgotten_events_total", "counter", "Events that the sweep of this node has freed.", events);
     page.one("forgotten_bodies_total", "counter", "Bodies that it has freed, with receipts and output.", bodies);
@@ -129,10 +129,10 @@ fn sweeps(page: &mut Page, meter: &Meter, gauges: &Gauges) {
     }
 }
 
-fn attempts(page: &mut Page, meter: &Meter) {
+fn attempts(page: &mut ExpositionWriter, meter: &Metrics) {
     page.metric("events_ended_total", "counter", "Events that came to their end on this node.");
     for source in &meter.sources {
-        for (state, count) in [("done", Count::Done), ("dead", Count::Dead)] {
+        for (state, count) in [("done", SourceCounter::Done), ("dead", SourceCounter::Dead)] {
             page.line(&[("source", &source.name), ("state", state)], source.count(count));
         }
     }
@@ -157,12 +157,12 @@ fn seconds(micros: u64) -> String {
 }
 
 #[derive(Default)]
-struct Page {
+struct ExpositionWriter {
     text: String,
     name: &'static str,
 }
 
-impl Page {
+impl ExpositionWriter {
     fn metric(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         // Writing to a string cannot fail.
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_name_that_would_break_a_line_is_escaped() {
-        let mut page = Page::default();
+        let mut page = ExpositionWriter::default();
         page.metric("x", "gauge", "X.");
         page.line(&[("source", "a\"b\\c\nd")], 1);
         assert_eq!(

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What came of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum DeliveryVerdict {
     /// It is a new event, or gives a dead one another attempt.
     Accepted,
     /// Its event is claimed.
@@ -23,7 +23,7 @@ pub enum Verdict {
     Unavailable,
 }
 
-impl Verdict {
+impl DeliveryVerdict {
     /// Each of them, in the order in which they are counted.
     pub const ALL: [Self; 6] =
         [Self::Accepted, Self::Duplicate, Self::Stale, Self::Ignored, Self::Refused, Self::Unavailable];
@@ -48,7 +48,7 @@ impl Verdict {
 
 /// One delivery and what came of it. Its body, its signature and its other headers are not here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct DeliveryRecord {
     /// When it arrived, by the store's clock.
     pub at: Timestamp,
     /// The source it was for; `None`: nobody listens on its path.
@@ -56,7 +56,7 @@ pub struct Heard {
     /// Its path, where nobody listens on it.
     pub path: Option<String>,
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: DeliveryVerdict,
     /// What the sender was answered.
     pub status: u16,
     /// The event it made or repeated.
@@ -73,9 +73,9 @@ pub struct Heard {
     pub bytes: usize,
 }
 
-impl Heard {
+impl DeliveryRecord {
     /// Of a delivery to this source, without more.
-    pub fn new(source: Option<Arc<str>>, verdict: Verdict, at: Timestamp) -> Self {
+    pub fn new(source: Option<Arc<str>>, verdict: DeliveryVerdict, at: Timestamp) -> Self {
         let (path, event, same, reason, why, delivery) = (None, None, None, None, None, None);
         Self { at, source, path, verdict, status: 0, event, same, reason, why, delivery, bytes: 0 }
     }
@@ -97,28 +97,29 @@ impl Heard {
 /// The last few deliveries that made no event. Each kind has room of its own: who forges signatures must not push out
 /// what was ignored.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(Mutex<Rings>);
+pub(super) struct RecentDeliveries(Mutex<DeliveryRings>);
 
 #[derive(Debug, Default)]
-struct Rings {
-    refused: VecDeque<Heard>,
-    ignored: VecDeque<Heard>,
-    others: VecDeque<Heard>,
+struct DeliveryRings {
+    refused: VecDeque<DeliveryRecord>,
+    ignored: VecDeque<DeliveryRecord>,
+    others: VecDeque<DeliveryRecord>,
 }
 
-impl Remembered {
-    fn rings(&self) -> MutexGuard<'_, Rings> {
+impl RecentDeliveries {
+    fn rings(&self) -> MutexGuard<'_, DeliveryRings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn push(&self, heard: Heard) {
+    pub(super) fn push(&self, heard: DeliveryRecord) {
         let mut rings = self.rings();
         let (ring, most) = match heard.verdict {
-            Verdict::Refused => (&mut rings.refused, limits::TURNED_AWAY_MAX),
-            Verdict::Ignored => (&mut rings.ignored, limits::TURNED_AWAY_MAX),
-            Verdict::Accepted | Verdict::Duplicate | Verdict::Stale | Verdict::Unavailable => {
-                (&mut rings.others, limits::REPEATS_REMEMBERED)
-            }
+            DeliveryVerdict::Refused => (&mut rings.refused, limits::TURNED_AWAY_MAX),
+            DeliveryVerdict::Ignored => (&mut rings.ignored, limits::TURNED_AWAY_MAX),
+            DeliveryVerdict::Accepted
+            | DeliveryVerdict::Duplicate
+            | DeliveryVerdict::Stale
+            | DeliveryVerdict::Unavailable => (&mut rings.others, limits::REPEATS_REMEMBERED),
         };
         if ring.len() == most {
             ring.pop_front();
@@ -126,7 +127,7 @@ impl Remembered {
         ring.push_back(heard);
     }
 
-    pub(super) fn all(&self) -> Vec<Heard> {
+    pub(super) fn all(&self) -> Vec<DeliveryRecord> {
         let rings = self.rings();
         rings.refused.iter().chain(&rings.ignored).chain(&rings.others).cloned().collect()
     }
@@ -138,10 +139,13 @@ mod tests {
 
     #[test]
     fn only_the_last_few_are_remembered_and_long_texts_are_cut() {
-        let ring = Remembered::default();
+        let ring = RecentDeliveries::default();
         for n in 0..200 {
             let why = Some("é".repeat(n * 100));
-            let heard = Heard { why, ..Heard::new(None, Verdict::Refused, Timestamp(n.try_into().unwrap())) };
+            let heard = DeliveryRecord {
+                why,
+                ..DeliveryRecord::new(None, DeliveryVerdict::Refused, Timestamp(n.try_into().unwrap()))
+            };
             ring.push(heard.cut());
         }
         let all = ring.all();
@@ -152,14 +156,14 @@ mod tests {
 
     #[test]
     fn what_is_refused_does_not_push_out_what_was_ignored_or_repeated() {
-        let ring = Remembered::default();
-        for verdict in [Verdict::Ignored, Verdict::Duplicate, Verdict::Stale] {
-            ring.push(Heard::new(None, verdict, Timestamp(1)));
+        let ring = RecentDeliveries::default();
+        for verdict in [DeliveryVerdict::Ignored, DeliveryVerdict::Duplicate, DeliveryVerdict::Stale] {
+            ring.push(DeliveryRecord::new(None, verdict, Timestamp(1)));
         }
         for n in 0..1000 {
-            ring.push(Heard::new(None, Verdict::Refused, Timestamp(n)));
+            ring.push(DeliveryRecord::new(None, DeliveryVerdict::Refused, Timestamp(n)));
         }
         let of = |verdict| ring.all().iter().filter(|heard| heard.verdict == verdict).count();
-        assert_eq!(Verdict::ALL.map(of), [0, 1, 1, 1, limits::TURNED_AWAY_MAX, 0]);
+        assert_eq!(DeliveryVerdict::ALL.map(of), [0, 1, 1, 1, limits::TURNED_AWAY_MAX, 0]);
     }
 }

@@ -1,11 +1,11 @@
 //! What is counted while running. To count costs one addition in memory; what is counted over time is worked out from
 //! that by who looks (`series.rs`). Every label is a name of the config or a word of the design, so there are few.
 
-use super::heard::{Heard, Remembered, Verdict};
-use super::series::Series;
-use super::sweeps::SweepMeter;
-use crate::decide::claim::Same;
-use crate::decide::event::{Event, State};
+use super::heard::{DeliveryRecord, DeliveryVerdict, RecentDeliveries};
+use super::series::CounterSeries;
+use super::sweeps::SweepMetrics;
+use crate::decide::claim::MatchedBy;
+use crate::decide::event::{Event, EventState};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::limits;
 use crate::decide::source::{Identity, Source};
@@ -27,9 +27,9 @@ const IDS_REMEMBERED: usize = 8192;
 
 /// What is counted of one source, by its place in the list of counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Count {
+pub enum SourceCounter {
     /// Deliveries of this verdict.
-    Delivery(Verdict),
+    Delivery(DeliveryVerdict),
     /// Events that came to be done.
     Done,
     /// Events that came to be dead.
@@ -43,7 +43,7 @@ pub enum Count {
 /// Counts before those of the source's own identities.
 const OWN: usize = 12;
 
-impl Count {
+impl SourceCounter {
     /// Its place in a list of counts.
     pub fn place(self) -> usize {
         match self {
@@ -58,7 +58,7 @@ impl Count {
 
 /// What is counted of one source.
 #[derive(Debug)]
-pub struct SourceMeter {
+pub struct SourceMetrics {
     /// Its name.
     pub name: Arc<str>,
     /// The words of its identities; the last stands for others, such as those of an older config.
@@ -70,22 +70,22 @@ pub struct SourceMeter {
     pub(super) published_again: AtomicU64,
     pub(super) secrets: [AtomicU64; limits::SECRETS_MAX],
     pub(super) routes: Vec<(Arc<str>, [AtomicU64; 4])>,
-    remembered: Remembered,
+    remembered: RecentDeliveries,
 }
 
-impl SourceMeter {
+impl SourceMetrics {
     fn new(source: &Source) -> Self {
         let word = |identity: &Identity| match identity {
-            Identity::Delivery => Same::Delivery.word().to_owned(),
-            Identity::Message => Same::Message.word().to_owned(),
-            Identity::Body => Same::Body.word().to_owned(),
-            Identity::Signed => Same::Signed.word().to_owned(),
+            Identity::Delivery => MatchedBy::Delivery.word().to_owned(),
+            Identity::Message => MatchedBy::Message.word().to_owned(),
+            Identity::Body => MatchedBy::Body.word().to_owned(),
+            Identity::Signed => MatchedBy::Signed.word().to_owned(),
             Identity::Named(fields) => {
                 fields.iter().map(|ix| &*source.fields.get(*ix).name).collect::<Vec<_>>().join("+")
             }
         };
         let mut same: Vec<_> = source.once.per.iter().map(word).collect();
-        same.extend(source.once.change.as_ref().map(|_| Same::Change.word().to_owned()));
+        same.extend(source.once.change.as_ref().map(|_| MatchedBy::Change.word().to_owned()));
         let routes = source.routes.iter().map(|route| route.name.clone()).collect();
         Self::of(source.name.clone(), same, routes)
     }
@@ -101,23 +101,23 @@ impl SourceMeter {
             published_again: AtomicU64::new(0),
             secrets: Default::default(),
             routes: routes.into_iter().map(|name| (name, Default::default())).collect(),
-            remembered: Remembered::default(),
+            remembered: RecentDeliveries::default(),
         }
     }
 
     /// How often.
-    pub fn count(&self, count: Count) -> u64 {
+    pub fn count(&self, count: SourceCounter) -> u64 {
         self.counts.get(count.place()).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    fn add(&self, count: Count) {
+    fn add(&self, count: SourceCounter) {
         if let Some(count) = self.counts.get(count.place()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn delivery(&self, verdict: Verdict, at: Timestamp) {
-        self.add(Count::Delivery(verdict));
+    fn delivery(&self, verdict: DeliveryVerdict, at: Timestamp) {
+        self.add(SourceCounter::Delivery(verdict));
         self.last_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
@@ -177,7 +177,7 @@ impl<const N: usize> Histogram<N> {
 
 /// What the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum StoreOp {
     /// To claim a batch.
     Claim,
     /// To write a batch of changes.
@@ -190,7 +190,7 @@ pub enum Asked {
     Look,
 }
 
-impl Asked {
+impl StoreOp {
     /// Each of them.
     pub const ALL: [Self; 5] = [Self::Claim, Self::Advance, Self::Due, Self::Payload, Self::Look];
 
@@ -208,12 +208,12 @@ impl Asked {
 
 /// All that one node counts.
 #[derive(Debug)]
-pub struct Meter {
+pub struct Metrics {
     /// Its sources, in the order of the config, and last one that stands for those it does not have.
-    pub sources: Vec<SourceMeter>,
+    pub sources: Vec<SourceMetrics>,
     by_name: HashMap<Arc<str>, usize>,
-    nowhere: Remembered,
-    heard: broadcast::Sender<Heard>,
+    nowhere: RecentDeliveries,
+    heard: broadcast::Sender<DeliveryRecord>,
     ids: Box<[AtomicU64]>,
     hasher: RandomState,
     pub(super) batches: Histogram<10>,
@@ -223,9 +223,9 @@ pub struct Meter {
     pub(super) expired: AtomicU64,
     pub(super) admin_refused: [AtomicU64; 2],
     /// What the sweep has freed.
-    pub sweeps: SweepMeter,
+    pub sweeps: SweepMetrics,
     /// What was counted, over time.
-    pub series: Series,
+    pub series: CounterSeries,
 }
 
 const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
@@ -233,23 +233,23 @@ const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const TIMES: [u64; 14] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000];
 
-impl Default for Meter {
+impl Default for Metrics {
     fn default() -> Self {
         Self::new(&[])
     }
 }
 
-impl Meter {
+impl Metrics {
     /// A meter for these sources.
     pub fn new(sources: &[Arc<Source>]) -> Self {
-        let mut meters: Vec<_> = sources.iter().map(|source| SourceMeter::new(source)).collect();
-        meters.push(SourceMeter::of("".into(), Vec::new(), Vec::new()));
+        let mut meters: Vec<_> = sources.iter().map(|source| SourceMetrics::new(source)).collect();
+        meters.push(SourceMetrics::of("".into(), Vec::new(), Vec::new()));
         let by_name = meters.iter().enumerate().map(|(at, meter)| (meter.name.clone(), at)).collect();
         Self {
-            series: Series::new(meters.len()),
+            series: CounterSeries::new(meters.len()),
             sources: meters,
             by_name,
-            nowhere: Remembered::default(),
+            nowhere: RecentDeliveries::default(),
             heard: broadcast::Sender::new(HEARD_MAX),
             ids: (0..IDS_REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
@@ -259,16 +259,16 @@ impl Meter {
             lost: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             admin_refused: Default::default(),
-            sweeps: SweepMeter::default(),
+            sweeps: SweepMetrics::default(),
         }
     }
 
-    /// The place of a source among [`Meter::sources`].
+    /// The place of a source among [`Metrics::sources`].
     pub fn place(&self, name: &str) -> usize {
         self.by_name.get(name).copied().unwrap_or(self.sources.len() - 1)
     }
 
-    fn source(&self, name: &str) -> &SourceMeter {
+    fn source(&self, name: &str) -> &SourceMetrics {
         &self.sources[self.place(name)]
     }
 
@@ -280,7 +280,7 @@ impl Meter {
     }
 
     /// Counts a delivery, and remembers it if it was turned away.
-    pub fn turned_away(&self, heard: Heard) {
+    pub fn turned_away(&self, heard: DeliveryRecord) {
         let heard = heard.cut();
         self.tell(|| heard.clone());
         let Some(name) = &heard.source else { return self.nowhere.push(heard) };
@@ -290,10 +290,16 @@ impl Meter {
     }
 
     /// Counts a delivery that came to be claimed, and remembers it unless it made an event: then the store does.
-    pub fn delivery(&self, source: &str, verdict: Verdict, at: Timestamp, heard: impl FnOnce() -> Heard) {
+    pub fn delivery(
+        &self,
+        source: &str,
+        verdict: DeliveryVerdict,
+        at: Timestamp,
+        heard: impl FnOnce() -> DeliveryRecord,
+    ) {
         let source = self.source(source);
         source.delivery(verdict, at);
-        if verdict == Verdict::Accepted {
+        if verdict == DeliveryVerdict::Accepted {
             return self.tell(heard);
         }
         let heard = heard().cut();
@@ -302,10 +308,10 @@ impl Meter {
     }
 
     /// Counts a duplicate by the identity that matched.
-    pub fn duplicate(&self, source: &str, same: &Same) {
+    pub fn duplicate(&self, source: &str, same: &MatchedBy) {
         let meter = self.source(source);
         let at = meter.same.iter().position(|word| word == same.word()).unwrap_or(meter.same.len() - 1);
-        meter.add(Count::Same(at));
+        meter.add(SourceCounter::Same(at));
     }
 
     /// Counts an event that a redelivery has published again.
@@ -313,7 +319,7 @@ impl Meter {
         self.source(source).published_again.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, heard: impl FnOnce() -> Heard) {
+    fn tell(&self, heard: impl FnOnce() -> DeliveryRecord) {
         if self.heard.receiver_count() > 0 {
             // Who stopped listening meanwhile misses nothing.
             self.heard.send(heard().cut()).map(drop).unwrap_or_default();
@@ -321,12 +327,12 @@ impl Meter {
     }
 
     /// Deliveries, as they are heard.
-    pub fn listen(&self) -> broadcast::Receiver<Heard> {
+    pub fn listen(&self) -> broadcast::Receiver<DeliveryRecord> {
         self.heard.subscribe()
     }
 
     /// The last deliveries that made no event, newest first.
-    pub fn last(&self) -> Vec<Heard> {
+    pub fn last(&self) -> Vec<DeliveryRecord> {
         let mut all = self.nowhere.all();
         all.extend(self.sources.iter().flat_map(|source| source.remembered.all()));
         all.sort_by_key(|heard| std::cmp::Reverse(heard.at));
@@ -354,9 +360,9 @@ impl Meter {
     /// An event has come to this state.
     pub fn state(&self, event: &Event) {
         match event.state {
-            State::Done { .. } => self.source(&event.source).add(Count::Done),
-            State::Dead { .. } => self.source(&event.source).add(Count::Dead),
-            State::Waiting { .. } | State::Running { .. } => {}
+            EventState::Done { .. } => self.source(&event.source).add(SourceCounter::Done),
+            EventState::Dead { .. } => self.source(&event.source).add(SourceCounter::Dead),
+            EventState::Waiting { .. } | EventState::Running { .. } => {}
         }
     }
 
@@ -364,7 +370,7 @@ impl Meter {
     pub fn attempt(&self, event: &Event, outcome: &str) {
         let source = self.source(&event.source);
         let at = OUTCOMES.iter().position(|word| *word == outcome).unwrap_or(3);
-        source.add(Count::Attempt(at));
+        source.add(SourceCounter::Attempt(at));
         if let Some((_, route)) = source.routes.iter().find(|(name, _)| *name == event.route) {
             route[at].fetch_add(1, Ordering::Relaxed);
         }
@@ -386,7 +392,7 @@ impl Meter {
     }
 
     /// The store was asked, with so many at once, and took so long.
-    pub fn asked(&self, call: Asked, took: Duration, answered: bool) {
+    pub fn asked(&self, call: StoreOp, took: Duration, answered: bool) {
         self.calls[call as usize].add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         if !answered {
             self.errors[call as usize].fetch_add(1, Ordering::Relaxed);
@@ -401,7 +407,7 @@ impl Meter {
     /// Below what time, in milliseconds, this share of the claims was answered.
     pub fn claims_below(&self, share: f64) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-        self.calls[Asked::Claim as usize].share(share).map(|micros| micros as f64 / 1000.0)
+        self.calls[StoreOp::Claim as usize].share(share).map(|micros| micros as f64 / 1000.0)
     }
 }
 
@@ -411,7 +417,7 @@ mod tests {
 
     #[test]
     fn an_id_that_comes_with_another_body_is_counted_and_a_repeat_is_not() {
-        let meter = Meter::default();
+        let meter = Metrics::default();
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
         let conflicts = || meter.sources[0].conflicts.load(Ordering::Relaxed);
         for (id, body, expected) in [("a", one, 0), ("a", one, 0), ("b", other, 0), ("a", other, 1), ("a", other, 1)] {
@@ -433,14 +439,14 @@ mod tests {
 
     #[test]
     fn what_names_no_source_of_ours_is_counted_as_others() {
-        let meter = Meter::default();
+        let meter = Metrics::default();
         let at = Timestamp(5);
-        meter.delivery("gone", Verdict::Stale, at, || Heard::new(None, Verdict::Stale, at));
-        meter.delivery("gone", Verdict::Accepted, at, || unreachable!("nobody listens"));
-        assert_eq!(meter.last(), [Heard::new(None, Verdict::Stale, at)]);
-        meter.duplicate("gone", &Same::Change);
+        meter.delivery("gone", DeliveryVerdict::Stale, at, || DeliveryRecord::new(None, DeliveryVerdict::Stale, at));
+        meter.delivery("gone", DeliveryVerdict::Accepted, at, || unreachable!("nobody listens"));
+        assert_eq!(meter.last(), [DeliveryRecord::new(None, DeliveryVerdict::Stale, at)]);
+        meter.duplicate("gone", &MatchedBy::Change);
         let other = &meter.sources[0];
-        assert_eq!((other.count(Count::Delivery(Verdict::Stale)), other.last_at()), (1, Some(at)));
-        assert_eq!((&*other.same[0], other.count(Count::Same(0))), ("other", 1));
+        assert_eq!((other.count(SourceCounter::Delivery(DeliveryVerdict::Stale)), other.last_at()), (1, Some(at)));
+        assert_eq!((&*other.same[0], other.count(SourceCounter::Same(0))), ("other", 1));
     }
 }

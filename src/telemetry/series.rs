@@ -2,7 +2,7 @@
 //!
 //! Nobody who counts comes here: who looks takes what was counted since the last look, and a task looks every second.
 
-use super::meter::{Count, Meter};
+use super::meter::{Metrics, SourceCounter};
 use crate::decide::time::{Duration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -18,31 +18,31 @@ const ALL_KEPT: i64 = 8 * 24 * 60;
 const QUARTER: i64 = 15;
 
 /// What was counted of each source in a stretch of time.
-type Counts = Box<[u64]>;
+type CounterValues = Box<[u64]>;
 
 /// What was counted, over time.
 #[derive(Debug)]
-pub struct Series(Mutex<Vec<Of>>);
+pub struct CounterSeries(Mutex<Vec<SourceSeries>>);
 
 #[derive(Debug, Default)]
-struct Of {
+struct SourceSeries {
     /// What had been counted at the last look.
     seen: Vec<u64>,
     /// By the first minute of the stretch.
-    points: BTreeMap<i64, Counts>,
+    points: BTreeMap<i64, CounterValues>,
 }
 
-impl Series {
+impl CounterSeries {
     pub(super) fn new(sources: usize) -> Self {
-        Self(Mutex::new((0..sources).map(|_| Of::default()).collect()))
+        Self(Mutex::new((0..sources).map(|_| SourceSeries::default()).collect()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Of>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SourceSeries>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Meter {
+impl Metrics {
     /// Takes what was counted since the last look.
     pub fn look(&self, now: Timestamp) {
         let minute = now.0.div_euclid(MINUTE);
@@ -61,7 +61,7 @@ impl Meter {
     }
 
     /// Adds what is known of a time before this node was there.
-    pub fn remember(&self, source: &str, count: Count, at: Timestamp) {
+    pub fn remember(&self, source: &str, count: SourceCounter, at: Timestamp) {
         let place = self.place(source);
         let len = self.sources[place].counts.len();
         add(&mut self.series.lock()[place].points, at.0.div_euclid(MINUTE), len, count.place(), 1);
@@ -82,7 +82,7 @@ impl Meter {
     }
 }
 
-fn add(points: &mut BTreeMap<i64, Counts>, minute: i64, len: usize, place: usize, more: u64) {
+fn add(points: &mut BTreeMap<i64, CounterValues>, minute: i64, len: usize, place: usize, more: u64) {
     let counts = points.entry(minute).or_insert_with(|| vec![0; len].into());
     if let Some(count) = counts.get_mut(place) {
         *count += more;
@@ -90,7 +90,7 @@ fn add(points: &mut BTreeMap<i64, Counts>, minute: i64, len: usize, place: usize
 }
 
 /// Joins old minutes to quarters of an hour, and drops what is older than anybody asks.
-fn fold(points: &mut BTreeMap<i64, Counts>, now: i64) {
+fn fold(points: &mut BTreeMap<i64, CounterValues>, now: i64) {
     while points.first_key_value().is_some_and(|(minute, _)| *minute < now - ALL_KEPT) {
         points.pop_first();
     }
@@ -105,25 +105,25 @@ fn fold(points: &mut BTreeMap<i64, Counts>, now: i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heard::{Heard, Verdict};
+    use super::super::heard::{DeliveryRecord, DeliveryVerdict};
     use super::*;
 
     fn minutes(n: i64) -> Timestamp {
         Timestamp(n * MINUTE)
     }
 
-    fn sums(meter: &Meter, from: i64, step: u64, points: usize) -> Vec<u64> {
+    fn sums(meter: &Metrics, from: i64, step: u64, points: usize) -> Vec<u64> {
         let counted = meter.counted(0, minutes(from), Duration::from_mins(step), points);
-        counted.iter().map(|point| point[Count::Delivery(Verdict::Accepted).place()]).collect()
+        counted.iter().map(|point| point[SourceCounter::Delivery(DeliveryVerdict::Accepted).place()]).collect()
     }
 
     #[test]
     fn what_is_counted_stands_in_its_minute_and_later_in_its_quarter_of_an_hour() {
-        let meter = Meter::default();
+        let meter = Metrics::default();
         let start = 1_000 * QUARTER;
         for minute in start..start + 30 {
-            let heard = || Heard::new(None, Verdict::Accepted, minutes(minute));
-            meter.delivery("", Verdict::Accepted, minutes(minute), heard);
+            let heard = || DeliveryRecord::new(None, DeliveryVerdict::Accepted, minutes(minute));
+            meter.delivery("", DeliveryVerdict::Accepted, minutes(minute), heard);
             meter.look(minutes(minute));
         }
         meter.look(minutes(start + 29));
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn what_was_before_is_added_and_does_not_count_as_new() {
-        let meter = Meter::default();
-        meter.remember("", Count::Delivery(Verdict::Accepted), minutes(60));
+        let meter = Metrics::default();
+        meter.remember("", SourceCounter::Delivery(DeliveryVerdict::Accepted), minutes(60));
         meter.look(minutes(61));
         assert_eq!(sums(&meter, 60, 1, 2), [1, 0]);
-        assert_eq!(meter.sources[0].count(Count::Delivery(Verdict::Accepted)), 0);
+        assert_eq!(meter.sources[0].count(SourceCounter::Delivery(DeliveryVerdict::Accepted)), 0);
     }
 }

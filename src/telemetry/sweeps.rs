@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The counters of the sweep, since the node started, and how the last sweeps went.
 #[derive(Debug, Default)]
-pub struct SweepMeter {
+pub struct SweepMetrics {
     events: AtomicU64,
     bodies: AtomicU64,
     failures: AtomicU64,
@@ -24,7 +24,7 @@ pub struct LastSweeps {
     pub failed: Option<(Timestamp, String)>,
 }
 
-impl SweepMeter {
+impl SweepMetrics {
     /// Counts what one batch has freed.
     pub fn freed(&self, events: u64, bodies: u64) {
         self.events.fetch_add(events, Ordering::Relaxed);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_failure_stays_to_be_seen_after_a_sweep_that_works_and_an_empty_one_hides_nothing() {
-        let (meter, second) = (SweepMeter::default(), Duration::from_secs(1));
+        let (meter, second) = (SweepMetrics::default(), Duration::from_secs(1));
         meter.freed(5, 2);
         meter.ended(Timestamp(1), second, (5, 2), Some("it is away".into()));
         assert_eq!(meter.totals(), (5, 2, 1));

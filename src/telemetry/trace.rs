@@ -4,22 +4,22 @@
 //! a collector that is slow or gone delays nobody. Without the feature `otel` a span is nothing.
 
 #[cfg(not(feature = "otel"))]
-pub use off::{Span, dropped};
+pub use off::{TraceSpan, dropped};
 #[cfg(feature = "otel")]
-pub use on::{Span, dropped, flush, start};
+pub use on::{TraceSpan, dropped, flush, start};
 
 /// Without the feature nothing is traced.
 #[cfg(not(feature = "otel"))]
 mod off {
-    use crate::decide::trace::Context;
+    use crate::decide::trace::TraceContext;
 
     /// Nothing.
     #[derive(Debug)]
-    pub struct Span;
+    pub struct TraceSpan;
 
-    impl Span {
+    impl TraceSpan {
         /// Nothing begins.
-        pub fn begin(_: &'static str, _: Option<Context>) -> Self {
+        pub fn begin(_: &'static str, _: Option<TraceContext>) -> Self {
             Self
         }
 
@@ -30,7 +30,7 @@ mod off {
         pub fn failed(&mut self, _: &str) {}
 
         /// There is none.
-        pub fn context(&self) -> Option<Context> {
+        pub fn context(&self) -> Option<TraceContext> {
             None
         }
     }
@@ -45,7 +45,7 @@ mod off {
 mod on {
     use crate::decide::limits;
     use crate::decide::time::Duration;
-    use crate::decide::trace::Context;
+    use crate::decide::trace::TraceContext;
     use serde_json::{Value, json};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,12 +61,12 @@ mod on {
     /// The longest value that is told.
     const VALUE_CHARS_MAX: usize = 400;
 
-    enum Message {
+    enum SpanMessage {
         Span(Value),
         Flush(oneshot::Sender<()>),
     }
 
-    static EXPORTER: OnceLock<Sender<Message>> = OnceLock::new();
+    static EXPORTER: OnceLock<Sender<SpanMessage>> = OnceLock::new();
     static DROPPED: AtomicU64 = AtomicU64::new(0);
 
     /// Starts sending spans to a collector, for the whole process: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or
@@ -101,7 +101,7 @@ mod on {
     pub async fn flush() {
         let (done, wait) = oneshot::channel();
         if let Some(exporter) = EXPORTER.get()
-            && exporter.send(Message::Flush(done)).await.is_ok()
+            && exporter.send(SpanMessage::Flush(done)).await.is_ok()
         {
             wait.await.ok();
         }
@@ -112,15 +112,15 @@ mod on {
         DROPPED.load(Ordering::Relaxed)
     }
 
-    async fn export(url: String, resource: Value, mut from: Receiver<Message>) {
+    async fn export(url: String, resource: Value, mut from: Receiver<SpanMessage>) {
         let client = reqwest::Client::builder().timeout(SEND_TIME).no_proxy().build().unwrap_or_default();
         let mut messages = Vec::new();
         while from.recv_many(&mut messages, BATCH).await > 0 {
             let (mut spans, mut waiting) = (Vec::new(), Vec::new());
             for message in messages.drain(..) {
                 match message {
-                    Message::Span(span) => spans.push(span),
-                    Message::Flush(done) => waiting.push(done),
+                    SpanMessage::Span(span) => spans.push(span),
+                    SpanMessage::Flush(done) => waiting.push(done),
                 }
             }
             if !spans.is_empty() {
@@ -155,21 +155,21 @@ mod on {
 
     /// Something that takes time. It ends when it is dropped.
     #[derive(Debug)]
-    pub struct Span(Option<Box<Open>>);
+    pub struct TraceSpan(Option<Box<OpenSpan>>);
 
     #[derive(Debug)]
-    struct Open {
+    struct OpenSpan {
         name: &'static str,
-        context: Context,
+        context: TraceContext,
         parent: Option<u64>,
         start: String,
         attributes: Vec<Value>,
         failed: Option<String>,
     }
 
-    impl Span {
+    impl TraceSpan {
         /// Begins one, within this one if there is one. A sender that says it is not sampled is obeyed.
-        pub fn begin(name: &'static str, parent: Option<Context>) -> Self {
+        pub fn begin(name: &'static str, parent: Option<TraceContext>) -> Self {
             if EXPORTER.get().is_none() || parent.is_some_and(|parent| !parent.is_recorded()) {
                 return Self(None);
             }
@@ -177,9 +177,9 @@ mod on {
             aws_lc_rs::rand::fill(&mut random).expect("the system has random bytes");
             let trace = u128::from_be_bytes(random[..16].try_into().expect("sixteen bytes"));
             let span = u64::from_be_bytes(random[16..].try_into().expect("eight bytes"));
-            let context = parent.map_or_else(|| Context::begins(trace, span), |parent| parent.child(span));
+            let context = parent.map_or_else(|| TraceContext::begins(trace, span), |parent| parent.child(span));
             let (start, attributes, parent) = (nanos(), Vec::new(), parent.map(|parent| parent.span));
-            Self(Some(Box::new(Open { name, context, parent, start, attributes, failed: None })))
+            Self(Some(Box::new(OpenSpan { name, context, parent, start, attributes, failed: None })))
         }
 
         /// Tells something about it.
@@ -197,15 +197,15 @@ mod on {
         }
 
         /// What begins within it has this as its parent.
-        pub fn context(&self) -> Option<Context> {
+        pub fn context(&self) -> Option<TraceContext> {
             self.0.as_ref().map(|open| open.context)
         }
     }
 
-    impl Drop for Span {
+    impl Drop for TraceSpan {
         fn drop(&mut self) {
             let (Some(open), Some(exporter)) = (self.0.take(), EXPORTER.get()) else { return };
-            let Context { trace, span, .. } = open.context;
+            let TraceContext { trace, span, .. } = open.context;
             let kind = if open.name == "receive" { 2 } else { 1 }; // a server's, or internal
             let mut told = json!({
                 "traceId": format!("{trace:032x}"),
@@ -222,7 +222,7 @@ mod on {
             if let Some(why) = open.failed {
                 told["status"] = json!({ "code": 2, "message": why });
             }
-            if exporter.try_send(Message::Span(told)).is_err() {
+            if exporter.try_send(SpanMessage::Span(told)).is_err() {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -1,7 +1,7 @@
 //! What is wrong with the store, or with another server. While it is away every delivery and every look has the same to
 //! tell: a sentence is said at once, and after that now and then, with how often it came.
 
-use super::{Level, say};
+use super::{LogLevel, say};
 use crate::decide::time::Duration;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -11,15 +11,15 @@ const HELD: Duration = Duration::from_secs(10);
 /// Sentences that are told apart; the one that was said longest ago makes room for the next.
 const SENTENCES_MAX: usize = 16;
 
-static SAID: Mutex<Said> = Mutex::new(Said(Vec::new()));
+static SAID: Mutex<LogRateLimiter> = Mutex::new(LogRateLimiter(Vec::new()));
 
 /// Says why the store did not do what it was asked.
-pub fn trouble(level: Level, why: &str, more: &[(&str, &str)]) {
+pub fn trouble(level: LogLevel, why: &str, more: &[(&str, &str)]) {
     seldom(level, "store", why, &[&[("why", why)], more].concat());
 }
 
 /// Says one word with its details; what is `same` as before only now and then.
-pub fn seldom(level: Level, word: &str, same: &str, details: &[(&str, &str)]) {
+pub fn seldom(level: LogLevel, word: &str, same: &str, details: &[(&str, &str)]) {
     let sentence = format!("{word} {same}");
     let times = SAID.lock().unwrap_or_else(PoisonError::into_inner).heard(&sentence, Instant::now());
     let Some(times) = times else { return };
@@ -29,9 +29,9 @@ pub fn seldom(level: Level, word: &str, same: &str, details: &[(&str, &str)]) {
 }
 
 /// What was said, and when; how often it came since.
-struct Said(Vec<(String, Instant, u64)>);
+struct LogRateLimiter(Vec<(String, Instant, u64)>);
 
-impl Said {
+impl LogRateLimiter {
     /// How often this came since it was last said, with this time; `None`: it is not to be said now.
     fn heard(&mut self, why: &str, now: Instant) -> Option<u64> {
         if let Some((_, at, since)) = self.0.iter_mut().find(|(said, ..)| said == why) {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_sentence_is_said_at_once_and_then_now_and_then_with_how_often_it_came() {
-        let (mut said, begun) = (Said(Vec::new()), Instant::now());
+        let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
         assert_eq!(said.heard("away", begun), Some(1));
         assert!((0..5_000).all(|n| said.heard("away", begun + Duration::from_millis(n)).is_none()));
         assert_eq!(said.heard("full", begun + Duration::from_secs(6)), Some(1), "another is not held back");
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn so_many_sentences_are_kept_and_no_more() {
-        let (mut said, begun) = (Said(Vec::new()), Instant::now());
+        let (mut said, begun) = (LogRateLimiter(Vec::new()), Instant::now());
         for n in 0..1_000 {
             assert_eq!(said.heard(&n.to_string(), begun + Duration::from_millis(n)), Some(1));
         }

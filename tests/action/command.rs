@@ -32,7 +32,7 @@ async fn what_cannot_be_started_is_rejected() {
     check(argv([]), "rejected", "step 1 of block 1 could not be started, there is no program to start: []").await;
 
     let bench = Bench::new();
-    let block = Block { dir: Dir::Fixed("/no/such/folder".into()), ..bench.block([sh("exit 0")]) };
+    let block = CommandBlock { dir: WorkingDir::Fixed("/no/such/folder".into()), ..bench.block([sh("exit 0")]) };
     let outcome = bench.act(&*run(vec![block])).await;
     let why = "step 1 of block 1 could not be started, its `dir` is not a folder: exit 0";
     assert_eq!((outcome.word(), outcome.why()), ("rejected", why));
@@ -42,7 +42,7 @@ async fn what_cannot_be_started_is_rejected() {
 async fn a_guard_that_cannot_be_started_is_a_failure_since_nothing_happened() {
     let bench = Bench::new();
     for program in ["/no/such/guard", "/bin/false"] {
-        let environment = Environment { guard: GuardProgram(program.into()), ..environment(&[], &[]) };
+        let environment = ActionEnvironment { guard: GuardProgram(program.into()), ..environment(&[], &[]) };
         bench.lease.extend(boottime() + PATIENCE);
         // More than a socket holds, so that a guard that is gone is noticed while it is sent.
         let bench = Bench { payload: Payload { headers: vec![], body: vec![0; 4 << 20].into() }, ..Bench::new() };
@@ -66,7 +66,7 @@ async fn a_step_runs_only_if_the_one_before_succeeded_and_blocks_do_not_depend_o
     let outcome = bench.act(&*run(blocks.clone())).await;
     assert_eq!(outcome.why(), "step 1 of block 3 exited with 127: exit 127", "the worst counts");
     assert_eq!(bench.read("log"), "a\nc\n");
-    assert_eq!(bench.blocks.blocks(), Blocks(0b010));
+    assert_eq!(bench.blocks.blocks(), SucceededBlocks(0b010));
     bench.blocks.changed().await;
 
     // A retry runs only what has not succeeded, each block from its first step.
@@ -75,7 +75,7 @@ async fn a_step_runs_only_if_the_one_before_succeeded_and_blocks_do_not_depend_o
     let outcome = bench.act(&*run(blocks[..2].to_vec())).await;
     assert_eq!(outcome, Outcome::Delivered(None));
     assert_eq!(bench.read("log"), "a\nc\na\nb\n");
-    assert_eq!(bench.blocks.blocks(), Blocks(0b011));
+    assert_eq!(bench.blocks.blocks(), SucceededBlocks(0b011));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn the_environment_is_what_is_listed_and_nothing_else() {
         pass("HOOKONCE_FIELD_GONE"),
         EnvEntry::Set("LC_ALL".into(), "C".into()),
     ];
-    let block = Block { env, ..bench.block([argv(["env"])]) };
+    let block = CommandBlock { env, ..bench.block([argv(["env"])]) };
     let outcome = bench.act(&*action(ActionPlan::Run(vec![block]), &environment).unwrap()).await;
     assert_eq!(outcome.word(), "delivered");
     let shown = bench.shown();
@@ -210,8 +210,9 @@ async fn a_field_that_does_not_fit_is_rejected_by_name_and_never_shown() {
         let bench = Bench::with(fields.iter().map(|&(name, value)| (name, value.to_owned())));
         std::fs::create_dir(bench.path("app")).unwrap();
         let mut block = bench.block([step]);
-        let last = if dir.is_empty() { Piece::Text("app".into()) } else { Piece::Field(dir.into()) };
-        block.dir = Dir::Named(Template(vec![Piece::Text(format!("{}/", block.dir)), last]));
+        let last =
+            if dir.is_empty() { FieldTemplatePart::Text("app".into()) } else { FieldTemplatePart::Field(dir.into()) };
+        block.dir = WorkingDir::Named(FieldTemplate(vec![FieldTemplatePart::Text(format!("{}/", block.dir)), last]));
         let outcome = bench.act(&*run(vec![block])).await;
         assert_eq!(bench.shown(), "");
         format!("{}: {}", outcome.word(), outcome.why())

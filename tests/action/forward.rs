@@ -2,20 +2,20 @@
 
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
-use hookonce::action::plan::Receiver;
+use hookonce::action::plan::ReceiverPlan;
 use hookonce::decide::answer::heard;
 use hookonce::decide::event::Receipt;
 use hookonce::decide::limits::RECEIPT_BYTES_MAX;
-use hookonce::decide::source::Respond;
+use hookonce::decide::source::ResponseMode;
 
 /// Long enough for every answer that comes, short enough to wait for those that do not.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn forward(url: &str) -> Arc<dyn Action> {
-    to(Receiver::new(url.into(), TIMEOUT))
+    to(ReceiverPlan::new(url.into(), TIMEOUT))
 }
 
-pub(super) fn to(receiver: Receiver) -> Arc<dyn Action> {
+pub(super) fn to(receiver: ReceiverPlan) -> Arc<dyn Action> {
     action(ActionPlan::Forward(vec![receiver]), &environment(&[], &[])).unwrap()
 }
 
@@ -119,9 +119,9 @@ async fn a_status_counts_even_if_the_rest_of_the_answer_breaks_off() {
         let outcome = sent(script).await;
         let late = "the receiver answered 200, and the rest did not come within 1500ms";
         assert!(matches!(&outcome, Outcome::TimedOut { why, .. } if why == late), "{name}: {outcome:?}");
-        let waits = Respond::WhenDone { within: TIMEOUT };
+        let waits = ResponseMode::WhenDone { within: TIMEOUT };
         assert!(matches!(heard(outcome.clone(), waits), Outcome::TimedOut { .. }), "{name}: who waits has no answer");
-        let outcome = heard(outcome, Respond::Accepted);
+        let outcome = heard(outcome, ResponseMode::Accepted);
         assert_eq!((outcome.word(), receipt(&outcome).cut), ("delivered", true), "{name}");
         assert!(!receipt(&outcome).body.is_empty(), "{name}");
     }
@@ -247,7 +247,7 @@ async fn a_redirect_is_not_followed() {
 async fn a_lease_that_is_over_ends_the_waiting() {
     let fixture = Fixture::serve(vec![vec![Do::Hang]]).await;
     let bench = Bench { lease: Lease::until(boottime() + PATIENCE), ..Bench::body("{}") };
-    let action = to(Receiver::new(fixture.url().as_str().into(), PATIENCE));
+    let action = to(ReceiverPlan::new(fixture.url().as_str().into(), PATIENCE));
     let (outcome, ()) = tokio::join!(bench.act(&*action), async {
         while fixture.requests().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -267,7 +267,7 @@ async fn a_lease_that_is_over_ends_the_waiting() {
 async fn each_part_has_its_receiver_and_one_that_is_gone_is_rejected() {
     let (one, two) = (Fixture::serve(vec![status("200", "")]).await, Fixture::serve(vec![status("410", "")]).await);
     let receivers = [one.url(), two.url(), "not a url, with a secret".to_owned()];
-    let receivers = receivers.map(|url| Receiver::new((&*url).into(), TIMEOUT)).to_vec();
+    let receivers = receivers.map(|url| ReceiverPlan::new((&*url).into(), TIMEOUT)).to_vec();
     let action = action(ActionPlan::Forward(receivers), &environment(&[], &[])).unwrap();
     let mut bench = Bench::body("{}");
     for (part, says) in [

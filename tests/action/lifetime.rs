@@ -1,7 +1,7 @@
 //! Commands do not outlive their step, their time, their lease or their node.
 
 use super::*;
-use hookonce::action::Over;
+use hookonce::action::LeaseEnd;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 
@@ -28,7 +28,7 @@ impl Bench {
 
     /// Runs the command, does something to it once it runs, and sees to it that nothing is left.
     async fn ends(&self, text: &str, timeout: Duration, meanwhile: impl AsyncFnOnce(&Pids)) -> Outcome {
-        let action = run(vec![Block { timeout, ..self.block([sh(text)]) }]);
+        let action = run(vec![CommandBlock { timeout, ..self.block([sh(text)]) }]);
         let (outcome, pids) = tokio::join!(self.act(&*action), async {
             let pids = self.pids().await;
             meanwhile(&pids).await;
@@ -84,14 +84,14 @@ async fn the_time_is_for_all_steps_of_a_block_and_the_next_block_has_its_own() {
     let bench = Bench::new();
     let slow = || sh("echo x >> log; sleep 0.4");
     let blocks = vec![
-        Block { timeout: Duration::from_secs(1), ..bench.block([slow(), slow(), slow(), slow()]) },
+        CommandBlock { timeout: Duration::from_secs(1), ..bench.block([slow(), slow(), slow(), slow()]) },
         bench.block([sh("touch second")]),
     ];
     let outcome = bench.act(&*run(blocks)).await;
     assert_eq!(outcome.word(), "unknown");
     assert!(outcome.why().contains("timed out after 1s"), "{}", outcome.why());
     assert!(bench.read("log").len() < 8 && bench.path("second").exists());
-    assert_eq!(bench.blocks.blocks(), Blocks(0b10));
+    assert_eq!(bench.blocks.blocks(), SucceededBlocks(0b10));
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_cancelled_attempt_ends_its_command_and_begins_nothing() {
     let bench = Bench::new();
     let outcome = bench.ends(STAYS, PATIENCE, async |_| bench.lease.cancel()).await;
     assert_eq!(says(&outcome), ("unknown", "step 1 of block 1 was ended because the attempt was cancelled"));
-    assert_eq!(bench.lease.ended().await, Over::Cancelled);
+    assert_eq!(bench.lease.ended().await, LeaseEnd::Cancelled);
     let outcome = bench.sh("touch begun").await;
     assert_eq!(says(&outcome), ("unknown", "the attempt was cancelled before block 1 began"));
     assert!(!bench.path("begun").exists());
@@ -184,7 +184,7 @@ async fn a_guard_that_hangs_is_done_without() {
 async fn a_node_that_is_to_be_killed() {
     let Ok(dir) = std::env::var("NODE_TO_BE_KILLED_IN") else { return };
     let bench = Bench::new();
-    let block = Block { dir: Dir::Fixed(dir.as_str().into()), ..bench.block([sh(IGNORES_TERM)]) };
+    let block = CommandBlock { dir: WorkingDir::Fixed(dir.as_str().into()), ..bench.block([sh(IGNORES_TERM)]) };
     bench.act(&*run(vec![block])).await;
 }
 

@@ -10,15 +10,18 @@ mod receiver;
 mod sending;
 
 use bytes::Bytes;
-use hookonce::action::plan::{ActionPlan, Block, CommandLine, Dir, OutputTo, Piece, Template};
-use hookonce::action::resolve::Resolver;
+use hookonce::action::plan::{
+    ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
+};
+use hookonce::action::resolve::DnsResolver;
 use hookonce::action::{
-    Action, Attempt, BlocksDone, Chunk, Environment, GuardProgram, Lease, Output, Variables, action, boottime,
+    Action, ActionEnvironment, Attempt, AttemptOutput, CompletedBlocks, GuardProgram, Lease, NodeEnvVars, OutputChunk,
+    action, boottime,
 };
 use hookonce::decide::claim::Payload;
-use hookonce::decide::event::{Blocks, Event, Outcome, Passed, Retrier, State};
-use hookonce::decide::field::{Fields, Value};
-use hookonce::decide::id::{Digest, EventId, Node, Revision, Turn};
+use hookonce::decide::event::{Event, EventState, Outcome, QueueState, Retrier, SucceededBlocks};
+use hookonce::decide::field::{FieldValue, Fields};
+use hookonce::decide::id::{Digest, EventId, Node, QueueTurn, Revision};
 use hookonce::decide::time::{Duration, Timestamp};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,9 +39,9 @@ struct Bench {
     event: Event,
     payload: Payload,
     lease: Lease,
-    blocks: BlocksDone,
-    output: Output,
-    live: broadcast::Receiver<Chunk>,
+    blocks: CompletedBlocks,
+    output: AttemptOutput,
+    live: broadcast::Receiver<OutputChunk>,
     at: Timestamp,
 }
 
@@ -50,8 +53,8 @@ impl Bench {
             dir: tempfile::tempdir().unwrap(),
             payload: Payload::default(),
             lease: Lease::until(boottime() + PATIENCE * 4),
-            blocks: BlocksDone::new(Blocks::default()),
-            output: Output::new(event.id, send),
+            blocks: CompletedBlocks::new(SucceededBlocks::default()),
+            output: AttemptOutput::new(event.id, send),
             event,
             live,
             at: Timestamp(1_770_000_000_000_000),
@@ -78,9 +81,15 @@ impl Bench {
         self.act(&*run(vec![self.block([sh(text)])])).await
     }
 
-    fn block(&self, steps: impl IntoIterator<Item = CommandLine>) -> Block {
-        let dir = Dir::Fixed(self.dir.path().to_owned());
-        Block { dir, steps: steps.into_iter().collect(), timeout: PATIENCE, env: Vec::new(), output: OutputTo::Store }
+    fn block(&self, steps: impl IntoIterator<Item = CommandLine>) -> CommandBlock {
+        let dir = WorkingDir::Fixed(self.dir.path().to_owned());
+        CommandBlock {
+            dir,
+            steps: steps.into_iter().collect(),
+            timeout: PATIENCE,
+            env: Vec::new(),
+            output: OutputDestination::Store,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -110,38 +119,41 @@ fn event(fields: impl IntoIterator<Item = (&'static str, String)>) -> Event {
         route: "1".into(),
         part: 0,
         delivery_id: None,
-        fields: fields.into_iter().map(|(name, value)| (name.into(), Value::Text(value.into()))).collect::<Fields>(),
+        fields: fields
+            .into_iter()
+            .map(|(name, value)| (name.into(), FieldValue::Text(value.into())))
+            .collect::<Fields>(),
         received_at: Timestamp(0),
-        state: State::Running { until: Timestamp(0), by: Node("here".into()), action: None },
+        state: EventState::Running { until: Timestamp(0), by: Node("here".into()), action: None },
         life: 1,
         attempt: 1,
         doubts: 0,
         published_again: None,
-        blocks: Blocks::default(),
-        passed: Passed::No,
+        blocks: SucceededBlocks::default(),
+        passed: QueueState::No,
         retrier: Retrier::Sender,
         group: None,
-        turn: Turn(1),
+        turn: QueueTurn(1),
         change: None,
         body_digest: Digest([0; 32]),
         digest: Digest([0; 32]),
     }
 }
 
-fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> Environment {
+fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
     let path = std::env::var("PATH").unwrap();
     let vars = vars.iter().copied().chain([("PATH", path.as_str())]);
     let secrets: BTreeSet<String> = secrets.iter().map(|&name| name.to_owned()).collect();
-    let variables = Variables::new(vars.map(|(name, value)| (name.to_owned(), value.to_owned())), &secrets);
-    Environment {
+    let variables = NodeEnvVars::new(vars.map(|(name, value)| (name.to_owned(), value.to_owned())), &secrets);
+    ActionEnvironment {
         variables,
         guard: GuardProgram(GUARD.into()),
-        servers: hookonce::action::nats::Servers::default(),
-        resolver: Resolver::default(),
+        servers: hookonce::action::nats::NatsConnections::default(),
+        resolver: DnsResolver::default(),
     }
 }
 
-fn run(blocks: Vec<Block>) -> Arc<dyn Action> {
+fn run(blocks: Vec<CommandBlock>) -> Arc<dyn Action> {
     action(ActionPlan::Run(blocks), &environment(&[], &[])).unwrap()
 }
 
@@ -152,7 +164,7 @@ fn sh(text: &str) -> CommandLine {
 /// `{name}` is a field.
 fn argv<const N: usize>(arguments: [&str; N]) -> CommandLine {
     let template = |text: &str| match text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-        Some(name) => Template(vec![Piece::Field(name.into())]),
+        Some(name) => FieldTemplate(vec![FieldTemplatePart::Field(name.into())]),
         None => text.into(),
     };
     CommandLine::Argv(arguments.into_iter().map(template).collect())

@@ -3,7 +3,7 @@
 use super::forward::TIMEOUT;
 use super::receiver::{Fixture, status};
 use super::*;
-use hookonce::action::plan::Receiver;
+use hookonce::action::plan::ReceiverPlan;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -89,9 +89,9 @@ impl Names {
     }
 
     /// The first time the address that is known; from then on another.
-    fn resolver(&self) -> Resolver {
+    fn resolver(&self) -> DnsResolver {
         let names = self.clone();
-        Resolver(Arc::new(move |name| {
+        DnsResolver(Arc::new(move |name| {
             names.asked.lock().unwrap().push(name.clone());
             let again = names.asked.lock().unwrap().iter().filter(|asked| **asked == name).count() > 1;
             let found = if again {
@@ -107,16 +107,17 @@ impl Names {
 }
 
 /// `{a}`, `{b}`, … are fields.
-fn template(url: &str) -> Template {
-    let piece =
-        |(i, part): (usize, &str)| if i % 2 == 1 { Piece::Field(part.into()) } else { Piece::Text(part.into()) };
-    Template(url.split(['{', '}']).enumerate().filter(|(_, part)| !part.is_empty()).map(piece).collect())
+fn template(url: &str) -> FieldTemplate {
+    let piece = |(i, part): (usize, &str)| {
+        if i % 2 == 1 { FieldTemplatePart::Field(part.into()) } else { FieldTemplatePart::Text(part.into()) }
+    };
+    FieldTemplate(url.split(['{', '}']).enumerate().filter(|(_, part)| !part.is_empty()).map(piece).collect())
 }
 
 fn forward(url: &str, allow: &[&str], names: &Names) -> Arc<dyn Action> {
     let allow = allow.iter().map(|range| range.parse().unwrap()).collect();
-    let receiver = Receiver { allow, ..Receiver::new(template(url), TIMEOUT) };
-    let environment = Environment { resolver: names.resolver(), ..environment(&[], &[]) };
+    let receiver = ReceiverPlan { allow, ..ReceiverPlan::new(template(url), TIMEOUT) };
+    let environment = ActionEnvironment { resolver: names.resolver(), ..environment(&[], &[]) };
     action(ActionPlan::Forward(vec![receiver]), &environment).unwrap()
 }
 

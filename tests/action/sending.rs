@@ -4,21 +4,21 @@ use super::forward::{TIMEOUT, to};
 use super::receiver::{Do, Fixture, status, write};
 use super::*;
 use bytes::Bytes;
-use hookonce::action::plan::{HeaderText, Http2, Receiver, SigningKey};
+use hookonce::action::plan::{Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey};
 use hookonce::decide::delivery::Delivery;
-use hookonce::decide::verify::Scheme;
+use hookonce::decide::verify::VerificationScheme;
 use http_body_util::{BodyExt, Full};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const KEY: &[u8] = b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-fn field(name: &str) -> Template {
-    Template(vec![Piece::Field(name.into())])
+fn field(name: &str) -> FieldTemplate {
+    FieldTemplate(vec![FieldTemplatePart::Field(name.into())])
 }
 
-fn at(fixture: &Fixture) -> Receiver {
-    Receiver::new((&*fixture.url()).into(), TIMEOUT)
+fn at(fixture: &Fixture) -> ReceiverPlan {
+    ReceiverPlan::new((&*fixture.url()).into(), TIMEOUT)
 }
 
 /// Head lines and body of a request.
@@ -44,7 +44,7 @@ async fn chosen_headers_of_the_sender_go_on_and_others_do_not() {
     bench.payload.pass("x-token", "one".into());
     bench.payload.pass("x-token", "two".into());
     bench.payload.pass("x-other", "another receiver's".into());
-    assert_eq!(bench.act(&*to(Receiver { pass, ..at(&fixture) })).await.word(), "delivered");
+    assert_eq!(bench.act(&*to(ReceiverPlan { pass, ..at(&fixture) })).await.word(), "delivered");
     assert_eq!(last(&fixture, "x-github-event"), ["push"]);
     assert_eq!(last(&fixture, "x-token"), ["one", "two"]);
     for absent in ["x-field", "x-absent", "x-other"] {
@@ -56,11 +56,11 @@ async fn chosen_headers_of_the_sender_go_on_and_others_do_not() {
 async fn a_header_is_set_from_a_field_or_from_a_secret_and_one_that_cannot_be_is_never_sent() {
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let set = vec![
-        ("x-repo".to_owned(), HeaderText::Template(field("repo"))),
-        ("authorization".to_owned(), HeaderText::Secret("Bearer canary".into())),
+        ("x-repo".to_owned(), ReceiverHeaderValue::Template(field("repo"))),
+        ("authorization".to_owned(), ReceiverHeaderValue::Secret("Bearer canary".into())),
     ];
     assert!(!format!("{set:?}").contains("canary"));
-    let action = to(Receiver { set, ..at(&fixture) });
+    let action = to(ReceiverPlan { set, ..at(&fixture) });
     let with = |repo: &str| Bench::with([("repo", repo.to_owned())]);
     assert_eq!(with("octo/cat é").act(&*action).await.word(), "delivered");
     assert_eq!(last(&fixture, "authorization"), ["Bearer canary"]);
@@ -81,10 +81,10 @@ async fn what_is_signed_is_believed_by_our_own_verifier_and_a_changed_byte_is_no
     let fixture = Fixture::serve(vec![status("200 OK", "")]).await;
     let sign = Some(SigningKey(KEY.to_vec()));
     assert!(!format!("{sign:?}").contains("MfKQ"));
-    let action = to(Receiver { sign, ..at(&fixture) });
+    let action = to(ReceiverPlan { sign, ..at(&fixture) });
     let mut bench = Bench::body(&b"n=1\0\xff"[..]);
     bench.payload.headers = vec![("content-type".into(), "application/x-www-form-urlencoded".into())];
-    let scheme = Scheme::standard_webhooks(&[KEY.to_vec()], Duration::from_secs(5)).unwrap();
+    let scheme = VerificationScheme::standard_webhooks(&[KEY.to_vec()], Duration::from_secs(5)).unwrap();
     let mut ids = Vec::new();
     for life in [1, 2] {
         bench.event.life = life;
@@ -135,15 +135,15 @@ async fn a_receipt_keeps_the_headers_it_is_told_to_and_no_cookie() {
     let headers = "Content-Type: text/plain\r\nX-Upload: 7\r\nSet-Cookie: a=b\r\nX-Other: 1\r\n";
     let fixture = Fixture::serve(vec![status("200 OK", headers)]).await;
     let receipt_headers = vec!["x-upload".to_owned(), "content-type".to_owned()];
-    let outcome = Bench::body("{}").act(&*to(Receiver { receipt_headers, ..at(&fixture) })).await;
+    let outcome = Bench::body("{}").act(&*to(ReceiverPlan { receipt_headers, ..at(&fixture) })).await;
     let kept: Vec<_> = outcome.receipt().unwrap().headers.iter().map(|(n, v)| format!("{n}: {v}")).collect();
     assert_eq!(kept, ["content-type: text/plain", "x-upload: 7"]);
 }
 
 #[tokio::test]
 async fn a_receiver_has_its_own_limit_of_attempts_at_once() {
-    let one = Receiver { at_once: Some(3), ..Receiver::new("http://a/".into(), TIMEOUT) };
-    let two = Receiver::new("http://b/".into(), TIMEOUT);
+    let one = ReceiverPlan { at_once: Some(3), ..ReceiverPlan::new("http://a/".into(), TIMEOUT) };
+    let two = ReceiverPlan::new("http://b/".into(), TIMEOUT);
     let action = action(ActionPlan::Forward(vec![one, two]), &environment(&[], &[])).unwrap();
     assert_eq!([0, 1, 2].map(|part| action.at_once(part)), [Some(3), None, None]);
 }
@@ -180,7 +180,7 @@ async fn prior() -> (String, Arc<Mutex<Vec<(http::Version, Bytes)>>>, Arc<Atomic
 #[tokio::test]
 async fn with_prior_knowledge_http_2_is_spoken_without_tls_over_one_connection() {
     let (url, seen, connections) = prior().await;
-    let action = to(Receiver { http2: Http2::Prior, ..Receiver::new((&*url).into(), TIMEOUT) });
+    let action = to(ReceiverPlan { http2: Http2Mode::Prior, ..ReceiverPlan::new((&*url).into(), TIMEOUT) });
     let body = Bytes::from((0..=255).cycle().take(300_000).collect::<Vec<u8>>());
     let benches: Vec<_> = (0..8).map(|_| Bench::body(body.clone())).collect();
     assert_eq!(benches[0].act(&*action).await.word(), "delivered");
@@ -194,7 +194,7 @@ async fn with_prior_knowledge_http_2_is_spoken_without_tls_over_one_connection()
 #[tokio::test]
 async fn a_stream_that_is_reset_after_the_request_was_read_is_in_doubt_and_not_sent_again() {
     let (url, seen, connections) = prior().await;
-    let action = to(Receiver { http2: Http2::Prior, ..Receiver::new((&*url).into(), TIMEOUT) });
+    let action = to(ReceiverPlan { http2: Http2Mode::Prior, ..ReceiverPlan::new((&*url).into(), TIMEOUT) });
     let outcome = Bench::body("reset").act(&*action).await;
     assert_eq!((outcome.word(), seen.lock().unwrap().len()), ("unknown", 1), "{outcome:?}");
     assert_eq!(Bench::body("{}").act(&*action).await.word(), "delivered");
@@ -220,7 +220,7 @@ async fn a_connection_is_used_again() {
             });
         }
     });
-    let action = to(Receiver::new((&*url).into(), TIMEOUT));
+    let action = to(ReceiverPlan::new((&*url).into(), TIMEOUT));
     for _ in 0..10 {
         assert_eq!(Bench::new().act(&*action).await.word(), "delivered");
     }

@@ -17,9 +17,11 @@ mod receipts;
 mod redis;
 mod sports;
 
-use hookonce::decide::field::Place;
+use hookonce::decide::field::FieldLocation;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use hookonce::decide::verify::{
+    HmacHash, HmacScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
+};
 use house::Sent;
 
 /// Where everything arrives.
@@ -27,17 +29,17 @@ const IN: &str = "/in";
 
 /// A delivery whose body is signed in hex in this header, as most senders do.
 fn signed(header: &str, secret: &str, body: &str) -> Sent {
-    let hmac = Hmac {
-        secrets: Secrets::new(vec![secret.as_bytes().to_vec()]),
+    let hmac = HmacScheme {
+        secrets: SourceSecrets::new(vec![secret.as_bytes().to_vec()]),
         header: header.into(),
         prefix: String::new(),
-        hash: Hash::Sha256,
-        encoding: Encoding::Hex,
-        over: vec![Piece::Body],
-        timestamp: None::<Place>,
+        hash: HmacHash::Sha256,
+        encoding: SignatureEncoding::Hex,
+        over: vec![SignedPiece::Body],
+        timestamp: None::<FieldLocation>,
         id: None,
         tolerance: std::time::Duration::from_mins(5),
     };
-    let headers = Scheme::Hmac(Box::new(hmac)).sign("", Timestamp(0), body.as_bytes());
+    let headers = VerificationScheme::Hmac(Box::new(hmac)).sign("", Timestamp(0), body.as_bytes());
     Sent { headers, body: body.into() }
 }

@@ -1,7 +1,7 @@
 //! Any text at all: there is a config, or there are problems; never a panic, and soon.
 
 use super::{LONG, SHORT, fine, parse};
-use hookonce::config::problem::Ink;
+use hookonce::config::problem::ColorChoice;
 use proptest::prelude::*;
 
 /// Whatever the text, there is a config or there are problems, and they can be shown.
@@ -12,7 +12,7 @@ fn survives(text: &str) {
         }
         Err(problems) => {
             assert!(!problems.list.is_empty());
-            problems.render(Ink::Colour);
+            problems.render(ColorChoice::Colour);
         }
     }
 }
@@ -34,7 +34,7 @@ fn a_text_that_is_all_problems_is_answered_soon() {
     }
     let many: Vec<_> = (0..30_000).map(|i| format!("key{i} = 1\n")).collect();
     let problems = parse(&many.concat()).unwrap_err();
-    let last = problems.render(Ink::Plain).lines().last().map(str::to_owned);
+    let last = problems.render(ColorChoice::Plain).lines().last().map(str::to_owned);
     assert_eq!(last.as_deref(), Some("40 errors, and 29961 more, in hookonce.toml; nothing was started"));
     let sources: Vec<_> = (0..5_000).map(|i| format!("[source.s{i}]\nverify = 'none'\n")).collect();
     assert_eq!(fine(&sources.concat()).sources.len(), 5_000);

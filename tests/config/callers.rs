@@ -1,8 +1,8 @@
 //! Callers with secrets of their own, and what a kept answer is for: the exact words.
 
 use super::{check, fine, source};
-use hookonce::decide::source::{Redelivery, Respond, Speaks};
-use hookonce::decide::verify::Scheme;
+use hookonce::decide::source::{ApiStyle, RedeliveryPolicy, ResponseMode};
+use hookonce::decide::verify::VerificationScheme;
 use std::os::unix::fs::PermissionsExt as _;
 
 /// A source whose callers are files in this folder.
@@ -19,7 +19,7 @@ fn a_folder_of_callers_needs_a_field_that_says_who_calls() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("it may");
     let folder = dir.path().display().to_string();
     let config = fine(&callers(&folder, "key_id = \"who\""));
-    assert!(matches!(config.sources[0].verify, Scheme::Callers(_)));
+    assert!(matches!(config.sources[0].verify, VerificationScheme::Callers(_)));
     let line = format!("secret = {{ dir = \"{folder}\" }}");
     check(
         &callers(&folder, ""),
@@ -152,21 +152,21 @@ hint: respond = "done" makes the sender wait for an answer, and keeps it
 "#,
     );
     let config = fine(&source("respond = \"done\"\nonce = { keep_failures = true }"));
-    assert_eq!(config.sources[0].routes[0].redelivery, Redelivery::Ignore);
+    assert_eq!(config.sources[0].routes[0].redelivery, RedeliveryPolicy::Ignore);
     assert!(config.sources[0].once.keep_failures);
 }
 
 #[test]
 fn the_presets_with_answers_wait_for_them() {
     for (name, verify, speaks) in [
-        ("sports-stack", "secret = { env = \"A\" }", Speaks::Webhook),
-        ("ci-ingestion", "secret = { env = \"A\" }", Speaks::Webhook),
-        ("idempotency-key", "verify = \"bearer\"\nsecret = { env = \"A\" }", Speaks::Api),
-        ("idempotency-key", "verify = \"none\"", Speaks::Api),
+        ("sports-stack", "secret = { env = \"A\" }", ApiStyle::Webhook),
+        ("ci-ingestion", "secret = { env = \"A\" }", ApiStyle::Webhook),
+        ("idempotency-key", "verify = \"bearer\"\nsecret = { env = \"A\" }", ApiStyle::Api),
+        ("idempotency-key", "verify = \"none\"", ApiStyle::Api),
     ] {
         let config = fine(&format!("[source.s]\npreset = \"{name}\"\n{verify}\n[[source.s.route]]\n"));
         let source = &config.sources[0];
-        assert!(matches!(source.respond, Respond::WhenDone { .. }), "{name}");
+        assert!(matches!(source.respond, ResponseMode::WhenDone { .. }), "{name}");
         assert_eq!((source.speaks, source.mark_duplicates), (speaks, name == "ci-ingestion"), "{name}");
     }
 }

@@ -6,16 +6,16 @@
 use hookonce::config::{self, Config};
 use hookonce::decide::claim::Claim;
 use hookonce::decide::delivery::Delivery;
-use hookonce::decide::field::Place;
+use hookonce::decide::field::FieldLocation;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::kind;
 use hookonce::decide::message;
-use hookonce::decide::source::{Route, Source, Speaks};
+use hookonce::decide::source::{ApiStyle, Route, Source};
 use hookonce::decide::time::Timestamp;
 use hookonce::store::Store;
-use hookonce::store::clock::Clock;
-use hookonce::store::memory::Memory;
+use hookonce::store::clock::StoreClock;
+use hookonce::store::memory::MemoryStore;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn env(name: &str) -> String {
 fn body(source: &Source) -> Vec<u8> {
     let mut body = json!({});
     for field in source.fields.iter() {
-        let Place::Body(path) = &field.at else { continue };
+        let FieldLocation::Body(path) = &field.at else { continue };
         let mut at = &mut body;
         for name in path {
             at = if let Ok(place) = name.parse::<usize>() {
@@ -60,7 +60,7 @@ fn body(source: &Source) -> Vec<u8> {
             body[member] = json!("as in a push");
         }
     }
-    if let Some(Place::Body(path)) = source.delivery.as_ref().map(|id| &id.at) {
+    if let Some(FieldLocation::Body(path)) = source.delivery.as_ref().map(|id| &id.at) {
         body[&path[0]] = json!("in the body");
     }
     body.to_string().into_bytes()
@@ -75,14 +75,14 @@ fn events(mut source: Source) -> usize {
     let bytes = bytes::Bytes::from(body(&source));
     let at = Timestamp(1_770_000_000_000_000);
     let signed = source.verify.sign("id-0", at, &bytes);
-    let store = Memory::new(Clock::manual(at));
+    let store = MemoryStore::new(StoreClock::manual(at));
     let mut made = 0;
     for n in 0..5_u64 {
         let id = format!("id-{n}");
         let mut headers: Vec<_> =
             signed.iter().map(|(name, value)| (name.clone(), value.clone().into_bytes())).collect();
         let places = source.delivery.iter().map(|id| &id.at);
-        for name in places.filter_map(|at| if let Place::Header(name) = at { Some(name) } else { None }) {
+        for name in places.filter_map(|at| if let FieldLocation::Header(name) = at { Some(name) } else { None }) {
             headers.retain(|(other, _)| other != name);
             headers.push((name.clone(), id.clone().into_bytes()));
         }
@@ -114,7 +114,7 @@ fn parse(text: &str, folder: &Path) -> Result<Config, String> {
 /// Every source of this config with how many events a captured delivery makes.
 fn each(config: Config) -> Vec<(String, bool, usize)> {
     let sources = config.sources.into_iter().filter_map(Arc::into_inner);
-    sources.map(|source| (source.name.to_string(), source.speaks == Speaks::Api, events(source))).collect()
+    sources.map(|source| (source.name.to_string(), source.speaks == ApiStyle::Api, events(source))).collect()
 }
 
 /// A signature that covers the id refuses any other; one that covers no id knows the bytes.

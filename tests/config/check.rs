@@ -1,11 +1,11 @@
 //! `hookonce check`: what it prints, and its exit codes.
 
 use super::{LONG, SHORT, env};
-use hookonce::cli::check::{Form, Verdict, check};
-use hookonce::config::problem::Ink;
+use hookonce::cli::check::{CheckExit, ReportFormat, check};
+use hookonce::config::problem::ColorChoice;
 use std::path::Path;
 
-fn told(folder: &Path, text: &str, form: Form) -> (Verdict, String) {
+fn told(folder: &Path, text: &str, form: ReportFormat) -> (CheckExit, String) {
     let file = folder.join("hookonce.toml");
     std::fs::write(&file, text).expect("the folder is ours");
     let mut out = Vec::new();
@@ -17,8 +17,8 @@ fn told(folder: &Path, text: &str, form: Form) -> (Verdict, String) {
 fn check_says_what_a_config_means() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{SHORT}at_once = 4\n[source.plain]\nverify = 'none'\n[[source.plain.route]]\n");
-    let (verdict, shown) = told(folder.path(), &text, Form::Text(Ink::Plain));
-    assert_eq!(verdict, Verdict::Fine);
+    let (verdict, shown) = told(folder.path(), &text, ReportFormat::Text(ColorChoice::Plain));
+    assert_eq!(verdict, CheckExit::Fine);
     let expected = r#"listen     127.0.0.1:3142
 admin      127.0.0.1:3143, without a token
 store      sqlite:DIR/hookonce.db
@@ -73,26 +73,29 @@ DIR/hookonce.toml is fine
 #[test]
 fn check_tells_a_wrong_config_from_one_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
-    let (verdict, shown) = told(folder.path(), "a = 1", Form::Text(Ink::Plain));
+    let (verdict, shown) = told(folder.path(), "a = 1", ReportFormat::Text(ColorChoice::Plain));
     assert_eq!(verdict as u8, 1);
     assert!(shown.ends_with("2 errors in DIR/hookonce.toml; nothing was started\n"), "{shown}");
     let mut out = Vec::new();
     let missing = folder.path().join("none.toml");
-    let verdict = check(Some(&missing), Form::Text(Ink::Plain), &env, &mut out).unwrap();
+    let verdict = check(Some(&missing), ReportFormat::Text(ColorChoice::Plain), &env, &mut out).unwrap();
     assert_eq!(verdict as u8, 2);
 }
 
 #[test]
 fn check_gives_programs_the_same_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, shown) = told(folder.path(), LONG, Form::Json);
+    let (_, shown) = told(folder.path(), LONG, ReportFormat::Json);
     let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(json["status"], "fine");
     let source = &json["sources"][0];
     assert_eq!(source["once"]["per"][1], serde_json::json!({ "identity": "body", "from": "written" }));
     assert_eq!(source["routes"][0]["group"], serde_json::json!(["package", "tag"]));
     assert!(!shown.contains("s3cret") && !shown.contains("t0ken"), "{shown}");
-    let (verdict, shown) = told(folder.path(), "listen = 1", Form::Json);
+    let (verdict, shown) = told(folder.path(), "listen = 1", ReportFormat::Json);
     let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!((verdict, &json["status"], &json["problems"][1]["line"]), (Verdict::Wrong, &"wrong".into(), &1.into()));
+    assert_eq!(
+        (verdict, &json["status"], &json["problems"][1]["line"]),
+        (CheckExit::Wrong, &"wrong".into(), &1.into())
+    );
 }

@@ -388,7 +388,7 @@ fn what_was_signed_is_implied_where_the_id_is_not_signed_and_nothing_is_made_of_
     let in_body = ", over = \"{timestamp}.{body}\", timestamp = \"body.at\"";
     let hash = "fields = { hash = \"body.hash\" }\nonce = { per = [\"delivery\", \"hash\"] }";
     let time = "fields = { t = \"header.x-time\" }\nonce = { per = [\"delivery\", [\"t\"]] }";
-    let ix = hookonce::decide::field::FieldIx(0);
+    let ix = hookonce::decide::field::FieldIndex(0);
     for (lines, per, added) in [
         ("verify = \"github\"".to_owned(), vec![Delivery, Body], Some(Body)),
         ("verify = \"github\"\nonce = { per = [\"delivery\", \"body\"] }".to_owned(), vec![Delivery, Body], None),

@@ -19,7 +19,7 @@ mod unsigned;
 mod values;
 mod warnings;
 
-use hookonce::config::problem::{Ink, Problems};
+use hookonce::config::problem::{ColorChoice, ConfigError};
 use hookonce::config::{self, Config};
 use std::path::Path;
 
@@ -81,7 +81,7 @@ fn env(name: &str) -> Option<String> {
     }
 }
 
-fn parse(text: &str) -> Result<Config, Problems> {
+fn parse(text: &str) -> Result<Config, ConfigError> {
     config::parse(text, "hookonce.toml", Path::new("/etc"), &env)
 }
 
@@ -106,8 +106,10 @@ fn route(lines: &str) -> String {
 #[track_caller]
 fn check(text: &str, expected: &str) {
     let shown = match parse(text) {
-        Err(problems) => problems.render(Ink::Plain),
-        Ok(config) => config.warnings.iter().map(|warning| warning.render(Ink::Plain)).collect::<Vec<_>>().join("\n"),
+        Err(problems) => problems.render(ColorChoice::Plain),
+        Ok(config) => {
+            config.warnings.iter().map(|warning| warning.render(ColorChoice::Plain)).collect::<Vec<_>>().join("\n")
+        }
     };
     let expected = expected.strip_prefix('\n').unwrap_or(expected);
     assert!(shown == expected, "--- got\n{shown}--- expected\n{expected}---");

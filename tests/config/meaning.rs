@@ -1,10 +1,12 @@
 //! What a config means, and what is left out of it.
 
 use super::{LONG, SHORT, env, fine, route, source};
-use hookonce::action::plan::{ActionPlan, CommandLine, Dir, EnvEntry, Piece, Template};
-use hookonce::config::problem::{Ink, Nature};
-use hookonce::config::{self, May, StoreAddress};
-use hookonce::decide::source::{Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond};
+use hookonce::action::plan::{ActionPlan, CommandLine, EnvEntry, FieldTemplate, FieldTemplatePart, WorkingDir};
+use hookonce::config::problem::{ColorChoice, ConfigErrorKind};
+use hookonce::config::{self, AdminPermission, StoreAddress};
+use hookonce::decide::source::{
+    DeduplicationPolicy, Fanout, Group, Identity, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode,
+};
 use hookonce::decide::time::Duration;
 use std::path::Path;
 
@@ -13,14 +15,14 @@ fn the_two_configs_of_the_design_have_the_same_identities() {
     let (short, long) = (fine(SHORT), fine(LONG));
     assert_eq!((short.warnings.as_slice(), long.warnings.as_slice()), (&[][..], &[][..]));
     let (short, long) = (&short.sources[0], &long.sources[0]);
-    assert_eq!(Once { imported: None, ..short.once.clone() }, long.once);
+    assert_eq!(DeduplicationPolicy { imported: None, ..short.once.clone() }, long.once);
     assert_eq!(short.delivery, long.delivery);
     let names = |source: &hookonce::decide::source::Source| -> Vec<_> { source.fields.iter().cloned().collect() };
     assert_eq!(names(short), names(long));
     assert_eq!(short.when.as_ref().map(|f| f.text().to_owned()), long.when.as_ref().map(|f| f.text().to_owned()));
     assert_eq!(short.once.per, [Identity::Delivery, Identity::Body]);
     let change = short.once.change.as_ref().unwrap();
-    let of = |list: &[hookonce::decide::field::FieldIx]| -> Vec<String> {
+    let of = |list: &[hookonce::decide::field::FieldIndex]| -> Vec<String> {
         list.iter().map(|ix| short.fields.get(*ix).name.to_string()).collect()
     };
     assert_eq!(of(&change.of), ["package", "tag"]);
@@ -43,12 +45,12 @@ fn the_config_of_the_first_user_means_what_it_says() {
     assert_eq!((&*source.name, &*source.scope, &*source.path), ("ghcr", "ghcr", "/version/1"));
     assert_eq!(source.once.keep, Keep::For(Duration::from_hours(30 * 24)));
     assert_eq!(source.once.keep_body, Duration::from_hours(7 * 24));
-    assert_eq!((&*route.name, route.makes, route.in_doubt), ("jamiec_ts", Makes::Actions(1), InDoubt::Retry));
+    assert_eq!((&*route.name, route.makes, route.in_doubt), ("jamiec_ts", Fanout::Actions(1), InDoubtPolicy::Retry));
     assert_eq!(route.group, Some(Group::Fields(vec![source.fields.ix("package").unwrap()])));
     let retry = route.retry;
     assert_eq!((retry.attempts, retry.first.as_secs(), retry.longest.as_secs()), (3, 5, 60));
     let Some(ActionPlan::Run(blocks)) = config.actions.get(&("ghcr".into(), "jamiec_ts".into())) else { panic!() };
-    assert_eq!(blocks[0].dir, Dir::Fixed("/".into()));
+    assert_eq!(blocks[0].dir, WorkingDir::Fixed("/".into()));
     assert_eq!(blocks[0].timeout, Duration::from_mins(10));
     let shell = vec!["sh".to_owned(), "-c".to_owned()];
     assert_eq!(blocks[0].steps[0], CommandLine::Shell { shell, text: "docker compose pull".into() });
@@ -69,22 +71,22 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
          [source.b]\nverify = 'none'\nrespond = 'done'\n[[source.b.route]]\nforward = { url = { env = 'URL' } }\n",
     );
     let (a, b) = (&config.sources[0], &config.sources[1]);
-    assert_eq!((&*a.path, a.body_max, a.respond), ("/in/a", 25 << 20, Respond::Accepted));
+    assert_eq!((&*a.path, a.body_max, a.respond), ("/in/a", 25 << 20, ResponseMode::Accepted));
     assert_eq!(a.once.per, [Identity::Body], "this sender has no delivery id");
     let names: Vec<_> = a.routes.iter().map(|route| &*route.name).collect();
     assert_eq!(names, ["1", "2", "3"]);
     let makes: Vec<_> = a.routes.iter().map(|route| route.makes).collect();
-    assert_eq!(makes, [Makes::Record, Makes::Actions(1), Makes::Actions(1)]);
+    assert_eq!(makes, [Fanout::Record, Fanout::Actions(1), Fanout::Actions(1)]);
     let attempts: Vec<_> = a.routes.iter().chain(&b.routes).map(|route| route.retry.attempts).collect();
     assert_eq!(attempts, [5, 5, 1, 1]);
     let cores = std::thread::available_parallelism().unwrap().get();
     let at_once: Vec<_> = a.routes.iter().map(|route| route.at_once).collect();
     assert_eq!(at_once, [64, 64, 2 * cores]);
     let seconds = |n| Duration::from_secs(n);
-    assert_eq!(a.routes[1].redelivery, Redelivery::Retry { same_after: seconds(5), other_after: seconds(60) });
-    assert_eq!(b.routes[0].redelivery, Redelivery::Retry { same_after: seconds(0), other_after: seconds(0) });
+    assert_eq!(a.routes[1].redelivery, RedeliveryPolicy::Retry { same_after: seconds(5), other_after: seconds(60) });
+    assert_eq!(b.routes[0].redelivery, RedeliveryPolicy::Retry { same_after: seconds(0), other_after: seconds(0) });
     assert_eq!((a.routes[1].lease, a.routes[1].retry.first), (seconds(30), seconds(10)));
-    assert_eq!(b.respond, Respond::WhenDone { within: seconds(8) });
+    assert_eq!(b.respond, ResponseMode::WhenDone { within: seconds(8) });
     let timeout = |source: &str, route: &str| match &config.actions[&(source.into(), route.into())] {
         ActionPlan::Forward(receivers) => receivers[0].timeout,
         ActionPlan::Run(blocks) => blocks[0].timeout,
@@ -94,7 +96,7 @@ fn what_is_left_out_has_the_defaults_of_the_design() {
     assert_eq!((timeout("a", "2"), timeout("a", "3")), (seconds(30), seconds(600)));
     assert_eq!(timeout("b", "1"), Duration::from_millis(7500), "respond_within, less half a second");
     let ActionPlan::Run(blocks) = &config.actions[&("a".into(), "3".into())] else { panic!() };
-    assert_eq!(blocks[0].dir, Dir::Fixed("/etc".into()), "the folder of the config file");
+    assert_eq!(blocks[0].dir, WorkingDir::Fixed("/etc".into()), "the folder of the config file");
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn a_url_from_the_environment_is_sent_to_and_never_shown() {
     let debug = format!("{config:?}");
     assert!(!debug.contains("pass@"), "{debug}");
     assert!(config.secret_env_names.contains("URL"));
-    assert_eq!(config.sources[0].routes[0].makes, Makes::Actions(2));
+    assert_eq!(config.sources[0].routes[0].makes, Fanout::Actions(2));
 }
 
 #[test]
@@ -166,7 +168,10 @@ fn a_secret_file_loses_its_last_newline_and_may_not_be_empty() {
     std::fs::write(folder.path().join("empty"), "\n").unwrap();
     let text = |file: &str| format!("admin.token = {{ file = '{file}' }}\n{}", source(""));
     let config = config::parse(&text("good"), "f", folder.path(), &env).unwrap();
-    assert_eq!((config.admin.tokens[0].secret.expose(), config.admin.tokens[0].may), (&b"t0ken"[..], May::All));
+    assert_eq!(
+        (config.admin.tokens[0].secret.expose(), config.admin.tokens[0].may),
+        (&b"t0ken"[..], AdminPermission::All)
+    );
     let problems = config::parse(&text("empty"), "f", folder.path(), &env).unwrap_err();
     assert!(problems.list[0].title.ends_with("it is empty"), "{problems}");
     let problems = config::parse(&text("."), "f", folder.path(), &env).unwrap_err();
@@ -185,8 +190,8 @@ fn a_file_that_cannot_be_read_is_told_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let tell = |path: &Path| {
         let problems = config::load(path, &env).unwrap_err();
-        assert_eq!(problems.nature, Nature::Unread);
-        problems.render(Ink::Plain).replace(&folder.path().display().to_string(), "DIR")
+        assert_eq!(problems.nature, ConfigErrorKind::Unread);
+        problems.render(ColorChoice::Plain).replace(&folder.path().display().to_string(), "DIR")
     };
     let (long, latin) = (folder.path().join("long"), folder.path().join("latin"));
     std::fs::write(&long, vec![b'#'; (1 << 20) + 1]).unwrap();
@@ -215,7 +220,7 @@ fn paths_are_relative_to_the_config_file() {
     let config = config::load(&file, &env).unwrap();
     assert_eq!(config.store, StoreAddress::Sqlite(folder.path().join("hookonce.db")));
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
-    assert_eq!(blocks[0].dir, Dir::Fixed(folder.path().join("app")));
+    assert_eq!(blocks[0].dir, WorkingDir::Fixed(folder.path().join("app")));
     assert_eq!(config.warnings, []);
 }
 
@@ -223,10 +228,11 @@ fn paths_are_relative_to_the_config_file() {
 fn a_field_may_stand_in_a_list_and_in_dir() {
     let config = fine(&route("run = { dir = '/{tag}/app', steps = [['deploy', 'v{sha}', '{{json .}}']] }"));
     let ActionPlan::Run(blocks) = &config.actions[&("s".into(), "1".into())] else { panic!() };
-    let (text, field) = (|text: &str| Piece::Text(text.into()), |name: &str| Piece::Field(name.into()));
-    assert_eq!(blocks[0].dir, Dir::Named(Template(vec![text("/"), field("tag"), text("/app")])));
+    let (text, field) =
+        (|text: &str| FieldTemplatePart::Text(text.into()), |name: &str| FieldTemplatePart::Field(name.into()));
+    assert_eq!(blocks[0].dir, WorkingDir::Named(FieldTemplate(vec![text("/"), field("tag"), text("/app")])));
     let words = [vec![text("deploy")], vec![text("v"), field("sha")], vec![text("{{json .}}")]];
-    assert_eq!(blocks[0].steps, [CommandLine::Argv(words.into_iter().map(Template).collect())]);
+    assert_eq!(blocks[0].steps, [CommandLine::Argv(words.into_iter().map(FieldTemplate).collect())]);
 }
 
 #[test]
@@ -249,12 +255,12 @@ fn a_receiver_may_take_as_long_as_the_sender_waits_less_half_a_second() {
     let forward = "forward = { url = 'http://a/' }";
     let done = "verify = 'none'\nrespond = 'done'\nrespond_within = ";
     for (written, within, expected) in [("30s", 30_000, 29_500), ("2s", 2_000, 1_500), ("600ms", 600, 300)] {
-        let within = Respond::WhenDone { within: Duration::from_millis(within) };
+        let within = ResponseMode::WhenDone { within: Duration::from_millis(within) };
         assert_eq!(timeout(&format!("{done}'{written}'"), forward), (within, Duration::from_millis(expected)));
     }
     let long = "forward = { url = 'http://a/', timeout = '1m' }";
     assert_eq!(timeout(&format!("{done}'2s'"), long).1, Duration::from_mins(1), "what is written counts");
     let preset = "preset = 'ci-ingestion'\nsecret = { env = 'WEBHOOK_SECRET' }";
-    let within = Respond::WhenDone { within: Duration::from_secs(30) };
+    let within = ResponseMode::WhenDone { within: Duration::from_secs(30) };
     assert_eq!(timeout(preset, forward), (within, Duration::from_millis(29_500)));
 }

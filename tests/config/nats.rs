@@ -2,8 +2,8 @@
 
 use super::route;
 use hookonce::action::plan::ActionPlan;
-use hookonce::config::{Ack, Config, parse};
-use hookonce::decide::source::{Identity, Redelivery};
+use hookonce::config::{AckTiming, Config, parse};
+use hookonce::decide::source::{Identity, RedeliveryPolicy};
 use hookonce::decide::time::Duration;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn a_stream_is_known_by_its_message_beside_the_carried_id() {
     assert_eq!(source.once.per, [Identity::Delivery, Identity::Message, Identity::Body], "the id is not signed");
     assert_eq!(source.once.implied, Some(Identity::Body));
     let plan = &config.streams["s"];
-    assert_eq!((&*plan.name, &*plan.consumer, plan.ack), ("GITHUB", "hookonce", Ack::Claimed));
+    assert_eq!((&*plan.name, &*plan.consumer, plan.ack), ("GITHUB", "hookonce", AckTiming::Claimed));
     let config = read(&stream("", "", "\"none\"")).unwrap();
     assert_eq!(config.sources[0].once.per, [Identity::Message]);
     let config =
@@ -154,8 +154,8 @@ const GITHUB: &str = r#"{ scheme = "github", secret = { env = "S" } }"#;
 fn published_after(text: &str) -> Option<Duration> {
     let config = read(text).unwrap_or_else(|said| panic!("{text}\n{said}"));
     match config.sources[0].routes[0].redelivery {
-        Redelivery::Again { published_after, .. } => Some(published_after),
-        Redelivery::Retry { .. } | Redelivery::Ignore => None,
+        RedeliveryPolicy::Again { published_after, .. } => Some(published_after),
+        RedeliveryPolicy::Retry { .. } | RedeliveryPolicy::Ignore => None,
     }
 }
 

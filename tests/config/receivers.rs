@@ -1,8 +1,8 @@
 //! Receivers: what may be written, and the exact words for what may not.
 
 use super::{check, fine, parse, route};
-use hookonce::action::plan::{ActionPlan, HeaderText, Http2};
-use hookonce::config::problem::Ink;
+use hookonce::action::plan::{ActionPlan, Http2Mode, ReceiverHeaderValue};
+use hookonce::config::problem::ColorChoice;
 
 /// A source with the fields `repo` and `tenant`, whose one route forwards like this.
 fn forward(keys: &str) -> String {
@@ -12,7 +12,7 @@ fn forward(keys: &str) -> String {
 }
 
 fn wrong(text: &str) -> String {
-    parse(text).expect_err(text).render(Ink::Plain)
+    parse(text).expect_err(text).render(ColorChoice::Plain)
 }
 
 fn says(keys: &str, title: &str, label: &str) {
@@ -39,12 +39,12 @@ fn all_that_may_be_said_of_a_receiver_is_understood() {
         (&["x-github-event".to_owned()][..], &["x-upload".to_owned()][..])
     );
     assert!(
-        matches!(&receiver.set[..], [(repo, HeaderText::Template(_)), (auth, HeaderText::Secret(_))]
+        matches!(&receiver.set[..], [(repo, ReceiverHeaderValue::Template(_)), (auth, ReceiverHeaderValue::Secret(_))]
         if repo == "x-repo" && auth == "authorization"),
         "{:?}",
         receiver.set
     );
-    assert!(receiver.sign.is_some() && receiver.http2 == Http2::Prior && receiver.at_once == Some(4));
+    assert!(receiver.sign.is_some() && receiver.http2 == Http2Mode::Prior && receiver.at_once == Some(4));
     assert_eq!(receiver.allow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "fd00::/8"]);
     let route = &config.sources[0].routes[0];
     assert_eq!((route.passes.as_slice(), route.needs.len()), (&["x-github-event".to_owned()][..], 4));
@@ -158,5 +158,5 @@ fn a_secret_of_a_receiver_never_stands_in_the_file_and_is_never_shown() {
 #[test]
 fn what_has_no_effect_is_said() {
     let config = fine(&route("forward = { url = \"http://10.0.0.1/\", allow = [\"10.0.0.0/8\"] }"));
-    assert!(config.warnings.iter().any(|warning| warning.render(Ink::Plain).contains("`allow` has no effect")));
+    assert!(config.warnings.iter().any(|warning| warning.render(ColorChoice::Plain).contains("`allow` has no effect")));
 }

@@ -299,7 +299,7 @@ error: `B=` cannot be the name of a variable
 
 #[test]
 fn without_its_secrets_a_config_can_be_read_and_nothing_is_believed() {
-    use hookonce::config::{Secrets, load_with};
+    use hookonce::config::{SecretRequirement, load_with};
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hookonce.toml");
     let text = r#"
@@ -312,7 +312,7 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
 [[source.b.route]]
 "#;
     std::fs::write(&file, text).unwrap();
-    let config = load_with(&file, Secrets::Optional, &super::env).unwrap();
+    let config = load_with(&file, SecretRequirement::Optional, &super::env).unwrap();
     assert_eq!(config.sources.iter().map(|s| s.verify.has_secret()).collect::<Vec<_>>(), [false, true]);
     let lacking: Vec<_> = config.elsewhere.iter().map(|value| (value.what.as_str(), value.lack.is_some())).collect();
     let secret = |lacks| ("secret", lacks);
@@ -323,10 +323,10 @@ verify = { scheme = "bearer", secret = [{ env = "A" }, { env = "EMPTY" }] }
     let delivery =
         hookonce::decide::delivery::Delivery { path: "", query: "", headers: &headers, body: &body, at, wall: at };
     assert!(config.sources[0].verify.verify(&delivery).is_err());
-    let problems = load_with(&file, Secrets::Required, &super::env).unwrap_err();
+    let problems = load_with(&file, SecretRequirement::Required, &super::env).unwrap_err();
     assert_eq!(problems.list.len(), 4, "{problems}");
     std::fs::write(&file, format!("store = {{ env = \"NONE\" }}\n{text}")).unwrap();
-    assert_eq!(load_with(&file, Secrets::Optional, &super::env).unwrap_err().list.len(), 1);
+    assert_eq!(load_with(&file, SecretRequirement::Optional, &super::env).unwrap_err().list.len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Values that no signature covers: where they are used, and the kind of event among them. The exact words.
 
 use super::{check, fine, source};
-use hookonce::decide::kind::KindUse;
+use hookonce::decide::kind::EventKindUse;
 
 #[test]
 fn a_value_that_is_not_signed_is_warned_about_wherever_it_is_used() {
@@ -90,17 +90,17 @@ publish = { nats = "nats://h:4222", subject = "github.{kind}" }
 "#;
     check(text, "");
     let used = |text: &str| fine(text).sources[0].fields.kind_use();
-    assert_eq!(used(text), Some(KindUse::Decides));
+    assert_eq!(used(text), Some(EventKindUse::Decides));
     let forward = r#"[source.g]
 verify = { scheme = "github", secret = { env = "A" } }
 [[source.g.route]]
 forward = { url = "http://h/", headers = ["x-github-event"] }
 "#;
-    assert_eq!(used(forward), Some(KindUse::PassedOn));
+    assert_eq!(used(forward), Some(EventKindUse::PassedOn));
     assert_eq!(used(&forward.replace(", headers = [\"x-github-event\"]", "")), None);
     assert_eq!(used(&forward.replace("github\", secret", "bearer\", secret")), None, "a token covers every header");
     let hmac = forward.replace("\"github\"", "\"hmac\", header = \"x-hub-signature-256\"");
-    assert_eq!(used(&hmac), Some(KindUse::PassedOn));
+    assert_eq!(used(&hmac), Some(EventKindUse::PassedOn));
 }
 
 #[test]

@@ -1,27 +1,30 @@
 //! A store in memory that answers as it is told, and actions that do as they are told: for what no process can be
 //! made to do at the right moment.
 
-use hookonce::action::{Acting, Action, Attempt};
+use hookonce::action::{Action, ActionFuture, Attempt};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::change::Change;
-use hookonce::decide::claim::{Claim, New, Payload};
+use hookonce::decide::change::Transition;
+use hookonce::decide::claim::{Claim, NewEvent, Payload};
 use hookonce::decide::event::{Event, Outcome, Receipt};
 use hookonce::decide::field::FieldSet;
 use hookonce::decide::id::{EventId, Key};
-use hookonce::decide::recipe::Recipe;
-use hookonce::decide::retry::Retry;
-use hookonce::decide::source::{InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source, Speaks};
+use hookonce::decide::recipe::IdentityRecipe;
+use hookonce::decide::retry::RetryPolicy;
+use hookonce::decide::source::{
+    ApiStyle, DeduplicationPolicy, Fanout, InDoubtPolicy, Keep, RedeliveryPolicy, ResponseMode, Route, Source,
+};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::decide::verify::Scheme;
+use hookonce::decide::verify::VerificationScheme;
 use hookonce::dispatcher::{Dispatcher, Lane};
 use hookonce::store::batch::Batcher;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{Making, making};
-use hookonce::store::memory::Memory;
-use hookonce::store::quarantine::Quarantined;
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{TestEventBuilder, making};
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::quarantine::QuarantinedMessage;
 use hookonce::store::{
-    Advance, Answer, Due, Forgotten, Imported, Keeps, Listing, Look, Note, Removal, SourceCount, SourceRetention,
-    Store, StoreError, Stored, Story, SweepError,
+    AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventDetails, EventQuery, ForgetCounts, ImportCounts,
+    RemovalResult, RetentionPolicies, SourceCount, SourceRetention, Store, StoreError, StoreFuture, StoredValue,
+    SweepError,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,7 +49,7 @@ pub(crate) enum Mood {
 /// The moods of a store, call by call.
 #[derive(Clone)]
 pub(crate) struct Flaky {
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryStore,
     pub(crate) claims: Arc<Moods>,
     pub(crate) advances: Arc<Moods>,
     pub(crate) reads: Arc<Moods>,
@@ -110,19 +113,19 @@ impl Moods {
 
 impl Flaky {
     pub(crate) fn new() -> Self {
-        Self::by(Clock::wall(Timestamp::default()))
+        Self::by(StoreClock::wall(Timestamp::default()))
     }
 
     /// One that lives by this clock.
-    pub(crate) fn by(clock: Clock) -> Self {
-        let memory = Memory::new(clock);
+    pub(crate) fn by(clock: StoreClock) -> Self {
+        let memory = MemoryStore::new(clock);
         let (claims, advances, reads) = (Moods::new(), Moods::new(), Moods::new());
         Self { memory, claims, advances, reads, held_elsewhere: Arc::default(), looks: Arc::default() }
     }
 }
 
 impl Store for Flaky {
-    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             if matches!(self.claims.next.lock().unwrap().0.last(), Some(Mood::Again)) {
                 self.claims.take();
@@ -132,89 +135,89 @@ impl Store for Flaky {
         })
     }
 
-    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         if self.held_elsewhere.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Ok(changes.iter().map(|_| Advance::Lost).collect())));
+            return Box::pin(std::future::ready(Ok(changes.iter().map(|_| AdvanceResult::Lost).collect())));
         }
         Box::pin(self.advances.answer(async move { self.memory.advance(changes).await }))
     }
 
-    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         Box::pin(self.reads.answer(self.memory.get(id)))
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         Box::pin(self.reads.answer(self.memory.payload(id)))
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         Box::pin(self.reads.answer(self.memory.receipt(id)))
     }
 
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        if matches!(look, Look::Route(..)) {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
+        if matches!(look, DueQuery::Route(..)) {
             self.looks.fetch_add(1, Ordering::SeqCst);
         }
         self.memory.due(look, limit)
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         self.memory.list(listing)
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.memory.story(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.memory.named(name, limit)
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         self.memory.note(notes)
     }
 
-    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
         self.memory.remove(id)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         self.memory.forget(keeps, limit)
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.memory.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.memory.retain(rows)
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.memory.other_sources(known)
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         self.memory.recipes()
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.memory.remember(recipes)
     }
 
-    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
         self.memory.import(keys)
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.memory.quarantine(message)
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         self.memory.quarantined(limit)
     }
 
-    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         self.memory.foresee(new)
     }
 
@@ -266,7 +269,7 @@ impl Drop for AtIt<'_> {
 }
 
 impl Action for Stub {
-    fn act<'a>(&'a self, attempt: Attempt<'a>) -> Acting<'a> {
+    fn act<'a>(&'a self, attempt: Attempt<'a>) -> ActionFuture<'a> {
         Box::pin(async move {
             self.begun.fetch_add(1, Ordering::SeqCst);
             let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
@@ -298,15 +301,15 @@ pub(crate) struct Desk {
 }
 
 /// The route of these tests.
-pub(crate) fn route(lease: Duration, in_doubt: InDoubt, at_once: usize) -> Route {
+pub(crate) fn route(lease: Duration, in_doubt: InDoubtPolicy, at_once: usize) -> Route {
     let short = Duration::from_millis(50);
     Route {
-        retry: Retry { attempts: 5, first: short, longest: short },
+        retry: RetryPolicy { attempts: 5, first: short, longest: short },
         in_doubt,
-        redelivery: Redelivery::Ignore,
+        redelivery: RedeliveryPolicy::Ignore,
         lease,
         at_once,
-        makes: Makes::Actions(1),
+        makes: Fanout::Actions(1),
         ..Route::default()
     }
 }
@@ -317,13 +320,13 @@ fn source(route: Arc<Route>) -> Source {
         scope: "source".into(),
         path: "/in".into(),
         stream: None,
-        verify: Scheme::None,
+        verify: VerificationScheme::None,
         kind: None,
         delivery: None,
         fields: FieldSet::new(Vec::new(), None),
         require: None,
         when: None,
-        once: Once {
+        once: DeduplicationPolicy {
             implied: None,
             per: Vec::new(),
             change: None,
@@ -332,8 +335,8 @@ fn source(route: Arc<Route>) -> Source {
             keep_body: Duration::from_hours(1),
             keep_failures: false,
         },
-        respond: Respond::Accepted,
-        speaks: Speaks::Webhook,
+        respond: ResponseMode::Accepted,
+        speaks: ApiStyle::Webhook,
         mark_duplicates: false,
         body_max: 1 << 20,
         routes: vec![route],
@@ -352,12 +355,12 @@ impl Desk {
     }
 
     /// Claims an event for this node, as the gateway does: running if there is a permit, unless under `hold`.
-    pub(crate) async fn claim(&self, one: Making) -> Result<Claim, StoreError> {
+    pub(crate) async fn claim(&self, one: TestEventBuilder) -> Result<Claim, StoreError> {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
-            InDoubt::Retry | InDoubt::Never => self.dispatcher.free_spot(lane, 0),
-            InDoubt::Hold => None,
+            InDoubtPolicy::Retry | InDoubtPolicy::Never => self.dispatcher.free_spot(lane, 0),
+            InDoubtPolicy::Hold => None,
         };
         if permit.is_some() {
             new.event = new.event.begun(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);

@@ -7,9 +7,9 @@ use crate::seed::{self, Random};
 use hookonce::decide::id::{Digest, EventId};
 use hookonce::decide::time::Timestamp;
 use hookonce::store::Store;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ async fn at_rest(lies: Lies) -> AtRest {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hookonce.db");
     let mut bodies = HashMap::new();
-    let store = Sqlite::open(&path, Access::Node).unwrap();
+    let store = SqliteStore::open(&path, SqliteAccess::Node).unwrap();
     for n in 0..EVENTS {
         let body: Vec<u8> = (0..1500 + 700 * n).map(|byte| (byte * 31 + byte / 97 + n).to_be_bytes()[7]).collect();
         let source = if n % 4 == 0 { "source" } else { "sent" };
@@ -99,7 +99,7 @@ fn standing(path: &Path) -> Option<Vec<Standing>> {
                coalesce(wake_at - max(?1, (select max(max(received_at), coalesce(max(ended_at), 0)) from events)), 0) \
                from events";
     let mut rows = db.prepare(sql).ok()?;
-    let wall = Clock::wall(Timestamp::default()).now().0;
+    let wall = StoreClock::wall(Timestamp::default()).now().0;
     let far = i64::try_from((2 * SETTLES).as_micros()).unwrap();
     let one = |row: &rusqlite::Row<'_>| Ok(Standing { state: row.get(0)?, postponed: row.get::<_, i64>(1)? > far });
     rows.query_map([wall], one).ok()?.collect::<Result<_, _>>().ok()

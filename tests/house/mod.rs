@@ -5,7 +5,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read};
@@ -309,7 +309,7 @@ pub struct Sent {
 impl Sent {
     /// Signed as GitHub does, of this kind, under this id.
     pub fn github(kind: &str, id: &str, body: &str) -> Self {
-        let scheme = Scheme::Github(Secrets::new(vec![SECRET.as_bytes().to_vec()]));
+        let scheme = VerificationScheme::Github(SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]));
         let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
         headers.push(("x-github-event".into(), kind.into()));
         Self { headers, body: body.as_bytes().to_vec() }

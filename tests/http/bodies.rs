@@ -2,7 +2,7 @@
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
 use bytes::Bytes;
-use hookonce::http::accept::Limits;
+use hookonce::http::accept::ConnectionLimits;
 use hookonce::http::bare::bare;
 use hookonce::http::body::{BodiesInFlight, BodyError, BodyLimits, read};
 use hookonce::http::reply::no_body;
@@ -58,7 +58,7 @@ async fn a_body_is_too_large_by_what_comes_of_it() {
 
 #[tokio::test]
 async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
-    let limits = Limits { linger_time: LONG, ..Limits::default() };
+    let limits = ConnectionLimits { linger_time: LONG, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, ..small() }).await;
     let mut client = port.connect().await;
     // Whoever closes over unread bytes resets the connection, and most clients then report the reset, not the answer.
@@ -71,7 +71,7 @@ async fn a_client_that_sends_on_after_a_413_sees_it_and_then_an_end() {
 
 #[tokio::test]
 async fn a_client_that_never_stops_after_a_413_is_cut() {
-    let limits = Limits { linger_time: 200 * MS, connections: 1, ..Limits::default() };
+    let limits = ConnectionLimits { linger_time: 200 * MS, connections: 1, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, ..small() }).await;
     let mut endless = port.connect().await;
     endless.send(announce("/", 1 << 40)).await;
@@ -215,7 +215,7 @@ async fn a_client_that_asks_before_sending_is_told_to_go_on_or_not_to() {
 #[tokio::test]
 async fn a_client_that_hangs_up_anywhere_leaves_nothing_behind() {
     // One place: each connection is served only when the one before has left nothing behind.
-    let limits = Limits { connections: 1, ..Limits::default() };
+    let limits = ConnectionLimits { connections: 1, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, in_flight: Some(500), ..Setting::default() }).await;
     let whole = post("/", 400);
     let chunks = chunked("/", &format!("c8\r\n{0}\r\nc8\r\n{0}\r\n0\r\n\r\n", "b".repeat(200))).into_bytes();
@@ -284,7 +284,8 @@ async fn the_bare_handler_takes_the_same_road() {
         let flight = Arc::clone(&flight);
         move |request| bare(request, Arc::clone(&flight))
     };
-    let served = tokio::spawn(hookonce::http::accept::serve(listener, handler, Limits::default(), drain.clone()));
+    let served =
+        tokio::spawn(hookonce::http::accept::serve(listener, handler, ConnectionLimits::default(), drain.clone()));
     let client = reqwest::Client::new();
     let send = async |n| client.post(&url).body(vec![b'b'; n]).send().await.unwrap().status().as_u16();
     assert_eq!(send(0).await, 200);

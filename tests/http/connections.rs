@@ -1,8 +1,8 @@
 //! Limits of a connection.
 
 use crate::wire::{Client, LONG, Port, Setting, announce, eventually, post};
-use hookonce::http::accept::{Limits, allow_files, serve};
-use hookonce::telemetry::{Format, Log};
+use hookonce::http::accept::{ConnectionLimits, allow_files, serve};
+use hookonce::telemetry::{LogFormat, Logger};
 use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use tokio_util::sync::CancellationToken;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn with(limits: Limits) -> Setting {
+fn with(limits: ConnectionLimits) -> Setting {
     Setting { limits, ..Setting::default() }
 }
 
 #[tokio::test]
 async fn a_connection_that_sends_nothing_is_closed_after_the_time_for_headers() {
-    let port = Port::open(with(Limits { header_time: 200 * MS, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { header_time: 200 * MS, ..ConnectionLimits::default() })).await;
     let took = port.connect().await.ended().await;
     assert!((150 * MS..LONG).contains(&took), "{took:?}");
 }
 
 #[tokio::test]
 async fn headers_that_never_end_are_cut_however_steadily_they_come() {
-    let port = Port::open(with(Limits { header_time: 300 * MS, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { header_time: 300 * MS, ..ConnectionLimits::default() })).await;
     let mut client = port.connect().await;
     client.send("POST / HTTP/1.1\r\nhost: test\r\n").await;
     let start = Instant::now();
@@ -40,7 +40,7 @@ async fn headers_that_never_end_are_cut_however_steadily_they_come() {
 
 #[tokio::test]
 async fn between_two_requests_a_connection_has_the_idle_time_and_not_that_for_headers() {
-    let limits = Limits { header_time: 300 * MS, idle_time: 3000 * MS, ..Limits::default() };
+    let limits = ConnectionLimits { header_time: 300 * MS, idle_time: 3000 * MS, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
     for _ in 0..2 {
@@ -54,7 +54,7 @@ async fn between_two_requests_a_connection_has_the_idle_time_and_not_that_for_he
 
 #[tokio::test]
 async fn the_second_request_of_a_connection_has_no_more_time_for_its_headers_than_the_first() {
-    let limits = Limits { header_time: 200 * MS, idle_time: LONG, ..Limits::default() };
+    let limits = ConnectionLimits { header_time: 200 * MS, idle_time: LONG, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
     client.send(post("/", 3)).await;
@@ -66,7 +66,7 @@ async fn the_second_request_of_a_connection_has_no_more_time_for_its_headers_tha
 
 #[tokio::test]
 async fn a_handler_may_take_longer_than_any_time_of_its_connection() {
-    let limits = Limits { header_time: 300 * MS, idle_time: 300 * MS, ..Limits::default() };
+    let limits = ConnectionLimits { header_time: 300 * MS, idle_time: 300 * MS, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
     client.send(post("/hold", 3)).await;
@@ -77,7 +77,7 @@ async fn a_handler_may_take_longer_than_any_time_of_its_connection() {
 
 #[tokio::test]
 async fn too_many_or_too_long_headers_are_answered_431_and_the_client_sees_it() {
-    let limits = Limits { headers: 20, header_bytes: 16 << 10, ..Limits::default() };
+    let limits = ConnectionLimits { headers: 20, header_bytes: 16 << 10, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let request = |headers: &str| format!("POST / HTTP/1.1\r\nhost: test\r\n{headers}content-length: 0\r\n\r\n");
     let check = async |headers: &str, wanted: u16| {
@@ -109,7 +109,7 @@ async fn the_default_limits_take_what_senders_send() {
 
 #[tokio::test]
 async fn a_connection_above_the_limit_waits_and_is_served_when_a_place_is_free() {
-    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut held = Vec::new();
     for n in 1..=3 {
         let mut client = port.connect().await;
@@ -138,7 +138,7 @@ async fn kept(port: &Port) -> Client {
 
 #[tokio::test]
 async fn at_the_limit_the_longest_idle_connection_is_closed_for_the_newcomer() {
-    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut idle = Vec::new();
     for _ in 0..3 {
         idle.push(kept(&port).await);
@@ -158,7 +158,7 @@ async fn at_the_limit_the_longest_idle_connection_is_closed_for_the_newcomer() {
 
 #[tokio::test]
 async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
-    let port = Port::open(with(Limits { connections: 3, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { connections: 3, ..ConnectionLimits::default() })).await;
     let mut idle = kept(&port).await;
     let (mut waiting, mut sending) = (port.connect().await, port.connect().await);
     waiting.send(post("/hold", 1)).await;
@@ -177,7 +177,8 @@ async fn a_connection_with_a_request_under_way_is_never_closed_for_another() {
 
 #[tokio::test]
 async fn where_none_is_idle_the_oldest_that_has_not_sent_its_request_is_closed() {
-    let port = Port::open(with(Limits { connections: 3, header_time: LONG, ..Limits::default() })).await;
+    let port =
+        Port::open(with(ConnectionLimits { connections: 3, header_time: LONG, ..ConnectionLimits::default() })).await;
     let mut silent = port.connect().await;
     tokio::task::yield_now().await;
     let mut heads = Vec::new();
@@ -199,7 +200,7 @@ async fn where_none_is_idle_the_oldest_that_has_not_sent_its_request_is_closed()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together() {
-    let port = Port::open(with(Limits { header_time: LONG, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { header_time: LONG, ..ConnectionLimits::default() })).await;
     let half = format!("POST / HTTP/1.1\r\nhost: t\r\nx-a: {}", "b".repeat(60 << 10));
     let mut heads = Vec::new();
     // 60 KiB each: 273 of them are 16 MiB.
@@ -228,7 +229,7 @@ async fn long_heads_that_never_end_are_cut_off_when_they_take_too_much_together(
 
 #[tokio::test]
 async fn a_connection_that_waits_for_a_place_gets_the_first_that_falls_idle() {
-    let port = Port::open(with(Limits { connections: 1, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { connections: 1, ..ConnectionLimits::default() })).await;
     let mut busy = port.connect().await;
     busy.send(post("/hold", 1)).await;
     eventually("the request is with the handler", || port.requests().len() == 1).await;
@@ -263,7 +264,8 @@ async fn a_connection_that_has_rested_takes_requests_again() {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_its_answer_loses_its_place() {
-    let port = Port::open(with(Limits { connections: 1, idle_time: 300 * MS, ..Limits::default() })).await;
+    let port =
+        Port::open(with(ConnectionLimits { connections: 1, idle_time: 300 * MS, ..ConnectionLimits::default() })).await;
     let mut deaf = port.connect().await;
     deaf.send(post("/big", 1)).await;
     eventually("the request is with the handler", || port.requests().len() == 1).await;
@@ -272,7 +274,8 @@ async fn a_client_that_takes_nothing_of_its_answer_loses_its_place() {
 
 #[tokio::test]
 async fn an_answer_that_is_taken_too_slowly_is_given_up() {
-    let limits = Limits { idle_time: 500 * MS, answer_bytes_per_second: 50 << 20, ..Limits::default() };
+    let limits =
+        ConnectionLimits { idle_time: 500 * MS, answer_bytes_per_second: 50 << 20, ..ConnectionLimits::default() };
     let port = Port::open(with(limits)).await;
     let mut client = port.connect().await;
     client.send(post("/big", 1)).await;
@@ -287,7 +290,7 @@ async fn an_answer_that_is_taken_too_slowly_is_given_up() {
 
 #[tokio::test]
 async fn where_nothing_else_is_idle_a_newcomer_gets_the_place_of_an_answer_that_is_not_taken() {
-    let port = Port::open(with(Limits { connections: 2, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits { connections: 2, ..ConnectionLimits::default() })).await;
     let (mut busy, mut deaf) = (port.connect().await, port.connect().await);
     busy.send(post("/hold", 1)).await;
     deaf.send(post("/big", 1)).await;
@@ -300,7 +303,12 @@ async fn where_nothing_else_is_idle_a_newcomer_gets_the_place_of_an_answer_that_
 
 #[tokio::test]
 async fn a_slow_reader_gets_all_of_a_large_answer() {
-    let port = Port::open(with(Limits { header_time: 300 * MS, idle_time: 3000 * MS, ..Limits::default() })).await;
+    let port = Port::open(with(ConnectionLimits {
+        header_time: 300 * MS,
+        idle_time: 3000 * MS,
+        ..ConnectionLimits::default()
+    }))
+    .await;
     let mut client = port.connect().await;
     client.send(post("/big", 1)).await;
     // A byte of the next request while this one is being answered must not start the time for headers.
@@ -355,7 +363,7 @@ async fn an_axum_router_is_a_handler() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let drain = CancellationToken::new();
-    let served = tokio::spawn(serve(listener, handler, Limits::default(), drain.clone()));
+    let served = tokio::spawn(serve(listener, handler, ConnectionLimits::default(), drain.clone()));
     let answer = reqwest::get(format!("http://{addr}/healthz")).await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "fine"));
     drain.cancel();
@@ -382,7 +390,7 @@ fn without_file_descriptors_a_port_goes_on_and_recovers() {
 #[tokio::test]
 #[ignore = "runs in a process of its own, started by the test above"]
 async fn out_of_files() {
-    Log::start(Format::Text, Box::new(std::io::stderr()));
+    Logger::start(LogFormat::Text, Box::new(std::io::stderr()));
     let port = Port::open(Setting::default()).await;
     let mut idle = kept(&port).await;
     let mut files = Vec::new();

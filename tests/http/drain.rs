@@ -1,7 +1,7 @@
 //! Stopping.
 
 use crate::wire::{LONG, Port, Setting, announce, eventually, post};
-use hookonce::http::accept::Limits;
+use hookonce::http::accept::ConnectionLimits;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -37,7 +37,7 @@ async fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
 
 #[tokio::test]
 async fn a_drain_ends_although_a_request_does_not() {
-    let limits = Limits { drain_time: 300 * MS, ..Limits::default() };
+    let limits = ConnectionLimits { drain_time: 300 * MS, ..ConnectionLimits::default() };
     let port = Port::open(Setting { limits, ..Setting::default() }).await;
     let seen = Arc::clone(&port.seen);
     let mut stuck = port.connect().await;
@@ -57,6 +57,6 @@ async fn a_drain_without_requests_is_at_once() {
     let silent = port.connect().await;
     assert_eq!(port.ask(post("/", 1)).await.map(|a| a.status), Some(200));
     let took = port.close().await;
-    assert!(took < Limits::default().drain_time / 2, "{took:?}");
+    assert!(took < ConnectionLimits::default().drain_time / 2, "{took:?}");
     drop(silent);
 }

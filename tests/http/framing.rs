@@ -21,7 +21,7 @@ async fn requests_sent_before_their_answers_are_answered_in_order() {
 /// Sends the bytes and waits until the connection has ended; the requests the handler saw.
 async fn seen(bytes: &str) -> Vec<String> {
     let body = BodyLimits { behind: Duration::from_millis(300), ..BodyLimits::default() };
-    let limits = hookonce::http::accept::Limits {
+    let limits = hookonce::http::accept::ConnectionLimits {
         header_time: Duration::from_secs(1),
         idle_time: Duration::from_millis(500),
         ..Default::default()

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test the panic is the report")]
 
 use bytes::Bytes;
-use hookonce::decide::answer::Reply;
-use hookonce::http::accept::{Limits, serve};
+use hookonce::decide::answer::HttpResponse;
+use hookonce::http::accept::{ConnectionLimits, serve};
 use hookonce::http::body::{BodiesInFlight, BodyLimits, read};
 use hookonce::http::reply;
 use http::{Request, Response};
@@ -46,7 +46,7 @@ pub(crate) struct Port {
 /// What a test changes of the defaults.
 #[derive(Default)]
 pub(crate) struct Setting {
-    pub(crate) limits: Limits,
+    pub(crate) limits: ConnectionLimits,
     pub(crate) body: BodyLimits,
     pub(crate) in_flight: Option<usize>,
 }
@@ -102,7 +102,7 @@ async fn handle(request: Request<Incoming>, seen: Arc<Seen>) -> Response<Full<By
         seen.release.acquire().await.unwrap().forget();
     }
     let answer = if line.ends_with("/big") { vec![b'x'; BIG] } else { format!("\"{line}\"").into_bytes() };
-    reply::response(Reply { status: 200, headers: Vec::new(), body: answer, word: "test" })
+    reply::response(HttpResponse { status: 200, headers: Vec::new(), body: answer, word: "test" })
 }
 
 /// A client that may misbehave.

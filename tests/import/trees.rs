@@ -1,7 +1,7 @@
 //! Any tree of commands does under our config what it did under steakpie: the same commands, in the same order,
 //! whichever of them fail and whatever is in their text.
 
-use hookonce::action::plan::{ActionPlan, CommandLine, Dir};
+use hookonce::action::plan::{ActionPlan, CommandLine, WorkingDir};
 use hookonce::cli::import::{steakpie, written, yaml};
 use proptest::prelude::*;
 use std::path::Path;
@@ -92,7 +92,7 @@ fn made() -> impl Strategy<Value = Made> {
 fn run(plan: &ActionPlan, home: &Path) {
     let ActionPlan::Run(blocks) = plan else { panic!("{plan:?}") };
     for block in blocks {
-        let Dir::Fixed(dir) = &block.dir else { panic!("{block:?}") };
+        let WorkingDir::Fixed(dir) = &block.dir else { panic!("{block:?}") };
         for step in &block.steps {
             let CommandLine::Shell { shell, text } = step else { panic!("{step:?}") };
             assert_eq!(shell, &["bash", "-lc"]);
@@ -119,7 +119,7 @@ fn check(commands: &[Made], older: bool, folders: usize) {
     };
     let read = steakpie::read(&yaml::parse(&yaml).unwrap().root.unwrap());
     assert_eq!(read.left, [], "{yaml}");
-    let form = written::Form { from: "config.yml", port: 3142, store: "sqlite:hookonce.db" };
+    let form = written::GeneratedConfigOptions { from: "config.yml", port: 3142, store: "sqlite:hookonce.db" };
     let toml = written::config(&read, form);
     let env = |_: &str| Some("a secret that is long enough".to_owned());
     let config = hookonce::config::parse(&toml, "hookonce.toml", dir.path(), &env);

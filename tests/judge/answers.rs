@@ -1,36 +1,36 @@
 //! Every row of the table of answers.
 
 use crate::sources::{Request, now, source};
-use hookonce::decide::answer::{self, Came, Reply};
-use hookonce::decide::claim::Same;
-use hookonce::decide::event::{Cause, Event, How, Outcome, Receipt, State};
+use hookonce::decide::answer::{self, HttpResponse, RepeatTiming};
+use hookonce::decide::claim::MatchedBy;
+use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::limits;
-use hookonce::decide::refusal::Refusal;
-use hookonce::decide::source::{Respond, Source, Speaks};
+use hookonce::decide::refusal::DeliveryRejection;
+use hookonce::decide::source::{ApiStyle, ResponseMode, Source};
 use hookonce::decide::time::Duration;
 
 const ID: &str = "01010101-0101-0101-0101-010101010101";
 
-fn event(state: State) -> Event {
+fn event(state: EventState) -> Event {
     let new = Request::json("{}").event(&source(Vec::new()));
     Event { state, ..new.event }
 }
 
 fn waiting() -> Event {
-    event(State::Waiting { due: None })
+    event(EventState::Waiting { due: None })
 }
 
 fn running() -> Event {
-    event(State::Running { until: now(), by: Node("n1".into()), action: None })
+    event(EventState::Running { until: now(), by: Node("n1".into()), action: None })
 }
 
 fn done() -> Event {
-    event(State::Done { how: How::Acted, at: now() })
+    event(EventState::Done { how: DoneReason::Acted, at: now() })
 }
 
-fn dead(cause: Cause) -> Event {
-    event(State::Dead { cause, at: now() })
+fn dead(cause: DeathCause) -> Event {
+    event(EventState::Dead { cause, at: now() })
 }
 
 fn receipt(status: u16) -> Receipt {
@@ -42,7 +42,7 @@ const JSON: &str = "content-type: application/json";
 const OF: &str = "hookonce-event: 01010101-0101-0101-0101-010101010101";
 const LATER: &str = "retry-after: 5";
 
-fn check(reply: &Reply, status: u16, headers: &[&str], body: &str) {
+fn check(reply: &HttpResponse, status: u16, headers: &[&str], body: &str) {
     let sent: Vec<_> = reply.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let text = String::from_utf8_lossy(&reply.body).into_owned();
     assert_eq!((reply.status, sent.iter().map(String::as_str).collect()), (status, headers.to_vec()), "{text}");
@@ -59,25 +59,33 @@ fn check(reply: &Reply, status: u16, headers: &[&str], body: &str) {
 #[test]
 fn every_refusal_has_its_status_and_names_no_secret() {
     for (refusal, status, body) in [
-        (Refusal::BadSignature, 401, r#"{"status":"refused","reason":"bad_signature"}"#),
+        (DeliveryRejection::BadSignature, 401, r#"{"status":"refused","reason":"bad_signature"}"#),
         (
-            Refusal::Forbidden,
+            DeliveryRejection::Forbidden,
             403,
             r#"{"status":"refused","reason":"forbidden","detail":"`require` is not true of it"}"#,
         ),
-        (Refusal::Malformed("no".into()), 400, r#"{"status":"refused","reason":"malformed","detail":"no"}"#),
+        (DeliveryRejection::Malformed("no".into()), 400, r#"{"status":"refused","reason":"malformed","detail":"no"}"#),
         (
-            Refusal::ContentType,
+            DeliveryRejection::ContentType,
             415,
             r#"{"status":"refused","reason":"content_type","detail":"send it with Content-Type: application/json"}"#,
         ),
-        (Refusal::MissingField("tag".into()), 422, r#"{"status":"refused","reason":"missing_field","field":"tag"}"#),
-        (Refusal::FieldTooLong("tag".into()), 422, r#"{"status":"refused","reason":"field_too_long","field":"tag"}"#),
-        (Refusal::BadOrder("at".into()), 422, r#"{"status":"refused","reason":"bad_order","field":"at"}"#),
-        (Refusal::KeyMissing, 400, r#"{"status":"refused","reason":"key_missing"}"#),
-        (Refusal::KeyMalformed("no"), 400, r#"{"status":"refused","reason":"key_malformed","detail":"no"}"#),
         (
-            Refusal::KindMismatch("it is another".into()),
+            DeliveryRejection::MissingField("tag".into()),
+            422,
+            r#"{"status":"refused","reason":"missing_field","field":"tag"}"#,
+        ),
+        (
+            DeliveryRejection::FieldTooLong("tag".into()),
+            422,
+            r#"{"status":"refused","reason":"field_too_long","field":"tag"}"#,
+        ),
+        (DeliveryRejection::BadOrder("at".into()), 422, r#"{"status":"refused","reason":"bad_order","field":"at"}"#),
+        (DeliveryRejection::KeyMissing, 400, r#"{"status":"refused","reason":"key_missing"}"#),
+        (DeliveryRejection::KeyMalformed("no"), 400, r#"{"status":"refused","reason":"key_malformed","detail":"no"}"#),
+        (
+            DeliveryRejection::KindMismatch("it is another".into()),
             422,
             r#"{"status":"refused","reason":"kind_mismatch","detail":"it is another"}"#,
         ),
@@ -108,31 +116,41 @@ fn what_is_not_for_us_stale_or_new_says_so() {
 fn who_waits_for_the_end_hears_the_receiver_or_how_it_ended() {
     let text = "content-type: text/plain";
     let body = |rest: &str| format!(r#"{{"event":"{ID}",{rest}}}"#);
-    check(&answer::ended(Speaks::Webhook, &done(), Some(&receipt(201))), 201, &[text, OF], "thanks");
-    check(&answer::ended(Speaks::Webhook, &done(), None), 200, &[JSON, OF], &body(r#""status":"done","how":"acted""#));
-    let recorded = event(State::Done { how: How::Recorded, at: now() });
+    check(&answer::ended(ApiStyle::Webhook, &done(), Some(&receipt(201))), 201, &[text, OF], "thanks");
     check(
-        &answer::ended(Speaks::Webhook, &recorded, None),
+        &answer::ended(ApiStyle::Webhook, &done(), None),
+        200,
+        &[JSON, OF],
+        &body(r#""status":"done","how":"acted""#),
+    );
+    let recorded = event(EventState::Done { how: DoneReason::Recorded, at: now() });
+    check(
+        &answer::ended(ApiStyle::Webhook, &recorded, None),
         200,
         &[JSON, OF],
         &body(r#""status":"done","how":"recorded""#),
     );
-    let rejected = dead(Cause::Rejected);
-    check(&answer::ended(Speaks::Webhook, &rejected, Some(&receipt(410))), 410, &[text, OF], "thanks");
+    let rejected = dead(DeathCause::Rejected);
+    check(&answer::ended(ApiStyle::Webhook, &rejected, Some(&receipt(410))), 410, &[text, OF], "thanks");
     check(
-        &answer::ended(Speaks::Webhook, &dead(Cause::Failed), None),
+        &answer::ended(ApiStyle::Webhook, &dead(DeathCause::Failed), None),
         502,
         &[JSON, OF],
         &body(r#""status":"dead","cause":"failed""#),
     );
     let doubt = body(r#""status":"dead","cause":"in_doubt""#);
-    check(&answer::ended(Speaks::Webhook, &dead(Cause::InDoubt), None), 504, &[JSON, OF], &doubt);
-    check(&answer::ended(Speaks::Webhook, &dead(Cause::InDoubt), Some(&receipt(200))), 504, &[JSON, OF], &doubt);
+    check(&answer::ended(ApiStyle::Webhook, &dead(DeathCause::InDoubt), None), 504, &[JSON, OF], &doubt);
+    check(&answer::ended(ApiStyle::Webhook, &dead(DeathCause::InDoubt), Some(&receipt(200))), 504, &[JSON, OF], &doubt);
     let cancelled = body(r#""status":"dead","cause":"cancelled""#);
-    check(&answer::ended(Speaks::Webhook, &dead(Cause::Cancelled), Some(&receipt(200))), 502, &[JSON, OF], &cancelled);
+    check(
+        &answer::ended(ApiStyle::Webhook, &dead(DeathCause::Cancelled), Some(&receipt(200))),
+        502,
+        &[JSON, OF],
+        &cancelled,
+    );
     let unfinished = body(r#""status":"accepted","state":"running""#);
     check(&answer::unfinished(&running()), 202, &[JSON, OF, LATER], &unfinished);
-    check(&answer::ended(Speaks::Webhook, &running(), None), 202, &[JSON, OF, LATER], &unfinished);
+    check(&answer::ended(ApiStyle::Webhook, &running(), None), 202, &[JSON, OF, LATER], &unfinished);
 }
 
 #[test]
@@ -140,96 +158,116 @@ fn a_repeat_hears_of_the_first_and_how_that_stands() {
     let body = |state: &str, same: &str, rest: &str| {
         format!(r#"{{"status":"duplicate","event":"{ID}","state":"{state}","same":"{same}","isDuplicate":true{rest}}}"#)
     };
-    let (delivery, fields) = (Same::Delivery, Same::Fields("package+tag".into()));
+    let (delivery, fields) = (MatchedBy::Delivery, MatchedBy::Fields("package+tag".into()));
     check(&answer::duplicate(&waiting(), &delivery), 202, &[JSON, OF], &body("waiting", "delivery", ""));
-    check(&answer::duplicate(&running(), &Same::Body), 202, &[JSON, OF], &body("running", "body", ""));
-    check(&answer::duplicate(&done(), &Same::Change), 200, &[JSON, OF], &body("done", "change", ""));
+    check(&answer::duplicate(&running(), &MatchedBy::Body), 202, &[JSON, OF], &body("running", "body", ""));
+    check(&answer::duplicate(&done(), &MatchedBy::Change), 200, &[JSON, OF], &body("done", "change", ""));
     let rejected = body("dead", "package+tag", r#","cause":"rejected""#);
-    check(&answer::duplicate(&dead(Cause::Rejected), &fields), 200, &[JSON, OF], &rejected);
+    check(&answer::duplicate(&dead(DeathCause::Rejected), &fields), 200, &[JSON, OF], &rejected);
 }
 
 #[test]
 fn a_repeat_that_waits_for_the_end_hears_the_first_answer_while_it_is_kept() {
     let mut source = source(Vec::new());
-    source.respond = Respond::WhenDone { within: Duration::from_secs(8) };
+    source.respond = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let body = |state: &str, rest: &str| {
         format!(
             r#"{{"status":"duplicate","event":"{ID}","state":"{state}","same":"delivery","isDuplicate":true{rest}}}"#
         )
     };
     let again = |source: &Source, event: &Event, receipt: Option<&Receipt>, came, later: Duration| {
-        answer::again(source, event, receipt, &Same::Delivery, came, now() + later)
+        answer::again(source, event, receipt, &MatchedBy::Delivery, came, now() + later)
     };
     let (text, replayed) = ("content-type: text/plain", "idempotent-replayed: true");
     let (at_once, week) = (Duration::ZERO, Duration::from_hours(7 * 24));
     let (ok, gone) = (receipt(201), receipt(410));
-    check(&again(&source, &running(), None, Came::Meanwhile, at_once), 409, &[JSON, OF, LATER], &body("running", ""));
-    check(&again(&source, &done(), Some(&ok), Came::After, at_once), 201, &[text, OF, replayed], "thanks");
-    check(&again(&source, &done(), Some(&ok), Came::Meanwhile, at_once), 201, &[text, OF, replayed], "thanks");
-    check(&again(&source, &done(), Some(&ok), Came::After, week), 200, &[JSON, OF], &body("done", ""));
-    check(&again(&source, &done(), None, Came::After, at_once), 200, &[JSON, OF], &body("done", ""));
-    let rejected = dead(Cause::Rejected);
-    check(&again(&source, &rejected, Some(&gone), Came::Meanwhile, at_once), 410, &[text, OF], "thanks");
+    check(
+        &again(&source, &running(), None, RepeatTiming::Meanwhile, at_once),
+        409,
+        &[JSON, OF, LATER],
+        &body("running", ""),
+    );
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::Meanwhile, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, week), 200, &[JSON, OF], &body("done", ""));
+    check(&again(&source, &done(), None, RepeatTiming::After, at_once), 200, &[JSON, OF], &body("done", ""));
+    let rejected = dead(DeathCause::Rejected);
+    check(&again(&source, &rejected, Some(&gone), RepeatTiming::Meanwhile, at_once), 410, &[text, OF], "thanks");
     let dead_body = format!(r#"{{"status":"dead","event":"{ID}","cause":"rejected"}}"#);
     for keep_failures in [false, true] {
         source.once.keep_failures = keep_failures;
-        check(&again(&source, &rejected, Some(&gone), Came::After, at_once), 410, &[text, OF, replayed], "thanks");
-        check(&again(&source, &rejected, Some(&gone), Came::After, week), 502, &[JSON, OF], &dead_body);
+        check(
+            &again(&source, &rejected, Some(&gone), RepeatTiming::After, at_once),
+            410,
+            &[text, OF, replayed],
+            "thanks",
+        );
+        check(&again(&source, &rejected, Some(&gone), RepeatTiming::After, week), 502, &[JSON, OF], &dead_body);
     }
     let failed = format!(r#"{{"status":"dead","event":"{ID}","cause":"failed"}}"#);
-    check(&again(&source, &dead(Cause::Failed), None, Came::After, at_once), 502, &[JSON, OF, replayed], &failed);
+    check(
+        &again(&source, &dead(DeathCause::Failed), None, RepeatTiming::After, at_once),
+        502,
+        &[JSON, OF, replayed],
+        &failed,
+    );
     source.mark_duplicates = true;
     let object = Receipt { body: b"{\"id\": 7}".to_vec(), ..receipt(200) };
-    let marked = again(&source, &done(), Some(&object), Came::After, at_once);
+    let marked = again(&source, &done(), Some(&object), RepeatTiming::After, at_once);
     assert_eq!(String::from_utf8_lossy(&marked.body), "{\"id\": 7,\"isDuplicate\":true}");
-    check(&again(&source, &done(), Some(&ok), Came::After, at_once), 201, &[text, OF, replayed], "thanks");
+    check(&again(&source, &done(), Some(&ok), RepeatTiming::After, at_once), 201, &[text, OF, replayed], "thanks");
 }
 
 #[test]
 fn who_waits_for_the_end_never_hears_2xx_of_what_is_dead() {
     let mut source = source(Vec::new());
-    source.respond = Respond::WhenDone { within: Duration::from_secs(8) };
+    source.respond = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let week = Duration::from_hours(7 * 24);
-    for cause in Cause::ALL {
+    for cause in DeathCause::ALL {
         let event = dead(cause);
         for receipt in [None, Some(receipt(200)), Some(receipt(410)), Some(Receipt { cut: true, ..receipt(503) })] {
             let receipt = receipt.as_ref();
-            let given = matches!(cause, Cause::Failed | Cause::Rejected).then_some(receipt).flatten();
+            let given = matches!(cause, DeathCause::Failed | DeathCause::Rejected).then_some(receipt).flatten();
             let given = given.map(|receipt| receipt.status).filter(|status| *status != 200);
-            let ours = if cause == Cause::InDoubt { 504 } else { 502 };
-            for speaks in [Speaks::Webhook, Speaks::Api] {
+            let ours = if cause == DeathCause::InDoubt { 504 } else { 502 };
+            for speaks in [ApiStyle::Webhook, ApiStyle::Api] {
                 source.speaks = speaks;
                 let first = answer::ended(speaks, &event, receipt);
                 assert_eq!(first.status, given.unwrap_or(ours), "{cause:?} {speaks:?}");
                 for keep_failures in [false, true] {
                     source.once.keep_failures = keep_failures;
-                    for (came, later) in [(Came::Meanwhile, week), (Came::After, Duration::ZERO), (Came::After, week)] {
-                        let kept = given.filter(|_| came == Came::Meanwhile || later.is_zero());
-                        let again = answer::again(&source, &event, receipt, &Same::Body, came, now() + later);
+                    for (came, later) in [
+                        (RepeatTiming::Meanwhile, week),
+                        (RepeatTiming::After, Duration::ZERO),
+                        (RepeatTiming::After, week),
+                    ] {
+                        let kept = given.filter(|_| came == RepeatTiming::Meanwhile || later.is_zero());
+                        let again = answer::again(&source, &event, receipt, &MatchedBy::Body, came, now() + later);
                         assert_eq!(again.status, kept.unwrap_or(ours), "{cause:?} {speaks:?} {came:?} {later:?}");
-                        let two = answer::together(vec![answer::duplicate(&done(), &Same::Body), again], &[event.id]);
+                        let two =
+                            answer::together(vec![answer::duplicate(&done(), &MatchedBy::Body), again], &[event.id]);
                         assert!(two.status >= 400, "one of several is dead");
                     }
                 }
             }
         }
     }
-    let superseded = event(State::Done { how: How::Superseded { by: EventId([2; 16]) }, at: now() });
+    let superseded = event(EventState::Done { how: DoneReason::Superseded { by: EventId([2; 16]) }, at: now() });
     let said = format!(r#"{{"status":"done","event":"{ID}","how":"superseded"}}"#);
-    check(&answer::ended(Speaks::Webhook, &superseded, None), 200, &[JSON, OF], &said);
+    check(&answer::ended(ApiStyle::Webhook, &superseded, None), 200, &[JSON, OF], &said);
     let said = format!(
         r#"{{"status":"duplicate","event":"{ID}","state":"dead","cause":"failed","same":"change","isDuplicate":true,"how":"superseded"}}"#
     );
-    check(&answer::superseded(&dead(Cause::Failed), &Same::Change), 200, &[JSON, OF], &said);
+    check(&answer::superseded(&dead(DeathCause::Failed), &MatchedBy::Change), 200, &[JSON, OF], &said);
 }
 
 #[test]
 fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
     let cut = Receipt { cut: true, ..receipt(201) };
     let said = |word: &str| format!(r#"{{"status":"{word}","event":"{ID}","receipt":"not whole"}}"#);
-    check(&answer::ended(Speaks::Webhook, &done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
+    check(&answer::ended(ApiStyle::Webhook, &done(), Some(&cut)), 201, &[JSON, OF], &said("done"));
     check(
-        &answer::ended(Speaks::Webhook, &dead(Cause::Failed), Some(&Receipt { status: 500, ..cut })),
+        &answer::ended(ApiStyle::Webhook, &dead(DeathCause::Failed), Some(&Receipt { status: 500, ..cut })),
         500,
         &[JSON, OF],
         &said("dead"),
@@ -238,7 +276,7 @@ fn an_answer_that_is_not_whole_is_not_given_as_if_it_were() {
 
 #[test]
 fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
-    let done = Respond::WhenDone { within: Duration::from_secs(8) };
+    let done = ResponseMode::WhenDone { within: Duration::from_secs(8) };
     let whole = Outcome::Delivered(Some(receipt(201)));
     let broken = Outcome::Delivered(Some(Receipt { cut: true, ..receipt(201) }));
     let long = Receipt { cut: true, body: vec![b'x'; limits::RECEIPT_BYTES_MAX], ..receipt(201) };
@@ -248,10 +286,10 @@ fn an_answer_that_broke_off_is_none_to_who_waits_for_it() {
     for (outcome, respond, word) in [
         (&whole, done, "delivered"),
         (&broken, done, "unknown"),
-        (&broken, Respond::Accepted, "delivered"),
+        (&broken, ResponseMode::Accepted, "delivered"),
         (&long, done, "delivered"),
         (&late, done, "unknown"),
-        (&late, Respond::Accepted, "delivered"),
+        (&late, ResponseMode::Accepted, "delivered"),
     ] {
         assert_eq!(answer::heard(outcome.clone(), respond).word(), word, "{respond:?}");
     }
@@ -263,7 +301,7 @@ fn several_events_get_one_answer_and_what_went_wrong_comes_first() {
     let ids = [first, second];
     let names = format!(r#"["{first}","{second}"]"#);
     let new = || answer::accepted(first);
-    let repeat = || answer::duplicate(&done(), &Same::Body);
+    let repeat = || answer::duplicate(&done(), &MatchedBy::Body);
     check(&answer::together(vec![repeat()], &ids[..1]), 200, &[JSON, OF], &String::from_utf8_lossy(&repeat().body));
     let accepted = format!(r#"{{"status":"accepted","events":{names}}}"#);
     check(&answer::together(vec![repeat(), new()], &ids), 202, &[JSON], &accepted);

@@ -1,15 +1,15 @@
 //! What makes two deliveries the same event, and what does not.
 
 use crate::sources::{DAY, Request, field, github, id_in_header, now, source};
-use hookonce::decide::claim::{IdentityKey, New, Same};
-use hookonce::decide::event::{How, State};
-use hookonce::decide::field::{Field, FieldIx, Place, Value};
+use hookonce::decide::claim::{IdentityKey, MatchedBy, NewEvent};
+use hookonce::decide::event::{DoneReason, EventState};
+use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldValue};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::Key;
 use hookonce::decide::judge::Verdict;
-use hookonce::decide::key::{Part, PartKind, key, value};
-use hookonce::decide::refusal::Refusal;
-use hookonce::decide::source::{Change, DeliveryId, Group, Identity, Makes, Route, Source};
+use hookonce::decide::key::{KeyPart, KeyPartType, key, value};
+use hookonce::decide::refusal::DeliveryRejection;
+use hookonce::decide::source::{ChangeRule, DeliveryIdLocation, Fanout, Group, Identity, Route, Source};
 use hookonce::decide::time::Duration;
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 fn named(names: &[&str]) -> Source {
     let fields = names.iter().map(|name| field(name, &format!("body.{name}"))).collect();
     let mut source = source(fields);
-    source.once.per = vec![Identity::Named((0..).map(FieldIx).take(names.len()).collect())];
+    source.once.per = vec![Identity::Named((0..).map(FieldIndex).take(names.len()).collect())];
     source
 }
 
@@ -28,12 +28,12 @@ fn keys(source: &Source, body: &str) -> Vec<Key> {
 
 fn ordered() -> Source {
     let mut source = source(vec![field("subject", "body.subject"), field("to", "body.to"), field("at", "body.at")]);
-    let [of, to, order] = [0, 1, 2].map(FieldIx);
-    source.once.change = Some(Change { of: vec![of], to: vec![to], order: Some(order) });
+    let [of, to, order] = [0, 1, 2].map(FieldIndex);
+    source.once.change = Some(ChangeRule { of: vec![of], to: vec![to], order: Some(order) });
     source
 }
 
-fn order(at: &str) -> Result<i64, Refusal> {
+fn order(at: &str) -> Result<i64, DeliveryRejection> {
     let request = Request::json(&format!(r#"{{"subject":"s","to":"v","at":{at}}}"#));
     match request.judged(&ordered()) {
         Verdict::Events(events) => Ok(events[0].event.change.and_then(|c| c.order).expect("an order")),
@@ -53,10 +53,10 @@ fn an_order_is_an_integer_or_a_time_and_not_more_than_a_day_ahead() {
     for bad in
         [ahead.as_str(), r#""9999-01-01T00:00:00Z""#, r#""yesterday""#, "1.5", "1e3", "true", "99999999999999999999"]
     {
-        assert_eq!(order(bad), Err(Refusal::BadOrder("at".into())), "{bad}");
+        assert_eq!(order(bad), Err(DeliveryRejection::BadOrder("at".into())), "{bad}");
     }
     for missing in ["null", r#""""#, r#"" ""#] {
-        assert_eq!(order(missing), Err(Refusal::MissingField("at".into())), "{missing}");
+        assert_eq!(order(missing), Err(DeliveryRejection::MissingField("at".into())), "{missing}");
     }
 }
 
@@ -92,20 +92,20 @@ fn the_kind_of_an_identity_is_in_the_key() {
     let made: HashSet<_> = new.keys.iter().map(|one| one.key).collect();
     assert_eq!(made.len(), 3);
     let kinds: HashSet<_> = ["delivery", "body", "fields", "register", "group"]
-        .map(|kind| key("s", kind, &[Part::text("id", "x")]))
+        .map(|kind| key("s", kind, &[KeyPart::text("id", "x")]))
         .into_iter()
         .collect();
     assert_eq!(kinds.len(), 5);
-    assert_eq!(new.keys[0].same, Same::Fields("id".into()));
+    assert_eq!(new.keys[0].same, MatchedBy::Fields("id".into()));
 }
 
 #[test]
 fn an_identity_made_only_of_defaults_is_a_missing_field() {
     let default = |name: &str| Field { default: Some("none".into()), ..field(name, &format!("body.{name}")) };
     let mut source = source(vec![default("run"), default("repo")]);
-    source.once.per = vec![Identity::Named(vec![FieldIx(0), FieldIx(1)])];
-    assert_eq!(Request::json("{}").refusal(&source), Refusal::MissingField("run".into()));
-    assert_eq!(Request::json(r#"{"repo":null}"#).refusal(&source), Refusal::MissingField("run".into()));
+    source.once.per = vec![Identity::Named(vec![FieldIndex(0), FieldIndex(1)])];
+    assert_eq!(Request::json("{}").refusal(&source), DeliveryRejection::MissingField("run".into()));
+    assert_eq!(Request::json(r#"{"repo":null}"#).refusal(&source), DeliveryRejection::MissingField("run".into()));
     let one = keys(&source, r#"{"repo":"a"}"#);
     assert_ne!(one, keys(&source, r#"{"repo":"b"}"#));
     assert_eq!(one, keys(&source, r#"{"repo":"a","run":"none"}"#), "a default is what it says");
@@ -119,7 +119,7 @@ const BLANKS: [&str; 7] =
 fn a_blank_text_in_an_identity_a_change_an_order_or_an_id_is_a_missing_field() {
     for blank in BLANKS {
         let missing = |source: &Source, body: &str| match Request::json(body).refusal(source) {
-            Refusal::MissingField(name) => name.to_string(),
+            DeliveryRejection::MissingField(name) => name.to_string(),
             other => panic!("{blank:?}: {other:?}"),
         };
         assert_eq!(missing(&named(&["hash"]), &format!(r#"{{"hash":"{blank}"}}"#)), "hash");
@@ -128,34 +128,39 @@ fn a_blank_text_in_an_identity_a_change_an_order_or_an_id_is_a_missing_field() {
         assert_eq!(missing(&ordered(), &format!(r#"{{"subject":"s","to":"{blank}","at":1}}"#)), "to");
         assert_eq!(missing(&ordered(), &format!(r#"{{"subject":"s","to":"v","at":"{blank}"}}"#)), "at");
         let mut in_body = by_id(true);
-        in_body.delivery = Some(DeliveryId { at: Place::parse("body.id").expect("a place"), signed: true });
+        in_body.delivery =
+            Some(DeliveryIdLocation { at: FieldLocation::parse("body.id").expect("a place"), signed: true });
         assert_eq!(missing(&in_body, &format!(r#"{{"id":"{blank}"}}"#)), "delivery");
     }
-    assert_eq!(Request::json("{}").with("x-id", "  ").refusal(&by_id(true)), Refusal::MissingField("delivery".into()));
+    assert_eq!(
+        Request::json("{}").with("x-id", "  ").refusal(&by_id(true)),
+        DeliveryRejection::MissingField("delivery".into())
+    );
 }
 
 #[test]
 fn the_default_stands_in_for_a_blank_text_and_a_filter_still_sees_the_text() {
     let run = Field { default: Some("none".into()), ..field("run", "body.run") };
     let mut source = source(vec![field("repo", "body.repo"), run]);
-    source.once.per = vec![Identity::Named(vec![FieldIx(0), FieldIx(1)])];
+    source.once.per = vec![Identity::Named(vec![FieldIndex(0), FieldIndex(1)])];
     source.when = Some(Filter::parse("run != \"none\"", &source.fields).expect("an expression"));
     let blank = Request::json(r#"{"repo":"a","run":" "}"#).event(&source);
-    assert_eq!(blank.event.fields.get("run"), Some(&Value::Text(" ".into())));
+    assert_eq!(blank.event.fields.get("run"), Some(&FieldValue::Text(" ".into())));
     source.when = None;
     assert_eq!(blank.keys, Request::json(r#"{"repo":"a"}"#).event(&source).keys);
-    source.once.per = vec![Identity::Named(vec![FieldIx(1)])];
+    source.once.per = vec![Identity::Named(vec![FieldIndex(1)])];
     let refusal = Request::json(r#"{"repo":"a","run":" "}"#).refusal(&source);
-    assert_eq!(refusal, Refusal::MissingField("run".into()), "what everybody shares identifies nobody");
+    assert_eq!(refusal, DeliveryRejection::MissingField("run".into()), "what everybody shares identifies nobody");
 }
 
 #[test]
 fn a_group_beside_a_change_reads_a_blank_text_as_its_subject_does() {
     let tag = Field { default: Some("latest".into()), ..field("tag", "body.tag") };
     let mut source = source(vec![field("repo", "body.repo"), tag]);
-    source.once.change = Some(Change { of: vec![FieldIx(0), FieldIx(1)], to: vec![FieldIx(0)], order: None });
-    let group = Some(Group::Fields(vec![FieldIx(0), FieldIx(1)]));
-    source.routes = vec![Arc::new(Route { group, makes: Makes::Actions(1), ..Route::default() })];
+    source.once.change =
+        Some(ChangeRule { of: vec![FieldIndex(0), FieldIndex(1)], to: vec![FieldIndex(0)], order: None });
+    let group = Some(Group::Fields(vec![FieldIndex(0), FieldIndex(1)]));
+    source.routes = vec![Arc::new(Route { group, makes: Fanout::Actions(1), ..Route::default() })];
     let event = |body: &str| Request::json(body).event(&source).event;
     let (lacks, blank) = (event(r#"{"repo":"a"}"#), event(r#"{"repo":"a","tag":""}"#));
     assert_eq!((blank.change, blank.group), (lacks.change, lacks.group));
@@ -164,7 +169,7 @@ fn a_group_beside_a_change_reads_a_blank_text_as_its_subject_does() {
 #[test]
 fn every_field_that_is_needed_is_named_when_it_is_missing() {
     let missing = |source: &Source, body: &str| match Request::json(body).refusal(source) {
-        Refusal::MissingField(name) => name.to_string(),
+        DeliveryRejection::MissingField(name) => name.to_string(),
         other => panic!("{other:?}"),
     };
     assert_eq!(missing(&named(&["a", "b"]), r#"{"a":1}"#), "b");
@@ -173,9 +178,10 @@ fn every_field_that_is_needed_is_named_when_it_is_missing() {
     assert_eq!(missing(&ordered(), r#"{"to":"v","at":1}"#), "subject");
     assert_eq!(missing(&ordered(), r#"{"subject":"s","at":1}"#), "to");
     let with = |route: Route| Source { routes: vec![Arc::new(route)], ..source(vec![field("x", "body.x")]) };
-    let grouped = Route { group: Some(Group::Fields(vec![FieldIx(0)])), makes: Makes::Actions(1), ..Route::default() };
+    let grouped =
+        Route { group: Some(Group::Fields(vec![FieldIndex(0)])), makes: Fanout::Actions(1), ..Route::default() };
     assert_eq!(missing(&with(grouped), "{}"), "x");
-    assert_eq!(missing(&with(Route { needs: vec![FieldIx(0)], ..Route::default() }), "{}"), "x");
+    assert_eq!(missing(&with(Route { needs: vec![FieldIndex(0)], ..Route::default() }), "{}"), "x");
     assert_eq!(missing(&by_id(false), "{}"), "delivery");
 }
 
@@ -206,16 +212,16 @@ fn an_unsigned_id_is_bound_to_its_body_and_a_signed_one_stands_alone() {
 fn an_id_that_is_too_long_is_refused() {
     let long = "d".repeat(257);
     let refusal = Request::json("{}").with("x-id", &long).refusal(&by_id(true));
-    assert_eq!(refusal, Refusal::FieldTooLong("delivery".into()));
-    assert_eq!(id_key(&by_id(true), &long[..256], "{}").same, Same::Delivery);
+    assert_eq!(refusal, DeliveryRejection::FieldTooLong("delivery".into()));
+    assert_eq!(id_key(&by_id(true), &long[..256], "{}").same, MatchedBy::Delivery);
 }
 
 #[test]
 fn each_receiver_gets_an_event_and_the_first_keeps_the_key_it_would_have_alone() {
     let with = |count| {
         let mut source = ordered();
-        let group = Some(Group::Fields(vec![FieldIx(0)]));
-        source.routes = vec![Arc::new(Route { makes: Makes::Actions(count), group, ..Route::default() })];
+        let group = Some(Group::Fields(vec![FieldIndex(0)]));
+        source.routes = vec![Arc::new(Route { makes: Fanout::Actions(count), group, ..Route::default() })];
         source
     };
     let request = Request::json(r#"{"subject":"s","to":"v","at":1}"#);
@@ -224,7 +230,7 @@ fn each_receiver_gets_an_event_and_the_first_keeps_the_key_it_would_have_alone()
     assert_eq!(three.iter().map(|new| new.event.part).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(three[0].keys, alone.keys);
     assert_eq!((three[0].event.change, three[0].event.group), (alone.event.change, alone.event.group));
-    let distinct = |of: &dyn Fn(&New) -> Key| three.iter().map(of).collect::<HashSet<_>>().len();
+    let distinct = |of: &dyn Fn(&NewEvent) -> Key| three.iter().map(of).collect::<HashSet<_>>().len();
     assert_eq!(distinct(&|new| new.keys[0].key), 3);
     assert_eq!(distinct(&|new| new.event.change.expect("a change").subject), 3);
     assert_eq!(distinct(&|new| new.event.group.expect("a group")), 3);
@@ -235,11 +241,11 @@ fn each_receiver_gets_an_event_and_the_first_keeps_the_key_it_would_have_alone()
 #[test]
 fn a_fixed_group_is_one_for_all_sources_and_a_group_of_fields_is_one_for_each_value() {
     let group = |source: Source, group: Group, body: &str| {
-        let route = Route { group: Some(group), makes: Makes::Actions(1), ..Route::default() };
+        let route = Route { group: Some(group), makes: Fanout::Actions(1), ..Route::default() };
         Request::json(body).event(&Source { routes: vec![Arc::new(route)], ..source }).event.group.expect("a group")
     };
     let fixed = || Group::Fixed("backend".into());
-    let fields = || Group::Fields(vec![FieldIx(0)]);
+    let fields = || Group::Fields(vec![FieldIndex(0)]);
     let other = || Source { scope: "other".into(), ..named(&["a"]) };
     assert_eq!(group(named(&["a"]), fixed(), r#"{"a":1}"#), group(other(), fixed(), r#"{"a":2}"#));
     assert_ne!(
@@ -256,19 +262,24 @@ fn what_has_no_action_is_done_as_soon_as_it_is_claimed() {
     let mut source = source(Vec::new());
     source.routes = vec![Arc::new(Route::default())];
     let new = Request::json("{}").event(&source);
-    assert_eq!(new.event.state, State::Done { how: How::Recorded, at: now() });
+    assert_eq!(new.event.state, EventState::Done { how: DoneReason::Recorded, at: now() });
 }
 
 /// Parts of a key, as owned texts.
-type Parts = Vec<(String, PartKind, Vec<u8>)>;
+type Parts = Vec<(String, KeyPartType, Vec<u8>)>;
 
 fn made(parts: &Parts) -> (Key, [u8; 32]) {
-    let parts: Vec<_> = parts.iter().map(|(name, kind, bytes)| Part { name, kind: *kind, bytes }).collect();
+    let parts: Vec<_> = parts.iter().map(|(name, kind, bytes)| KeyPart { name, kind: *kind, bytes }).collect();
     (key("scope", "fields", &parts), value(&parts).0)
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
-    let kind = prop_oneof![Just(PartKind::Text), Just(PartKind::Number), Just(PartKind::Bool), Just(PartKind::Bytes),];
+    let kind = prop_oneof![
+        Just(KeyPartType::Text),
+        Just(KeyPartType::Number),
+        Just(KeyPartType::Bool),
+        Just(KeyPartType::Bytes),
+    ];
     let bytes = prop::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(b'a'), any::<u8>()], 0..4);
     prop::collection::vec(("[ab]{0,2}", kind, bytes), 0..4)
 }

@@ -1,19 +1,20 @@
 //! Sources as the config would build them, and deliveries as they would arrive.
 
 use bytes::Bytes;
-use hookonce::decide::claim::New;
+use hookonce::decide::claim::NewEvent;
 use hookonce::decide::delivery::Delivery;
-use hookonce::decide::field::{Field, FieldIx, FieldSet, Place};
+use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::{Verdict, judge};
 use hookonce::decide::limits;
-use hookonce::decide::refusal::Refusal;
+use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::decide::source::{
-    Change, DeliveryId, Group, Identity, Keep, Kind, Makes, Once, Respond, Route, Source, Speaks,
+    ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, Keep, RequiredEventKind,
+    ResponseMode, Route, Source,
 };
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use std::sync::Arc;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
@@ -23,17 +24,17 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::parse("2026-02-07T16:25:00Z").expect("a time")
 }
 
-pub(crate) fn github() -> Scheme {
-    Scheme::Github(Secrets::new(vec![b"the secret".to_vec()]))
+pub(crate) fn github() -> VerificationScheme {
+    VerificationScheme::Github(SourceSecrets::new(vec![b"the secret".to_vec()]))
 }
 
 pub(crate) fn field(name: &str, at: &str) -> Field {
-    Field { name: name.into(), at: Place::parse(at).expect(at), trim: false, after: None, default: None }
+    Field { name: name.into(), at: FieldLocation::parse(at).expect(at), trim: false, after: None, default: None }
 }
 
 /// A source with these fields, verified by nothing and once per body, to begin with.
 pub(crate) fn source(fields: Vec<Field>) -> Source {
-    let once = Once {
+    let once = DeduplicationPolicy {
         implied: None,
         per: vec![Identity::Body],
         change: None,
@@ -47,18 +48,18 @@ pub(crate) fn source(fields: Vec<Field>) -> Source {
         scope: "src".into(),
         path: "/in/src".into(),
         stream: None,
-        verify: Scheme::None,
+        verify: VerificationScheme::None,
         kind: None,
         delivery: None,
         fields: FieldSet::new(fields, None),
         require: None,
         when: None,
         once,
-        respond: Respond::Accepted,
-        speaks: Speaks::Webhook,
+        respond: ResponseMode::Accepted,
+        speaks: ApiStyle::Webhook,
         mark_duplicates: false,
         body_max: limits::BODY_BYTES_MAX,
-        routes: vec![Arc::new(Route { makes: Makes::Actions(1), ..Route::default() })],
+        routes: vec![Arc::new(Route { makes: Fanout::Actions(1), ..Route::default() })],
     }
 }
 
@@ -75,13 +76,13 @@ pub(crate) fn github_package() -> Source {
     ];
     let shape = vec!["registry_package".to_owned()];
     let fields = FieldSet::new(fields, Some(shape.clone()));
-    let [package, tag, version_id, sha, updated_at] = [0, 1, 2, 3, 4].map(FieldIx);
+    let [package, tag, version_id, sha, updated_at] = [0, 1, 2, 3, 4].map(FieldIndex);
     let when = |text| Some(Filter::parse(text, &fields).expect("a filter over these fields"));
     let route = Route {
         name: "jamiec_ts".into(),
         when: when(r#"package == "jamiec_ts""#),
         group: Some(Group::Fields(vec![package])),
-        makes: Makes::Actions(1),
+        makes: Fanout::Actions(1),
         ..Route::default()
     };
     Source {
@@ -90,13 +91,13 @@ pub(crate) fn github_package() -> Source {
         path: "/version/1".into(),
         stream: None,
         verify: github(),
-        kind: Some(Kind { header: "x-github-event".into(), is: "registry_package".into(), shape }),
+        kind: Some(RequiredEventKind { header: "x-github-event".into(), is: "registry_package".into(), shape }),
         delivery: github().delivery_id(),
         when: when(r#"tag == "latest""#),
-        once: Once {
+        once: DeduplicationPolicy {
             implied: None,
             per: vec![Identity::Delivery, Identity::Body],
-            change: Some(Change { of: vec![package, tag], to: vec![version_id, sha], order: Some(updated_at) }),
+            change: Some(ChangeRule { of: vec![package, tag], to: vec![version_id, sha], order: Some(updated_at) }),
             imported: Some(vec![tag, version_id, sha]),
             keep: Keep::For(30 * DAY),
             keep_body: 7 * DAY,
@@ -153,20 +154,20 @@ impl Request {
         })
     }
 
-    pub(crate) fn events(&self, source: &Source) -> Vec<New> {
+    pub(crate) fn events(&self, source: &Source) -> Vec<NewEvent> {
         match self.judged(source) {
             Verdict::Events(events) => events,
             other => panic!("expected events, got {other:?}"),
         }
     }
 
-    pub(crate) fn event(&self, source: &Source) -> New {
+    pub(crate) fn event(&self, source: &Source) -> NewEvent {
         let mut events = self.events(source);
         assert_eq!(events.len(), 1, "one receiver, one event");
         events.remove(0)
     }
 
-    pub(crate) fn refusal(&self, source: &Source) -> Refusal {
+    pub(crate) fn refusal(&self, source: &Source) -> DeliveryRejection {
         match self.judged(source) {
             Verdict::Refused(refusal) => refusal,
             other => panic!("expected a refusal, got {other:?}"),
@@ -198,6 +199,6 @@ pub(crate) fn payload(file: &str) -> String {
 }
 
 /// A delivery id in a header that nothing signs, or that something does.
-pub(crate) fn id_in_header(signed: bool) -> DeliveryId {
-    DeliveryId { at: Place::Header("x-id".into()), signed }
+pub(crate) fn id_in_header(signed: bool) -> DeliveryIdLocation {
+    DeliveryIdLocation { at: FieldLocation::Header("x-id".into()), signed }
 }

@@ -1,15 +1,15 @@
 //! One push of an image is many deliveries. Which of them are for us, and why the others are not.
 
 use crate::sources::{Request, github_package, now, payload, storm};
-use hookonce::decide::claim::{Claim, Same};
-use hookonce::decide::event::State;
-use hookonce::decide::field::Value;
+use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::event::EventState;
+use hookonce::decide::field::FieldValue;
 use hookonce::decide::id::EventId;
 use hookonce::decide::judge::Verdict;
-use hookonce::decide::refusal::Refusal;
+use hookonce::decide::refusal::DeliveryRejection;
 use hookonce::store::Store;
-use hookonce::store::clock::Clock;
-use hookonce::store::memory::Memory;
+use hookonce::store::clock::StoreClock;
+use hookonce::store::memory::MemoryStore;
 use std::task::{Context, Poll, Waker};
 
 fn words(request: &Request) -> String {
@@ -48,7 +48,7 @@ fn three_deliveries_of_latest_share_their_change_and_nothing_else() {
 
 #[test]
 fn a_storm_is_one_event_in_the_store() {
-    let store = Memory::new(Clock::manual(now()));
+    let store = MemoryStore::new(StoreClock::manual(now()));
     let latest: Vec<_> = storm("storm_latest.jsonl")[2..].to_vec();
     let mut said = Vec::new();
     for (n, request) in (1..).zip(latest.iter().chain(&latest)) {
@@ -71,7 +71,7 @@ fn a_storm_is_one_event_in_the_store() {
 fn an_event_keeps_what_its_command_will_be_told() {
     let new = Request::from_github("registry_package", "d1", &payload("ghcr_latest.json")).event(&github_package());
     let text = |name: &str| match new.event.fields.get(name) {
-        Some(Value::Text(text) | Value::Number(text)) => text.to_string(),
+        Some(FieldValue::Text(text) | FieldValue::Number(text)) => text.to_string(),
         other => panic!("{name}: {other:?}"),
     };
     assert_eq!((text("package"), text("tag")), ("jamiec_ts".into(), "latest".into()));
@@ -79,9 +79,9 @@ fn an_event_keeps_what_its_command_will_be_told() {
     assert!(text("sha").starts_with("sha256:"));
     assert_eq!((&*new.event.source, &*new.event.route), ("ghcr", "jamiec_ts"));
     assert_eq!(new.event.delivery_id.as_deref(), Some("d1"));
-    assert_eq!(new.event.state, State::Waiting { due: Some(now()) });
+    assert_eq!(new.event.state, EventState::Waiting { due: Some(now()) });
     assert_eq!(new.event.digest, new.event.seal());
-    assert_eq!(new.keys.iter().map(|one| one.same.clone()).collect::<Vec<_>>(), [Same::Body]);
+    assert_eq!(new.keys.iter().map(|one| one.same.clone()).collect::<Vec<_>>(), [MatchedBy::Body]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn nothing_is_looked_at_before_it_is_believed() {
     let unsigned = Request { headers: good.headers[..1].to_vec(), ..good.clone() };
     let broken = Request::from_github("ping", "d1", "{").with("x-hub-signature-256", "sha256=00");
     for request in [longer, unsigned, broken] {
-        assert_eq!(request.refusal(&github_package()), Refusal::BadSignature);
+        assert_eq!(request.refusal(&github_package()), DeliveryRejection::BadSignature);
     }
 }
 
@@ -128,7 +128,7 @@ fn a_missing_field_is_named_after_the_filter_has_let_it_through_and_not_before()
     let whole = payload("ghcr_latest.json");
     let without = whole.replacen(r#""updated_at""#, r#""updated_when""#, usize::MAX);
     let refusal = Request::from_github("registry_package", "d1", &without).refusal(&github_package());
-    assert_eq!(refusal, Refusal::MissingField("updated_at".into()));
+    assert_eq!(refusal, DeliveryRejection::MissingField("updated_at".into()));
     let main = without.replace(r#""name": "latest""#, r#""name": "main""#);
     let why = Request::from_github("registry_package", "d1", &main).ignored(&github_package());
     assert_eq!(why, r#"tag was "main", wanted tag == "latest""#);

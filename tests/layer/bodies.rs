@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::response::IntoResponse;
 use axum::routing::post;
-use hookonce::layer::{Attempt, OnceBody};
+use hookonce::layer::{OnceBody, RequestAttempt};
 use hookonce::{Once, json};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::Response;
@@ -102,7 +102,7 @@ async fn an_answer_that_breaks_off_is_not_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_on_plain_hyper_acts_once_and_knows_its_attempt() {
     async fn act(request: Request<OnceBody<Incoming>>) -> Result<Response<Full<Bytes>>, Infallible> {
-        let attempt = request.extensions().get::<Attempt>().unwrap().clone();
+        let attempt = request.extensions().get::<RequestAttempt>().unwrap().clone();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let said = format!("{}.{} of {} bytes", attempt.idempotency_key, attempt.number, body.len());
         Ok(Response::new(Full::from(said)))

@@ -2,10 +2,10 @@
 
 use super::{Client, Service, behind};
 use hookonce::decide::time::Timestamp;
-use hookonce::store::clock::Clock;
-use hookonce::store::memory::Memory;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Listing, Store};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{EventQuery, Store};
 use hookonce::{Once, days, seconds};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn dies(store: &Arc<dyn Store>, live: &Runtime) -> (u32, String) {
     service.last_attempt()
 }
 
-fn check(store: &Arc<dyn Store>, clock: &Clock) {
+fn check(store: &Arc<dyn Store>, clock: &StoreClock) {
     let live = runtime();
     let (_, first) = dies(store, &live);
     live.block_on(async {
@@ -55,25 +55,25 @@ fn check(store: &Arc<dyn Store>, clock: &Clock) {
         }
         assert_eq!(service.calls(), 1, "the swap decides who takes it over");
         assert_eq!(service.last_attempt(), (2, first));
-        let events = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
+        let events = store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap();
         assert_eq!((events.len(), events[0].attempt, events[0].doubts), (1, 2, 1));
     });
 }
 
 #[test]
 fn after_a_crash_the_next_request_runs_once_the_lease_is_over() {
-    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-    check(&(Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>), &clock);
+    let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+    check(&(Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>), &clock);
     let dir = tempfile::tempdir().unwrap();
-    let sqlite = Sqlite::open_by(&dir.path().join("once.db"), Access::Node, Some(clock.clone())).unwrap();
+    let sqlite = SqliteStore::open_by(&dir.path().join("once.db"), SqliteAccess::Node, Some(clock.clone())).unwrap();
     check(&(Arc::new(sqlite) as Arc<dyn Store>), &clock);
 }
 
 /// However often it happens: here the request is the retrier.
 #[test]
 fn after_many_crashes_the_next_request_still_runs() {
-    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-    let store = Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>;
+    let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>;
     let live = runtime();
     for _ in 0..5 {
         dies(&store, &live);
@@ -89,15 +89,15 @@ fn after_many_crashes_the_next_request_still_runs() {
 /// What a crash left behind, and nobody asks for again, does not stay for ever.
 #[test]
 fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
-    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-    let store = Arc::new(Memory::new(clock.clone())) as Arc<dyn Store>;
+    let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+    let store = Arc::new(MemoryStore::new(clock.clone())) as Arc<dyn Store>;
     let live = runtime();
     let (_, first) = dies(&store, &live);
     clock.advance(LEASE + seconds(1));
     live.block_on(async {
         let once = Once::new(store.clone()).keep(days(1));
         once.forget().await.unwrap();
-        let left = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
+        let left = store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap();
         assert_eq!(left[0].state.word(), "dead");
         let service = Service::new();
         let client = behind(&service, once.clone()).await;
@@ -113,7 +113,7 @@ fn what_a_crash_left_behind_is_swept_and_may_still_be_asked_for_before() {
         once.forget().await.unwrap();
         clock.advance(days(2));
         assert_eq!(once.forget().await.unwrap().events, 1);
-        assert!(store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap().is_empty());
+        assert!(store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap().is_empty());
     });
 }
 
@@ -123,12 +123,12 @@ fn a_restart_on_sqlite_does_not_wait_for_the_lease() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("once.db");
     let live = runtime();
-    let store = Arc::new(Sqlite::open(&path, Access::Node).unwrap()) as Arc<dyn Store>;
+    let store = Arc::new(SqliteStore::open(&path, SqliteAccess::Node).unwrap()) as Arc<dyn Store>;
     dies(&store, &live);
     drop(store);
     let store = loop {
         // The runtime that was shut down may hold it for another moment.
-        match Sqlite::open(&path, Access::Node) {
+        match SqliteStore::open(&path, SqliteAccess::Node) {
             Ok(store) => break Arc::new(store) as Arc<dyn Store>,
             Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
         }

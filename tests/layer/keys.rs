@@ -2,7 +2,7 @@
 
 use super::{Client, Kind, STORES, Said, Service, behind};
 use axum::http::HeaderName;
-use hookonce::store::Listing;
+use hookonce::store::EventQuery;
 use hookonce::{Once, body, days, fields, header, json, query, seconds};
 
 async fn ask(client: &Client, path: &str, headers: &[(&str, &str)], body: &str) -> Said {
@@ -86,7 +86,7 @@ async fn what_only_reads_passes() {
         assert_eq!(client.send(client.http.get(&url).header("idempotency-key", "k")).await.status, 200);
     }
     assert_eq!(service.calls(), 6);
-    assert!(place.store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap().is_empty());
+    assert!(place.store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,7 +123,7 @@ async fn a_caller_never_gets_anothers_answer_and_no_credential_reaches_the_store
         }
         assert!(ask(&client, "/act", &[key], "a").await.body.contains("nobody"));
         assert_eq!(service.calls(), 3);
-        let events = store.list(Listing { limit: 9, ..Listing::default() }).await.unwrap();
+        let events = store.list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap();
         assert_eq!(events.len(), 3);
         assert_eq!(events[0].delivery_id.as_deref(), Some("k"));
         assert!(!format!("{events:?}").contains("canary"), "{events:?}");
@@ -174,9 +174,9 @@ async fn a_body_that_nobody_points_into_may_be_anything_and_one_that_is_no_json_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_counts_as_long_as_it_is_kept_and_an_answer_as_long_as_that_is() {
     use hookonce::decide::time::Timestamp;
-    use hookonce::store::clock::Clock;
-    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-    let store = hookonce::store::memory::Memory::new(clock.clone());
+    use hookonce::store::clock::StoreClock;
+    let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+    let store = hookonce::store::memory::MemoryStore::new(clock.clone());
     let service = Service::new();
     let once = Once::new(store).keep(seconds(100)).keep_body(seconds(50));
     let client = behind(&service, once.clone()).await;
@@ -191,15 +191,15 @@ async fn a_key_counts_as_long_as_it_is_kept_and_an_answer_as_long_as_that_is() {
     assert_eq!((new.replayed(), service.calls()), (false, 2));
     clock.advance(seconds(101));
     assert_eq!(once.forget().await.unwrap().events, 1);
-    assert!(once.store().list(Listing { limit: 9, ..Listing::default() }).await.unwrap().is_empty());
+    assert!(once.store().list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_scopes_sweep_leaves_anothers_events_alone() {
     use hookonce::decide::time::Timestamp;
-    use hookonce::store::clock::Clock;
-    let clock = Clock::manual(Timestamp(1_750_000_000_000_000));
-    let store = hookonce::store::memory::Memory::new(clock.clone());
+    use hookonce::store::clock::StoreClock;
+    let clock = StoreClock::manual(Timestamp(1_750_000_000_000_000));
+    let store = hookonce::store::memory::MemoryStore::new(clock.clone());
     let service = Service::new();
     let long = behind(&service, Once::new(store.clone()).scope("long").keep(days(365))).await;
     long.post("k", "a").await;

@@ -27,7 +27,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use hookonce::Once;
-use hookonce::layer::Attempt;
+use hookonce::layer::RequestAttempt;
 use hookonce::store::Store;
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ struct Service {
     gate: Arc<Semaphore>,
     held_up: Arc<Mutex<bool>>,
     answers: Arc<Mutex<Vec<u16>>>,
-    attempts: Arc<Mutex<Vec<Attempt>>>,
+    attempts: Arc<Mutex<Vec<RequestAttempt>>>,
 }
 
 impl Service {
@@ -143,7 +143,7 @@ impl Service {
     fn router(&self) -> Router {
         async fn act(
             State(service): State<Service>,
-            attempt: Option<Extension<Attempt>>,
+            attempt: Option<Extension<RequestAttempt>>,
             headers: HeaderMap,
             body: Bytes,
         ) -> Response {

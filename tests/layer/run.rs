@@ -2,7 +2,7 @@
 
 use super::flaky::{Flaky, Mood};
 use super::{Kind, PATIENCE, STORES};
-use hookonce::layer::{OnceError, Ran};
+use hookonce::layer::{OnceError, RunOutcome};
 use hookonce::{Once, seconds};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,14 +22,14 @@ async fn work_is_done_once_and_its_value_given_again() {
             Ok::<_, Infallible>(vec![("a".to_owned(), 1.5)])
         };
         let value = vec![("a".to_owned(), 1.5)];
-        assert_eq!(once.run("k", work()).await.unwrap(), Ran::Now(value.clone()), "{kind:?}");
-        assert_eq!(once.run("k", work()).await.unwrap(), Ran::Before(value.clone()), "{kind:?}");
-        assert_eq!(once.clone().scope("other").run("k", work()).await.unwrap(), Ran::Now(value), "{kind:?}");
+        assert_eq!(once.run("k", work()).await.unwrap(), RunOutcome::Now(value.clone()), "{kind:?}");
+        assert_eq!(once.run("k", work()).await.unwrap(), RunOutcome::Before(value.clone()), "{kind:?}");
+        assert_eq!(once.clone().scope("other").run("k", work()).await.unwrap(), RunOutcome::Now(value), "{kind:?}");
         assert_eq!(calls.load(Ordering::SeqCst), 2);
         assert!(matches!(once.run::<u8, Infallible, _>("k", async { Ok(1) }).await, Err(OnceError::NotKept)));
         let bytes = async || once.run_bytes::<Infallible, _>("b", async { Ok(vec![0, 255].into()) }).await.unwrap();
         assert!(!bytes().await.is_before());
-        assert_eq!(bytes().await, Ran::Before(vec![0, 255].into()));
+        assert_eq!(bytes().await, RunOutcome::Before(vec![0, 255].into()));
     }
 }
 
@@ -42,7 +42,7 @@ async fn an_error_is_not_kept_and_a_value_too_large_is_not_done_again() {
             let failed = once.run::<(), _, _>("k", async { Err(std::io::Error::other("no")) }).await;
             assert!(matches!(&failed, Err(OnceError::Work(error)) if error.to_string() == "no"), "{failed:?}");
         }
-        assert_eq!(once.run("k", async { Ok::<_, Infallible>(7) }).await.unwrap(), Ran::Now(7));
+        assert_eq!(once.run("k", async { Ok::<_, Infallible>(7) }).await.unwrap(), RunOutcome::Now(7));
         let large = async || once.run("l", async { Ok::<_, Infallible>("x".repeat(2 << 20)) }).await;
         assert_eq!(large().await.unwrap().into_inner().len(), 2 << 20);
         assert!(matches!(large().await, Err(OnceError::NotKept)), "{kind:?}");
@@ -60,7 +60,7 @@ async fn a_value_that_cannot_be_written_down_is_given_once_and_its_work_not_done
         calls.fetch_add(1, Ordering::SeqCst);
         Ok::<_, Infallible>(value.clone())
     };
-    assert_eq!(once.run("k", work()).await.unwrap(), Ran::Now(value.clone()));
+    assert_eq!(once.run("k", work()).await.unwrap(), RunOutcome::Now(value.clone()));
     assert!(matches!(once.run("k", work()).await, Err(OnceError::NotKept)));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -134,6 +134,6 @@ async fn a_store_that_is_down_means_that_nothing_is_begun() {
 async fn two_nodes_share_a_key_through_their_store() {
     let place = Kind::Memory.fresh().await;
     let (one, two) = (Once::new(place.store.clone()), Once::new(place.store.clone()));
-    assert_eq!(one.run("k", async { Ok::<_, Infallible>(1) }).await.unwrap(), Ran::Now(1));
-    assert_eq!(two.run("k", async { Ok::<_, Infallible>(2) }).await.unwrap(), Ran::Before(1));
+    assert_eq!(one.run("k", async { Ok::<_, Infallible>(1) }).await.unwrap(), RunOutcome::Now(1));
+    assert_eq!(two.run("k", async { Ok::<_, Infallible>(2) }).await.unwrap(), RunOutcome::Before(1));
 }

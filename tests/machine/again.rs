@@ -1,18 +1,20 @@
 //! Publishing again: what a repeat of something that was already published does to it.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, settle, start, tried, unknown};
-use hookonce::decide::change::PlaceInLine;
-use hookonce::decide::event::{Cause, Event, How, Impossible, Outcome, Passed, State, Step};
+use hookonce::decide::change::QueueUpdate;
+use hookonce::decide::event::{
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, QueueState,
+};
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
-use hookonce::decide::source::{InDoubt, Route};
+use hookonce::decide::source::{InDoubtPolicy, Route};
 use hookonce::decide::time::{Duration, Timestamp};
 
 const HOUR: Duration = Duration::from_hours(1);
 const LATER: Timestamp = Timestamp(NOW.0 + 3_600_000_000);
 
 fn again(event: &Event, route: &Route) -> Event {
-    event.after(Step::PublishAgain, route, LATER).expect("it was published")
+    event.after(EventStep::PublishAgain, route, LATER).expect("it was published")
 }
 
 /// One more attempt, an hour later.
@@ -23,20 +25,20 @@ fn tried_later(event: &Event, outcome: Outcome, route: &Route) -> Event {
 
 #[test]
 fn what_is_published_again_keeps_its_life_its_turn_and_its_first_end() {
-    let route = route(5, InDoubt::Retry);
+    let route = route(5, InDoubtPolicy::Retry);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let waiting = again(&done, &route);
-    assert_eq!(waiting.state, State::Waiting { due: Some(LATER) });
+    assert_eq!(waiting.state, EventState::Waiting { due: Some(LATER) });
     assert_eq!((waiting.life, waiting.turn, waiting.change), (done.life, done.turn, done.change));
     assert!(!waiting.owed_first_attempt(), "it asks whether it was overtaken");
     let second = tried_later(&waiting, Outcome::Delivered(None), &route);
-    assert_eq!(second.state, State::Done { how: How::Acted, at: NOW }, "it ended when it first did");
+    assert_eq!(second.state, EventState::Done { how: DoneReason::Acted, at: NOW }, "it ended when it first did");
     assert_eq!((second.state.ended(), second.quiet_since()), (Some(NOW), Some(LATER)));
 }
 
 #[test]
 fn each_message_has_an_id_of_its_own_in_every_life() {
-    let route = route(5, InDoubt::Retry);
+    let route = route(5, InDoubtPolicy::Retry);
     let id = event().id.to_string();
     let mut stands = tried(event(), [Outcome::Delivered(None)], &route);
     for life in ["", ".2"] {
@@ -48,7 +50,7 @@ fn each_message_has_an_id_of_its_own_in_every_life() {
             assert_eq!(crashed.idempotency_key(), format!("{id}{life}.r{n}"), "the same after a crash");
             stands = tried_later(&stands, Outcome::Delivered(None), &route);
         }
-        stands = stands.after(Step::Replay, &route, NOW).expect("it is over");
+        stands = stands.after(EventStep::Replay, &route, NOW).expect("it is over");
         assert_eq!(stands.published_again, None, "a life is counted by itself");
         stands = tried(stands, [Outcome::Delivered(None)], &route);
     }
@@ -56,7 +58,7 @@ fn each_message_has_an_id_of_its_own_in_every_life() {
 
 #[test]
 fn each_message_has_all_the_attempts_of_its_route() {
-    let route = route(2, InDoubt::Retry);
+    let route = route(2, InDoubtPolicy::Retry);
     let mut stands = tried(event(), [unknown(), failed(), Outcome::Delivered(None)], &route);
     for _ in 0..3 {
         stands = again(&stands, &route);
@@ -65,48 +67,49 @@ fn each_message_has_all_the_attempts_of_its_route() {
         let later = stands.state.wake_at().expect("it is due some time");
         let running = stands.after(start(), &route, later).expect("it is due");
         stands = running.after(settle(failed()), &route, later).expect("it runs");
-        assert_eq!(stands.state, State::Dead { cause: Cause::Failed, at: NOW }, "kept from the first end");
+        assert_eq!(stands.state, EventState::Dead { cause: DeathCause::Failed, at: NOW }, "kept from the first end");
     }
 }
 
 #[test]
 fn only_what_was_published_is_published_again() {
-    let route = route(1, InDoubt::Hold);
+    let route = route(1, InDoubtPolicy::Hold);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
     let once_more = again(&done, &route);
-    let over = |state: State, was: &Event| Event { state, ..was.clone() };
-    for cause in Cause::ALL {
-        let dead = State::Dead { cause, at: NOW };
-        let never = over(dead.clone(), &event()).after(Step::PublishAgain, &route, LATER);
-        assert_eq!(never, Err(Impossible), "{cause:?}, and nothing was published");
-        let may = over(dead, &once_more).after(Step::PublishAgain, &route, LATER).is_ok();
-        assert_eq!(may, matches!(cause, Cause::Failed | Cause::Rejected | Cause::InDoubt), "{cause:?}");
+    let over = |state: EventState, was: &Event| Event { state, ..was.clone() };
+    for cause in DeathCause::ALL {
+        let dead = EventState::Dead { cause, at: NOW };
+        let never = over(dead.clone(), &event()).after(EventStep::PublishAgain, &route, LATER);
+        assert_eq!(never, Err(InvalidStepError), "{cause:?}, and nothing was published");
+        let may = over(dead, &once_more).after(EventStep::PublishAgain, &route, LATER).is_ok();
+        assert_eq!(may, matches!(cause, DeathCause::Failed | DeathCause::Rejected | DeathCause::InDoubt), "{cause:?}");
     }
-    for how in [How::Recorded, How::Superseded { by: EventId([9; 16]) }] {
-        let state = State::Done { how, at: NOW };
-        assert_eq!(over(state, &done).after(Step::PublishAgain, &route, LATER), Err(Impossible), "{how:?}");
+    for how in [DoneReason::Recorded, DoneReason::Superseded { by: EventId([9; 16]) }] {
+        let state = EventState::Done { how, at: NOW };
+        assert_eq!(over(state, &done).after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError), "{how:?}");
     }
-    assert_eq!(once_more.after(Step::PublishAgain, &route, LATER), Err(Impossible), "it is under way");
+    assert_eq!(once_more.after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError), "it is under way");
 }
 
 #[test]
 fn an_event_is_published_again_at_most_a_hundred_times_in_a_life() {
-    let route = route(1, InDoubt::Retry);
+    let route = route(1, InDoubtPolicy::Retry);
     let mut stands = tried(event(), [Outcome::Delivered(None)], &route);
     for _ in 0..limits::PUBLISHED_AGAIN_MAX {
         stands = tried_later(&again(&stands, &route), Outcome::Delivered(None), &route);
     }
-    assert_eq!(stands.after(Step::PublishAgain, &route, LATER), Err(Impossible));
-    let next = tried(stands.after(Step::Replay, &route, NOW).expect("it is over"), [Outcome::Delivered(None)], &route);
+    assert_eq!(stands.after(EventStep::PublishAgain, &route, LATER), Err(InvalidStepError));
+    let next =
+        tried(stands.after(EventStep::Replay, &route, NOW).expect("it is over"), [Outcome::Delivered(None)], &route);
     assert_eq!(again(&next, &route).published_again.map(|again| again.times), Some(1));
 }
 
 #[test]
 fn what_is_overtaken_before_it_is_published_again_stays_done() {
-    let route = route(3, InDoubt::Retry);
+    let route = route(3, InDoubtPolicy::Retry);
     let by = EventId([9; 16]);
     let done = tried(event(), [Outcome::Delivered(None)], &route);
-    let acted = State::Done { how: How::Acted, at: NOW };
+    let acted = EventState::Done { how: DoneReason::Acted, at: NOW };
     let waiting = again(&done, &route);
     assert_eq!(waiting.replaced(by, LATER).expect("it waits").state, acted);
     let start = waiting.change(start(), &route, LATER).expect("it is due");
@@ -114,16 +117,19 @@ fn what_is_overtaken_before_it_is_published_again_stays_done() {
     let running = start.resolve(Some(waiting.id), LATER);
     let settled = running.change(settle(rejected()), &route, LATER).expect("it runs");
     assert_eq!(settled.resolve(Some(by), LATER + HOUR).state, acted);
-    assert_eq!(settled.resolve(Some(waiting.id), LATER).state, State::Dead { cause: Cause::Rejected, at: NOW });
+    assert_eq!(
+        settled.resolve(Some(waiting.id), LATER).state,
+        EventState::Dead { cause: DeathCause::Rejected, at: NOW }
+    );
 }
 
 #[test]
 fn it_must_be_current_and_takes_no_place_in_line() {
-    let route = route(1, InDoubt::Retry);
-    let done = Event { passed: Passed::Yes, ..tried(event(), [Outcome::Delivered(None)], &route) };
-    let change = done.change(Step::PublishAgain, &route, LATER).expect("it was published");
-    assert_eq!((change.place, change.overtaken.is_some()), (PlaceInLine::MustBeCurrent, false));
-    assert_eq!(change.event.passed, Passed::No);
+    let route = route(1, InDoubtPolicy::Retry);
+    let done = Event { passed: QueueState::Yes, ..tried(event(), [Outcome::Delivered(None)], &route) };
+    let change = done.change(EventStep::PublishAgain, &route, LATER).expect("it was published");
+    assert_eq!((change.place, change.overtaken.is_some()), (QueueUpdate::MustBeCurrent, false));
+    assert_eq!(change.event.passed, QueueState::No);
     // The first end stays as the store wrote it, however far a node's clock is off.
     let theirs = LATER + LEASE;
     let running = change.resolve(None, theirs).after(start(), &route, LATER).expect("it is due");

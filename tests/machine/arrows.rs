@@ -1,12 +1,14 @@
 //! Any sequence of steps, against a table of arrows that was written down by itself.
 
 use crate::{LEASE, NOW, event, failed, rejected, route, start, timed_out, unknown};
-use hookonce::decide::again::PublishedAgain;
-use hookonce::decide::event::{Blocks, Cause, Event, How, Impossible, Outcome, Retrier, State, Step};
+use hookonce::decide::again::RepublishState;
+use hookonce::decide::event::{
+    DeathCause, DoneReason, Event, EventState, EventStep, InvalidStepError, Outcome, Retrier, SucceededBlocks,
+};
 use hookonce::decide::id::EventId;
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{CountedAs, InDoubt, Route};
+use hookonce::decide::source::{InDoubtPolicy, Route, TimeoutAccounting};
 use hookonce::decide::time::{Duration, Timestamp};
 use proptest::prelude::*;
 
@@ -32,30 +34,30 @@ const ARROWS: [(&str, &[&str], &[&str]); 18] = [
     ("rejoin", &["waiting"], &["waiting"]),
 ];
 
-fn word(step: &Step) -> &'static str {
+fn word(step: &EventStep) -> &'static str {
     match step {
-        Step::Start { .. } => "start",
-        Step::Renew { .. } => "renew",
-        Step::HandBack => "hand back",
-        Step::Settle { .. } => "settle",
-        Step::Expire { .. } => "expire",
-        Step::Orphan => "orphan",
-        Step::Supersede { .. } => "supersede",
-        Step::Rearm => "rearm",
-        Step::Resume => "resume",
-        Step::Accept => "accept",
-        Step::PublishAgain => "publish again",
-        Step::Replay => "replay",
-        Step::Cancel => "cancel",
-        Step::CallOff => "call off",
-        Step::Damage => "damage",
-        Step::Record => "record",
-        Step::SetAside { .. } => "set aside",
-        Step::Rejoin => "rejoin",
+        EventStep::Start { .. } => "start",
+        EventStep::Renew { .. } => "renew",
+        EventStep::HandBack => "hand back",
+        EventStep::Settle { .. } => "settle",
+        EventStep::Expire { .. } => "expire",
+        EventStep::Orphan => "orphan",
+        EventStep::Supersede { .. } => "supersede",
+        EventStep::Rearm => "rearm",
+        EventStep::Resume => "resume",
+        EventStep::Accept => "accept",
+        EventStep::PublishAgain => "publish again",
+        EventStep::Replay => "replay",
+        EventStep::Cancel => "cancel",
+        EventStep::CallOff => "call off",
+        EventStep::Damage => "damage",
+        EventStep::Record => "record",
+        EventStep::SetAside { .. } => "set aside",
+        EventStep::Rejoin => "rejoin",
     }
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = EventStep> {
     let outcome = prop_oneof![
         Just(Outcome::Delivered(None)),
         Just(failed()),
@@ -68,33 +70,33 @@ fn steps() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         6 => Just(start()),
-        1 => any::<u64>().prop_map(|blocks| Step::Renew { lasts: LEASE, blocks: Blocks(blocks) }),
-        1 => Just(Step::HandBack),
-        4 => (outcome, any::<u32>()).prop_map(|(outcome, jitter)| Step::Settle {
+        1 => any::<u64>().prop_map(|blocks| EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks(blocks) }),
+        1 => Just(EventStep::HandBack),
+        4 => (outcome, any::<u32>()).prop_map(|(outcome, jitter)| EventStep::Settle {
             outcome,
-            blocks: Blocks::default(),
+            blocks: SucceededBlocks::default(),
             jitter: Jitter(jitter),
         }),
-        2 => any::<u32>().prop_map(|jitter| Step::Expire { jitter: Jitter(jitter) }),
-        1 => Just(Step::Orphan),
-        1 => Just(Step::Supersede { by: EventId([9; 16]) }),
-        2 => Just(Step::Rearm),
-        1 => Just(Step::Resume),
-        1 => Just(Step::Accept),
-        2 => Just(Step::PublishAgain),
-        1 => Just(Step::Replay),
-        1 => Just(Step::Cancel),
-        1 => Just(Step::CallOff),
-        1 => Just(Step::Damage),
-        1 => Just(Step::Record),
-        1 => Just(Step::SetAside { lasts: LEASE }),
-        2 => Just(Step::Rejoin),
+        2 => any::<u32>().prop_map(|jitter| EventStep::Expire { jitter: Jitter(jitter) }),
+        1 => Just(EventStep::Orphan),
+        1 => Just(EventStep::Supersede { by: EventId([9; 16]) }),
+        2 => Just(EventStep::Rearm),
+        1 => Just(EventStep::Resume),
+        1 => Just(EventStep::Accept),
+        2 => Just(EventStep::PublishAgain),
+        1 => Just(EventStep::Replay),
+        1 => Just(EventStep::Cancel),
+        1 => Just(EventStep::CallOff),
+        1 => Just(EventStep::Damage),
+        1 => Just(EventStep::Record),
+        1 => Just(EventStep::SetAside { lasts: LEASE }),
+        2 => Just(EventStep::Rejoin),
     ]
 }
 
 fn routes() -> impl Strategy<Value = Route> {
-    let doubts = prop_oneof![Just(InDoubt::Retry), Just(InDoubt::Hold), Just(InDoubt::Never)];
-    let counted = prop_oneof![Just(CountedAs::Attempts), Just(CountedAs::Doubts)];
+    let doubts = prop_oneof![Just(InDoubtPolicy::Retry), Just(InDoubtPolicy::Hold), Just(InDoubtPolicy::Never)];
+    let counted = prop_oneof![Just(TimeoutAccounting::Attempts), Just(TimeoutAccounting::Doubts)];
     (1..5_u32, prop::option::of(1..7_u32), doubts, counted).prop_map(
         |(attempts, attempts_once_accepted, doubt, timeouts)| Route {
             timeouts,
@@ -105,7 +107,7 @@ fn routes() -> impl Strategy<Value = Route> {
 }
 
 /// Checks one step that was taken.
-fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
+fn check_arrow(was: &Event, step: &EventStep, is: &Event, route: &Route) {
     let (name, from, to) = ARROWS.iter().find(|(name, ..)| *name == word(step)).expect("every step is in the table");
     assert!(from.contains(&was.state.word()), "{name} from {:?}", was.state);
     assert!(to.contains(&is.state.word()), "{name} to {:?}", is.state);
@@ -121,9 +123,9 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
         );
     }
     let doubted = match step {
-        Step::Expire { .. } => !was.is_called_off(),
-        Step::Settle { outcome: Outcome::Unknown { .. }, .. } => true,
-        Step::Settle { outcome: Outcome::TimedOut { .. }, .. } => route.timeouts == CountedAs::Doubts,
+        EventStep::Expire { .. } => !was.is_called_off(),
+        EventStep::Settle { outcome: Outcome::Unknown { .. }, .. } => true,
+        EventStep::Settle { outcome: Outcome::TimedOut { .. }, .. } => route.timeouts == TimeoutAccounting::Doubts,
         _ => false,
     };
     let counted = match *name {
@@ -143,19 +145,19 @@ fn check_arrow(was: &Event, step: &Step, is: &Event, route: &Route) {
         Retrier::Sender => route.retry.attempts,
         Retrier::Node => route.attempts_once_accepted.unwrap_or(route.retry.attempts),
     };
-    let doubts_max = if route.in_doubt == InDoubt::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
-    let dead = if let State::Dead { cause, .. } = is.state { Some(cause) } else { None };
-    let cause = if route.in_doubt == InDoubt::Never { Cause::Failed } else { Cause::InDoubt };
+    let doubts_max = if route.in_doubt == InDoubtPolicy::Hold { 1 } else { attempts.max(limits::DOUBTS_MIN) };
+    let dead = if let EventState::Dead { cause, .. } = is.state { Some(cause) } else { None };
+    let cause = if route.in_doubt == InDoubtPolicy::Never { DeathCause::Failed } else { DeathCause::InDoubt };
     let before = is.published_again.map_or(0, |again| again.attempts_before);
-    if let (Step::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
-        let last = route.in_doubt == InDoubt::Hold || is.attempt - before - is.doubts >= attempts;
+    if let (EventStep::Settle { outcome: Outcome::TimedOut { .. }, .. }, false) = (step, doubted) {
+        let last = route.in_doubt == InDoubtPolicy::Hold || is.attempt - before - is.doubts >= attempts;
         assert_eq!(dead, last.then_some(cause), "attempt {} timed out", is.attempt);
     }
     if doubted {
         assert_eq!(dead, (is.doubts >= doubts_max).then_some(cause), "{name} at {} doubts", is.doubts);
     }
-    if let Step::Settle { outcome: Outcome::Failed { .. }, .. } = step {
-        assert_eq!(dead == Some(Cause::Failed), is.attempt - before - is.doubts >= attempts);
+    if let EventStep::Settle { outcome: Outcome::Failed { .. }, .. } = step {
+        assert_eq!(dead == Some(DeathCause::Failed), is.attempt - before - is.doubts >= attempts);
     }
     check_first_end(was, name, is);
 }
@@ -175,13 +177,16 @@ fn check_first_end(was: &Event, name: &str, is: &Event) {
     }
     if let (Some(again), Some(ended)) = (is.published_again, is.state.ended()) {
         assert_eq!(ended, again.first_ended_at, "{name}");
-        assert!(!matches!(is.state, State::Done { how: How::Superseded { .. } | How::Recorded, .. }), "{name}");
+        assert!(
+            !matches!(is.state, EventState::Done { how: DoneReason::Superseded { .. } | DoneReason::Recorded, .. }),
+            "{name}"
+        );
     }
 }
 
 /// The same event on a clock that shows `theirs` when ours shows `ours`.
 fn shifted(event: &Event, ours: Timestamp, theirs: Timestamp) -> Event {
-    let again = event.published_again.map(|again| PublishedAgain {
+    let again = event.published_again.map(|again| RepublishState {
         last_at: again.last_at.shifted(ours, theirs),
         first_ended_at: again.first_ended_at.shifted(ours, theirs),
         ..again
@@ -214,7 +219,7 @@ proptest! {
         let event = steps.into_iter().fold(event(), |event, step| event.after(step, &route, NOW + LEASE).unwrap_or(event));
         let (_, from, _) = ARROWS.iter().find(|(name, ..)| *name == word(&last)).expect("every step is in the table");
         if !from.contains(&event.state.word()) {
-            prop_assert_eq!(event.after(last, &route, NOW + LEASE), Err(Impossible));
+            prop_assert_eq!(event.after(last, &route, NOW + LEASE), Err(InvalidStepError));
         }
     }
 

@@ -4,7 +4,7 @@ use super::house::{House, Sent, until};
 use super::server::Nats;
 use super::{LONG, edge, push, worker};
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::Scheme;
+use hookonce::decide::verify::VerificationScheme;
 use std::time::Duration;
 
 /// A secret as Standard Webhooks writes it.
@@ -14,7 +14,7 @@ const LINES: &str = r#"run = { steps = ["echo \"$HOOKONCE_FIELD_N\" >> lines"] }
 
 /// A delivery of Standard Webhooks under these names of its headers, of the body `{"n":1}`.
 fn standard(prefix: &str, id: &str) -> Sent {
-    let scheme = Scheme::standard_webhooks(&[WHSEC.as_bytes().to_vec()], Duration::from_mins(5)).unwrap();
+    let scheme = VerificationScheme::standard_webhooks(&[WHSEC.as_bytes().to_vec()], Duration::from_mins(5)).unwrap();
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros();
     let body = br#"{"n":1}"#;
     let headers = scheme.sign(id, Timestamp(i64::try_from(now).unwrap()), body);

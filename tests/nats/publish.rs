@@ -4,9 +4,11 @@ use super::house::{House, SECRET, until};
 use super::proxy::Proxy;
 use super::server::{Nats, until_async};
 use super::{IN, LONG, Sent, edge, push, worker};
-use hookonce::decide::field::Place;
+use hookonce::decide::field::FieldLocation;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Encoding, Hash, Hmac, Scheme, Secrets, parse_over};
+use hookonce::decide::verify::{
+    HmacHash, HmacScheme, SignatureEncoding, SourceSecrets, VerificationScheme, parse_over,
+};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,14 +88,14 @@ async fn replayed(scheme: &str, keys: &str, sent: &Sent) {
 async fn what_died_at_the_edge_is_replayed_and_believed_by_a_worker() {
     let sent = push("d-1", 1);
     replayed("github", "", &sent).await;
-    let hmac = Scheme::Hmac(Box::new(Hmac {
-        secrets: Secrets::new(vec![SECRET.as_bytes().to_vec()]),
+    let hmac = VerificationScheme::Hmac(Box::new(HmacScheme {
+        secrets: SourceSecrets::new(vec![SECRET.as_bytes().to_vec()]),
         header: "x-signature".into(),
         prefix: String::new(),
-        hash: Hash::Sha256,
-        encoding: Encoding::Hex,
+        hash: HmacHash::Sha256,
+        encoding: SignatureEncoding::Hex,
         over: parse_over("{timestamp}.{body}").unwrap(),
-        timestamp: Some(Place::Header("x-time".into())),
+        timestamp: Some(FieldLocation::Header("x-time".into())),
         id: None,
         tolerance: Duration::from_mins(5),
     }));

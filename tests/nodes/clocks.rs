@@ -6,8 +6,8 @@ use crate::wrong::{RECORDS, on};
 use crate::{postgres, redis};
 use base64::Engine as _;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::Scheme;
-use hookonce::store::clock::Clock;
+use hookonce::decide::verify::VerificationScheme;
+use hookonce::store::clock::StoreClock;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ async fn a_valkey_server_whose_clock_jumps_forgets_nothing() {
 /// A delivery that is signed with the time.
 fn signed(id: &str, at: Timestamp) -> Sent {
     let secret = format!("whsec_{}", base64::engine::general_purpose::STANDARD.encode(SECRET));
-    let scheme = Scheme::standard_webhooks(&[secret.into_bytes()], Duration::from_mins(5)).unwrap();
+    let scheme = VerificationScheme::standard_webhooks(&[secret.into_bytes()], Duration::from_mins(5)).unwrap();
     let body = format!(r#"{{"key":"{id}"}}"#);
     let headers = scheme.sign(id, at, body.as_bytes());
     Sent { headers, body: body.into_bytes() }
@@ -235,13 +235,13 @@ async fn a_clock_that_was_once_ahead_refuses_no_genuine_delivery() {
         house.try_start_by(serve).unwrap();
     };
     begin(&mut house, Some("+31d"));
-    let now = Clock::wall(Timestamp(0)).now();
+    let now = StoreClock::wall(Timestamp(0)).now();
     assert_eq!(house.deliver("/in", &signed("a", now + ahead)).await.word(), "accepted");
     assert_eq!(house.deliver("/in", &signed("b", now)).await.status, 401, "its clock is ahead");
     assert!(house.stop().success());
 
     begin(&mut house, None);
-    let genuine = house.deliver("/in", &signed("b", Clock::wall(Timestamp(0)).now())).await;
+    let genuine = house.deliver("/in", &signed("b", StoreClock::wall(Timestamp(0)).now())).await;
     assert_eq!(genuine.word(), "accepted", "{genuine:?}");
     let captured = house.deliver("/in", &signed("c", now + ahead)).await;
     assert_eq!(captured.status, 401, "what was signed for another time is not believed: {captured:?}");

@@ -3,10 +3,10 @@
 use crate::faketime::wrong_clock;
 use crate::house::{House, Sent};
 use crate::servers::StoreServer;
-use hookonce::decide::event::{How, State};
-use hookonce::store::address::Address;
-use hookonce::store::open::{Use, open_for};
-use hookonce::store::{Listing, Store};
+use hookonce::decide::event::{DoneReason, EventState};
+use hookonce::store::address::StoreUrl;
+use hookonce::store::open::{OpenPurpose, open_for};
+use hookonce::store::{EventQuery, Store};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -64,7 +64,7 @@ impl Receiver {
 /// Nodes on one store.
 pub(crate) struct Fleet {
     pub(crate) store: StoreServer,
-    pub(crate) address: Address,
+    pub(crate) address: StoreUrl,
     pub(crate) receiver: Receiver,
     nodes: Vec<Mutex<House>>,
     urls: Arc<RwLock<Vec<Option<String>>>>,
@@ -89,7 +89,7 @@ impl Fleet {
     pub(crate) async fn start(store: StoreServer, respond: &str, takes: Duration, starts: &[Start<'_>]) -> Self {
         let receiver = Receiver::start(takes).await;
         let url = store.fresh().await;
-        let address = Address::parse(&url, std::path::Path::new("")).unwrap();
+        let address = StoreUrl::parse(&url, std::path::Path::new("")).unwrap();
         let config = format!(
             r#"store = "{url}"
 [source.s]
@@ -228,7 +228,7 @@ forward = {{ url = "{}", timeout = "10s" }}
 
     /// Waits until every event is over; how many there are, by where they ended.
     pub(crate) async fn quiet(&self) -> BTreeMap<String, usize> {
-        let store = open_for(&self.address, Use::Look).await.unwrap();
+        let store = open_for(&self.address, OpenPurpose::Look).await.unwrap();
         over(&*store).await;
         count(&*store).await
     }
@@ -260,7 +260,7 @@ pub(crate) async fn ends_when_quiet(url: &str) -> BTreeMap<String, usize> {
 
 /// A look into the store at this address, beside the nodes.
 async fn look(url: &str) -> Arc<dyn Store> {
-    open_for(&Address::parse(url, std::path::Path::new("")).unwrap(), Use::Look).await.unwrap()
+    open_for(&StoreUrl::parse(url, std::path::Path::new("")).unwrap(), OpenPurpose::Look).await.unwrap()
 }
 
 /// Waits until every event is over.
@@ -270,7 +270,7 @@ async fn over(store: &dyn Store) {
     let open = ["running", "waiting", "running"];
     let mut clear = 0;
     while clear < open.len() {
-        let listing = Listing { state: Some(open[clear].into()), limit: 1, ..Listing::default() };
+        let listing = EventQuery { state: Some(open[clear].into()), limit: 1, ..EventQuery::default() };
         if store.list(listing).await.unwrap().is_empty() {
             clear += 1;
         } else {
@@ -285,15 +285,15 @@ async fn count(store: &dyn Store) -> BTreeMap<String, usize> {
     let mut ends = BTreeMap::new();
     let mut before = None;
     loop {
-        let page = store.list(Listing { before, limit: 500, ..Listing::default() }).await.unwrap();
+        let page = store.list(EventQuery { before, limit: 500, ..EventQuery::default() }).await.unwrap();
         for event in &page {
             let end = match &event.state {
-                State::Done { how: How::Acted, .. } => "acted".to_owned(),
-                State::Done { how: How::Recorded, .. } => "recorded".to_owned(),
-                State::Done { how: How::Superseded { .. }, .. } => "superseded".to_owned(),
-                State::Waiting { .. } => "waiting".to_owned(),
-                State::Dead { .. } => "dead".to_owned(),
-                State::Running { .. } => "running".to_owned(),
+                EventState::Done { how: DoneReason::Acted, .. } => "acted".to_owned(),
+                EventState::Done { how: DoneReason::Recorded, .. } => "recorded".to_owned(),
+                EventState::Done { how: DoneReason::Superseded { .. }, .. } => "superseded".to_owned(),
+                EventState::Waiting { .. } => "waiting".to_owned(),
+                EventState::Dead { .. } => "dead".to_owned(),
+                EventState::Running { .. } => "running".to_owned(),
             };
             *ends.entry(end).or_default() += 1;
         }

@@ -3,7 +3,7 @@
 use crate::house::{House, PATIENCE, Sent, until};
 use crate::request;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use serde_json::json;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ run  = { steps = ["env; cat", "test $HOOKONCE_FIELD_N != 13"] }
 
 /// What a sender sends, signed, with what must not be kept.
 fn sent(id: &str, n: u64, secret: &str) -> Sent {
-    let scheme = Scheme::Github(Secrets::new(vec![secret.as_bytes().to_vec()]));
+    let scheme = VerificationScheme::Github(SourceSecrets::new(vec![secret.as_bytes().to_vec()]));
     let body = format!("{{\"n\":{n},\"ref\":\"r\",\"after\":\"a\",\"commits\":[]}}");
     let mut headers = scheme.sign(id, Timestamp(0), body.as_bytes());
     headers.push(("x-github-event".into(), "push".into()));

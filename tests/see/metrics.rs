@@ -155,26 +155,26 @@ async fn prometheus_reads_the_metrics_and_the_alerts() {
 
 #[test]
 fn to_count_a_delivery_costs_a_small_part_of_what_it_costs_to_judge_one() {
-    use hookonce::decide::claim::Same;
+    use hookonce::decide::claim::MatchedBy;
     use hookonce::decide::delivery::Delivery;
     use hookonce::decide::id::{Digest, EventId};
     use hookonce::decide::judge::{self, judge};
     use hookonce::decide::time::Timestamp;
-    use hookonce::telemetry::heard::{Heard, Verdict};
-    use hookonce::telemetry::meter::{Asked, Meter};
+    use hookonce::telemetry::heard::{DeliveryRecord, DeliveryVerdict};
+    use hookonce::telemetry::meter::{Metrics, StoreOp};
     let config =
         hookonce::config::parse(&numbers(""), "t", std::path::Path::new("/"), &|_| Some(SECRET.into())).unwrap();
-    let (meter, source) = (Meter::new(&config.sources), &config.sources[0]);
+    let (meter, source) = (Metrics::new(&config.sources), &config.sources[0]);
     let (digest, many) = (Digest::of(b"body"), 500_u32);
     let ids: Vec<String> = (0..100).map(|n| format!("f168a0a0-0440-11f1-9b3f-a185afe7ee{n:02}")).collect();
     let count = |n: u32| {
         meter.believed("numbers", 0);
         meter.delivery_id("numbers", &ids[n as usize % 100], &digest);
-        meter.duplicate("numbers", &Same::Delivery);
-        meter.asked(Asked::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
+        meter.duplicate("numbers", &MatchedBy::Delivery);
+        meter.asked(StoreOp::Claim, std::time::Duration::from_micros(u64::from(n % 5000)), true);
         meter.batch(7);
-        meter.delivery("numbers", Verdict::Duplicate, Timestamp(i64::from(n)), || {
-            Heard::new(None, Verdict::Duplicate, Timestamp(0))
+        meter.delivery("numbers", DeliveryVerdict::Duplicate, Timestamp(i64::from(n)), || {
+            DeliveryRecord::new(None, DeliveryVerdict::Duplicate, Timestamp(0))
         });
     };
     let one = number("d1", 1, "a");

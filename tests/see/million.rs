@@ -2,8 +2,8 @@
 //! `HOOKONCE_FULL=1 cargo nextest run --release --test see million --no-capture` prints it.
 
 use hookonce::decide::time::Timestamp;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Declared, Listing, Store};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{DeclaredFields, EventQuery, Store};
 use std::time::{Duration, Instant};
 
 /// Fills the store with so many events, by SQL: nine in ten done, some dead, a few waiting.
@@ -40,12 +40,12 @@ async fn a_page_and_an_overview_of_a_million_events_come_quickly() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.db");
     let declared = || {
-        vec![Declared {
+        vec![DeclaredFields {
             source: "often0".into(),
             fields: vec![("tag".into(), true), ("n".into(), true), ("sha".into(), false)],
         }]
     };
-    let store = Sqlite::open(&path, Access::Node).unwrap();
+    let store = SqliteStore::open(&path, SqliteAccess::Node).unwrap();
     store.declare(declared()).await.unwrap();
     drop(store);
     fill(&path, many);
@@ -55,38 +55,38 @@ async fn a_page_and_an_overview_of_a_million_events_come_quickly() {
             std::fs::remove_file(entry.path()).unwrap();
         }
     }
-    let store = Sqlite::open(&path, Access::Node).unwrap();
-    let all = Listing { limit: 100, ..Listing::default() };
+    let store = SqliteStore::open(&path, SqliteAccess::Node).unwrap();
+    let all = EventQuery { limit: 100, ..EventQuery::default() };
     let of = |text: &str| Some(text.to_owned());
     let middle = Timestamp(1_770_000_000_000_000 + i64::try_from(many).unwrap() * 300_000);
     let field = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     let asked = [
         ("newest", all.clone()),
-        ("dead", Listing { state: of("dead"), ..all.clone() }),
-        ("waiting", Listing { state: of("waiting"), ..all.clone() }),
-        ("failed of a source", Listing { cause: of("failed"), source: of("often1"), ..all.clone() }),
-        ("superseded", Listing { cause: of("superseded"), ..all.clone() }),
-        ("a source", Listing { source: of("often2"), ..all.clone() }),
-        ("a rare source", Listing { source: of("rare"), ..all.clone() }),
-        ("a route of a source", Listing { source: of("often0"), route: of("slow"), ..all.clone() }),
-        ("a route", Listing { route: of("slow"), ..all.clone() }),
-        ("a common tag", Listing { fields: field("tag", "latest"), ..all.clone() }),
-        ("a rare tag", Listing { fields: field("tag", "v7"), ..all.clone() }),
-        ("one number", Listing { fields: field("n", "1234"), ..all.clone() }),
-        ("no such number", Listing { fields: field("n", "-1"), ..all.clone() }),
-        ("a field without an index", Listing { fields: field("sha", "00"), ..all.clone() }),
-        ("a text", Listing { text: of("delivery-12"), ..all.clone() }),
-        ("a text that is nowhere", Listing { text: of("nowhere"), ..all.clone() }),
+        ("dead", EventQuery { state: of("dead"), ..all.clone() }),
+        ("waiting", EventQuery { state: of("waiting"), ..all.clone() }),
+        ("failed of a source", EventQuery { cause: of("failed"), source: of("often1"), ..all.clone() }),
+        ("superseded", EventQuery { cause: of("superseded"), ..all.clone() }),
+        ("a source", EventQuery { source: of("often2"), ..all.clone() }),
+        ("a rare source", EventQuery { source: of("rare"), ..all.clone() }),
+        ("a route of a source", EventQuery { source: of("often0"), route: of("slow"), ..all.clone() }),
+        ("a route", EventQuery { route: of("slow"), ..all.clone() }),
+        ("a common tag", EventQuery { fields: field("tag", "latest"), ..all.clone() }),
+        ("a rare tag", EventQuery { fields: field("tag", "v7"), ..all.clone() }),
+        ("one number", EventQuery { fields: field("n", "1234"), ..all.clone() }),
+        ("no such number", EventQuery { fields: field("n", "-1"), ..all.clone() }),
+        ("a field without an index", EventQuery { fields: field("sha", "00"), ..all.clone() }),
+        ("a text", EventQuery { text: of("delivery-12"), ..all.clone() }),
+        ("a text that is nowhere", EventQuery { text: of("nowhere"), ..all.clone() }),
         (
             "an hour in the middle",
-            Listing { since: Some(middle), until: Some(middle + Duration::from_hours(1)), ..all.clone() },
+            EventQuery { since: Some(middle), until: Some(middle + Duration::from_hours(1)), ..all.clone() },
         ),
-        ("before the middle", Listing { until: Some(middle), ..all.clone() }),
+        ("before the middle", EventQuery { until: Some(middle), ..all.clone() }),
     ];
     let (mut slowest, most) = (Duration::ZERO, Duration::from_millis(if full { 150 } else { 1_500 }));
     for (name, listing) in asked {
         let mut times = Vec::new();
-        let mut page = hookonce::store::Page::default();
+        let mut page = hookonce::store::EventPage::default();
         for _ in 0..5 {
             let start = Instant::now();
             page = store.page(listing.clone()).await.unwrap();
@@ -143,7 +143,7 @@ fn plans(path: &std::path::Path) {
 }
 
 /// Prints what the indexes for people cost a claim: the same claims with them and without, in turns.
-async fn indexes(store: &Sqlite, path: &std::path::Path) {
+async fn indexes(store: &SqliteStore, path: &std::path::Path) {
     use hookonce::store::contract::making;
     const DROP: &str = "drop index if exists events_source; drop index if exists events_superseded";
     const MAKE: &str = "create index if not exists events_source on events (source); \

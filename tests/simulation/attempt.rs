@@ -5,11 +5,11 @@ use crate::command::Comes;
 use crate::oracle::{Broken, Kind};
 use crate::plan::{LEASE, seconds};
 use crate::world::World;
-use hookonce::decide::event::{Blocks, Event, State, Step};
+use hookonce::decide::event::{Event, EventState, EventStep, SucceededBlocks};
 use hookonce::decide::id::Node as Name;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Timestamp;
-use hookonce::store::{Advance, StoreError};
+use hookonce::store::{AdvanceResult, StoreError};
 use std::sync::Arc;
 
 pub(crate) struct Attempt {
@@ -77,9 +77,9 @@ impl World {
             }
             _ => LEASE,
         };
-        let step = Step::Start { lasts, by: by.clone(), action: self.plan.action };
+        let step = EventStep::Start { lasts, by: by.clone(), action: self.plan.action };
         match self.advance_by(&attempt.event, step, &attempt.route, Kind::Start)? {
-            Some(Ok(Advance::Written { event, .. })) if event.runs_by(&by) => {
+            Some(Ok(AdvanceResult::Written { event, .. })) if event.runs_by(&by) => {
                 attempt.event = *event;
                 attempt.phase = Phase::Begin;
                 Ok(Some(attempt))
@@ -89,7 +89,7 @@ impl World {
                 Ok(Some(attempt))
             }
             // It may be this attempt's own start that came late; another's would have another lease.
-            Some(Ok(Advance::Lost)) if attempt.was_unsure => Ok(self.started_after_all(&by, attempt)),
+            Some(Ok(AdvanceResult::Lost)) if attempt.was_unsure => Ok(self.started_after_all(&by, attempt)),
             _ => Ok(None),
         }
     }
@@ -135,15 +135,15 @@ impl World {
         if now < renew_at {
             return Ok(Some(attempt));
         }
-        let step = Step::Renew { lasts: LEASE, blocks: Blocks::default() };
+        let step = EventStep::Renew { lasts: LEASE, blocks: SucceededBlocks::default() };
         match self.advance_by(&attempt.event, step, &attempt.route, Kind::Renew)? {
-            Some(Ok(Advance::Written { event, .. })) => {
+            Some(Ok(AdvanceResult::Written { event, .. })) => {
                 (attempt.event, attempt.sent) = (*event, now);
                 self.commands[command].deadline = now + LEASE;
                 attempt.phase = Phase::Act { command, renew_at: now + LEASE / 3 };
                 Ok(Some(attempt))
             }
-            Some(Ok(Advance::Lost) | Err(StoreError::Unsure(_))) => {
+            Some(Ok(AdvanceResult::Lost) | Err(StoreError::Unsure(_))) => {
                 if self.is_still_ours(node, &mut attempt) {
                     return Ok(Some(attempt));
                 }
@@ -166,8 +166,8 @@ impl World {
     }
 
     fn hand_back(&mut self, node: usize, mut attempt: Box<Attempt>) -> Result<Option<Box<Attempt>>, Broken> {
-        match self.advance_by(&attempt.event, Step::HandBack, &attempt.route, Kind::HandBack)? {
-            Some(Ok(Advance::Written { .. })) | None => Ok(None),
+        match self.advance_by(&attempt.event, EventStep::HandBack, &attempt.route, Kind::HandBack)? {
+            Some(Ok(AdvanceResult::Written { .. })) | None => Ok(None),
             _ => Ok(self.is_still_ours(node, &mut attempt).then_some(attempt)),
         }
     }
@@ -179,16 +179,17 @@ impl World {
             (Some(Bug::TimeoutCountedAsDoubt), Comes::TimedOut) => Comes::Unknown.outcome(),
             _ => comes.outcome(),
         };
-        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter };
+        let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter };
         let kind = match comes {
             Comes::Failed | Comes::Rejected => Kind::SettleHarmless,
             Comes::TimedOut => Kind::SettleTimedOut,
             Comes::Delivered | Comes::Unknown => Kind::Settle,
         };
         match self.advance_by(&attempt.event, step, &attempt.route, kind)? {
-            Some(Ok(Advance::Written { event, .. })) => {
-                if let (Some(Bug::SlotFreedOnRetry), State::Waiting { due: Some(due) }) = (self.bug, &event.state) {
-                    let step = Step::SetAside { lasts: due.since(self.now()) };
+            Some(Ok(AdvanceResult::Written { event, .. })) => {
+                if let (Some(Bug::SlotFreedOnRetry), EventState::Waiting { due: Some(due) }) = (self.bug, &event.state)
+                {
+                    let step = EventStep::SetAside { lasts: due.since(self.now()) };
                     self.advance_by(&event, step, &attempt.route, kind)?;
                 }
                 Ok(None)

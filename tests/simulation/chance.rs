@@ -7,8 +7,8 @@ use crate::plan::seconds;
 use crate::tap::Write;
 use crate::world::World;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::event::{Event, State, Step};
-use hookonce::decide::source::{Redelivery, Route};
+use hookonce::decide::event::{Event, EventState, EventStep};
+use hookonce::decide::source::{RedeliveryPolicy, Route};
 use hookonce::decide::time::Timestamp;
 
 impl World {
@@ -84,10 +84,11 @@ impl World {
     fn take_over(&mut self) -> Result<(), Broken> {
         self.late.clear();
         for mut event in self.rows() {
-            if let (Some(Bug::EveryLeaseEndsAtStart), State::Running { action, .. }) = (self.bug, &mut event.state) {
+            if let (Some(Bug::EveryLeaseEndsAtStart), EventState::Running { action, .. }) = (self.bug, &mut event.state)
+            {
                 *action = Some(ActionKind::Run);
             }
-            let Ok(change) = event.change(Step::Orphan, &Route::default(), self.now()) else { continue };
+            let Ok(change) = event.change(EventStep::Orphan, &Route::default(), self.now()) else { continue };
             self.oracle.tally.orphans += 1;
             self.execute(Write::Advance(Box::new(change), Kind::Orphan))?;
         }
@@ -114,19 +115,21 @@ impl World {
         }
         let event = self.rng.pick(&rows);
         let kind = match event.state {
-            State::Dead { .. } if self.rng.chance(70) => {
+            EventState::Dead { .. } if self.rng.chance(70) => {
                 self.redeliver(&event);
                 return;
             }
-            State::Done { .. } if matches!(self.plan.redelivery, Redelivery::Again { .. }) && self.rng.chance(80) => {
+            EventState::Done { .. }
+                if matches!(self.plan.redelivery, RedeliveryPolicy::Again { .. }) && self.rng.chance(80) =>
+            {
                 self.redeliver(&event);
                 return;
             }
-            State::Done { .. } | State::Dead { .. } => Kind::Replay,
-            State::Waiting { .. } if self.rng.chance(8) => Kind::Cancel,
+            EventState::Done { .. } | EventState::Dead { .. } => Kind::Replay,
+            EventState::Waiting { .. } if self.rng.chance(8) => Kind::Cancel,
             // A node whose clock is ahead takes a lease for ended that is not.
-            State::Running { .. } => Kind::Expire { route_gone: false },
-            State::Waiting { .. } => return,
+            EventState::Running { .. } => Kind::Expire { route_gone: false },
+            EventState::Waiting { .. } => return,
         };
         self.nodes[node].tasks.push(Task::Touch(Box::new((event, kind))));
     }

@@ -6,7 +6,7 @@ use crate::plan::{LEASE, seconds};
 use crate::world::World;
 use hookonce::decide::event::{Event, Outcome};
 use hookonce::decide::id::{EventId, Key, Node};
-use hookonce::decide::source::InDoubt;
+use hookonce::decide::source::InDoubtPolicy;
 use hookonce::decide::time::Timestamp;
 
 pub(crate) struct Command {
@@ -57,7 +57,7 @@ impl World {
     /// Begins a command for an event this node holds. `sent`: when the write that made it so was first sent.
     pub(crate) fn begin(&mut self, node: Node, event: &Event, sent: Timestamp) -> Result<usize, Broken> {
         let body = self.stored_body(event)?;
-        let hold = self.plan.in_doubt == InDoubt::Hold;
+        let hold = self.plan.in_doubt == InDoubtPolicy::Hold;
         self.oracle.begins(event, body, hold)?;
         for other in self.commands.iter().filter(|command| command.end.is_none()) {
             if other.event == event.id {

@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use crate::world::World;
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::limits;
-use hookonce::decide::source::{InDoubt, Keep, Redelivery};
+use hookonce::decide::source::{InDoubtPolicy, Keep, RedeliveryPolicy};
 
 fn plan(changes: Changes, grouped: Grouped) -> Plan {
     Plan {
@@ -13,10 +13,10 @@ fn plan(changes: Changes, grouped: Grouped) -> Plan {
         signed: false,
         per: vec![Per::Delivery, Per::Body],
         grouped,
-        redelivery: Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(60) },
+        redelivery: RedeliveryPolicy::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(60) },
         attempts: 1,
         waits: None,
-        in_doubt: InDoubt::Retry,
+        in_doubt: InDoubtPolicy::Retry,
         keep: Keep::Forever,
         fails: 0,
         rejects: 0,
@@ -101,7 +101,7 @@ fn a_forged_id_does_not_keep_the_real_delivery_out() {
 
 #[test]
 fn a_storm_of_redeliveries_publishes_one_more_message() {
-    let again = Redelivery::Again {
+    let again = RedeliveryPolicy::Again {
         same_after: limits::REDELIVERY_AFTER,
         other_after: seconds(60),
         published_after: seconds(60),

@@ -8,14 +8,14 @@ use crate::plan::{LEASE, WITHIN};
 use crate::tap::{Write, Wrote};
 use crate::world::World;
 use hookonce::decide::answer;
-use hookonce::decide::claim::{self, Claim, New, Repeat, Same, Stands};
+use hookonce::decide::claim::{self, Claim, MatchRelation, MatchedBy, NewEvent, RepeatEffect};
 use hookonce::decide::delivery::Delivery;
-use hookonce::decide::event::{Cause, Event, Retrier, State, Step};
+use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Retrier};
 use hookonce::decide::id::{EventId, Revision};
 use hookonce::decide::judge::{Verdict, judge};
-use hookonce::decide::source::{InDoubt, Redelivery, Speaks};
+use hookonce::decide::source::{ApiStyle, InDoubtPolicy, RedeliveryPolicy};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::store::{Advance, StoreError};
+use hookonce::store::{AdvanceResult, StoreError};
 
 impl World {
     /// A request arrives: it is judged at once, and claimed when the node gets to it.
@@ -48,7 +48,7 @@ impl World {
                 return self.answer("I10", leader);
             }
         }
-        let permit = self.plan.in_doubt == InDoubt::Retry && self.nodes[node].permits() > 0;
+        let permit = self.plan.in_doubt == InDoubtPolicy::Retry && self.nodes[node].permits() > 0;
         if permit {
             new.event = new.event.begun(LEASE, name, self.plan.action);
         }
@@ -95,10 +95,10 @@ impl World {
             Ok(Wrote::Claim(Claim::Duplicate { event, same, stands, now })) => {
                 receive.permit = false;
                 let does = self.repeat(&event, &receive.new, &same, stands, now)?;
-                if does == Repeat::Hears {
+                if does == RepeatEffect::Hears {
                     self.answer("I10", event.id)?;
                     // Nothing is left to do for what was superseded: its sender hears 200, whatever stands in its place.
-                    if stands != Stands::Instead {
+                    if stands != MatchRelation::Instead {
                         self.hears_again(receive.sent, &event, &same)?;
                     }
                     return Ok(None);
@@ -129,7 +129,14 @@ impl World {
         None
     }
 
-    fn repeat(&mut self, of: &Event, new: &New, same: &Same, stands: Stands, now: Timestamp) -> Result<Repeat, Broken> {
+    fn repeat(
+        &mut self,
+        of: &Event,
+        new: &NewEvent,
+        same: &MatchedBy,
+        stands: MatchRelation,
+        now: Timestamp,
+    ) -> Result<RepeatEffect, Broken> {
         let zero = Duration::ZERO;
         let mut route = self.plan.route(&of.route);
         let mut event = of.clone();
@@ -137,21 +144,23 @@ impl World {
         match (self.bug, &mut event.state) {
             (Some(Bug::RearmAfterIgnored), _) => {
                 route.redelivery = match route.redelivery {
-                    Redelivery::Ignore => Redelivery::Ignore,
-                    Redelivery::Retry { .. } => Redelivery::Retry { same_after: zero, other_after: zero },
-                    Redelivery::Again { .. } => {
-                        Redelivery::Again { same_after: zero, other_after: zero, published_after: zero }
+                    RedeliveryPolicy::Ignore => RedeliveryPolicy::Ignore,
+                    RedeliveryPolicy::Retry { .. } => RedeliveryPolicy::Retry { same_after: zero, other_after: zero },
+                    RedeliveryPolicy::Again { .. } => {
+                        RedeliveryPolicy::Again { same_after: zero, other_after: zero, published_after: zero }
                     }
                 }
             }
-            (Some(Bug::RearmedByPredecessor), _) if stands == Stands::Instead => place = Stands::Itself,
-            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == Stands::Replaced => place = Stands::Itself,
-            (Some(Bug::DoubtRearmed), State::Dead { cause, .. }) => *cause = Cause::Failed,
+            (Some(Bug::RearmedByPredecessor), _) if stands == MatchRelation::Instead => place = MatchRelation::Itself,
+            (Some(Bug::PublishedAgainThoughReplaced), _) if stands == MatchRelation::Replaced => {
+                place = MatchRelation::Itself;
+            }
+            (Some(Bug::DoubtRearmed), EventState::Dead { cause, .. }) => *cause = DeathCause::Failed,
             _ => {}
         }
         let does = claim::repeat(&event, new, same, place, &route, self.source().respond, now);
         let same_bytes = (&of.delivery_id, of.body_digest) == (&new.event.delivery_id, new.event.body_digest);
-        self.oracle.repeats(of, same_bytes, stands == Stands::Instead, does, now)?;
+        self.oracle.repeats(of, same_bytes, stands == MatchRelation::Instead, does, now)?;
         Ok(does)
     }
 
@@ -159,17 +168,19 @@ impl World {
         &mut self,
         node: usize,
         receive: Box<Receive>,
-        does: Repeat,
+        does: RepeatEffect,
         event: &Event,
         now: Timestamp,
     ) -> Result<Option<Task>, Broken> {
         let (change, kind) = match does {
-            Repeat::PublishesAgain => (event.publish_again(&receive.new, &receive.route, now), Kind::PublishAgain),
-            Repeat::Resumes if self.bug == Some(Bug::ResumedUnderAnotherKey) => {
-                (event.change(Step::Replay, &receive.route, now), Kind::Resume)
+            RepeatEffect::PublishesAgain => {
+                (event.publish_again(&receive.new, &receive.route, now), Kind::PublishAgain)
             }
-            Repeat::Resumes => (event.resume(&receive.new, &receive.route, now), Kind::Resume),
-            Repeat::Rearms | Repeat::Hears => (event.rearm(&receive.new, &receive.route, now), Kind::Rearm),
+            RepeatEffect::Resumes if self.bug == Some(Bug::ResumedUnderAnotherKey) => {
+                (event.change(EventStep::Replay, &receive.route, now), Kind::Resume)
+            }
+            RepeatEffect::Resumes => (event.resume(&receive.new, &receive.route, now), Kind::Resume),
+            RepeatEffect::Rearms | RepeatEffect::Hears => (event.rearm(&receive.new, &receive.route, now), Kind::Rearm),
         };
         let Ok(mut change) = change else { return Ok(self.again(receive)) };
         if let (Some(Bug::OvertakenTakesDigest), Some(overtaken)) = (self.bug, &mut change.overtaken) {
@@ -177,7 +188,7 @@ impl World {
             (overtaken.body_digest, overtaken.digest) = (change.event.body_digest, change.event.digest);
         }
         match self.write(Write::Advance(Box::new(change), kind))? {
-            Ok(Wrote::Advance(Advance::Written { event, .. })) if event.state.ended().is_none() => {
+            Ok(Wrote::Advance(AdvanceResult::Written { event, .. })) if event.state.ended().is_none() => {
                 self.answer("I1", event.id)?;
                 self.let_wait(node, receive.sent, event.id);
                 Ok(None)
@@ -202,7 +213,7 @@ impl World {
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<Option<Wait>, Broken> {
         let Some(event) = self.get(wait.event) else { return Ok(None) };
         if event.state.ended().is_some() {
-            let status = answer::ended(Speaks::Webhook, &event, None).status;
+            let status = answer::ended(ApiStyle::Webhook, &event, None).status;
             self.hears(wait.sent, &event, status)?;
             return Ok(None);
         }
@@ -212,9 +223,9 @@ impl World {
         let unwritten = self.bug == Some(Bug::AcceptedAndNotWritten);
         if event.retrier == Retrier::Sender && !unwritten {
             let route = self.plan.route(&event.route);
-            match self.advance_by(&event, Step::Accept, &route, Kind::Accept)? {
-                Some(Ok(Advance::Written { .. })) => {}
-                Some(Ok(Advance::Lost)) | None => return Ok(Some(wait)),
+            match self.advance_by(&event, EventStep::Accept, &route, Kind::Accept)? {
+                Some(Ok(AdvanceResult::Written { .. })) => {}
+                Some(Ok(AdvanceResult::Lost)) | None => return Ok(Some(wait)),
                 Some(Err(_)) => {
                     self.unanswered(wait.sent);
                     return Ok(None);
@@ -228,11 +239,11 @@ impl World {
     }
 
     /// A repeat hears how its event stands.
-    fn hears_again(&mut self, sent: usize, event: &Event, same: &Same) -> Result<(), Broken> {
+    fn hears_again(&mut self, sent: usize, event: &Event, same: &MatchedBy) -> Result<(), Broken> {
         if self.plan.waits.is_none() {
             return Ok(());
         }
-        let (after, now) = (answer::Came::After, self.now());
+        let (after, now) = (answer::RepeatTiming::After, self.now());
         let status = match self.bug {
             Some(Bug::DeadAnsweredWithSuccess) => answer::duplicate(event, same).status,
             _ => answer::again(self.source(), event, None, same, after, now).status,
@@ -243,7 +254,7 @@ impl World {
     /// A sender that waits for the end takes 2xx for success, and comes again otherwise.
     fn hears(&mut self, sent: usize, event: &Event, status: u16) -> Result<(), Broken> {
         let success = (200..300).contains(&status);
-        if success && matches!(event.state, State::Dead { .. }) {
+        if success && matches!(event.state, EventState::Dead { .. }) {
             return broken("A1", format!("the sender heard {status} of {}, which is dead", name(event.id)));
         }
         if !success && self.rng.chance(30) {

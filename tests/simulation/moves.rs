@@ -2,9 +2,9 @@
 
 use crate::oracle::{Broken, Kind, Oracle, Wanted, broken, name};
 use crate::plan::Changes;
-use hookonce::decide::event::{Cause, Event, How, Passed, State};
+use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState, QueueState};
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::{InDoubt, Redelivery};
+use hookonce::decide::source::{InDoubtPolicy, RedeliveryPolicy};
 use hookonce::decide::time::Timestamp;
 
 impl Oracle {
@@ -52,10 +52,10 @@ impl Oracle {
             self.moves(was, is, kind, now)?;
             let again = match kind {
                 Kind::SettleHarmless | Kind::SettleTimedOut | Kind::Settle | Kind::Expire { .. } => {
-                    matches!(was.state, State::Running { .. })
+                    matches!(was.state, EventState::Running { .. })
                 }
                 Kind::Rearm | Kind::Resume | Kind::PublishAgain => was.state.ended().is_some(),
-                Kind::Rejoin => was.passed == Passed::Aside,
+                Kind::Rejoin => was.passed == QueueState::Aside,
                 _ => false,
             };
             if again {
@@ -66,7 +66,7 @@ impl Oracle {
             self.is_not_kept_waiting(replaced)?;
         }
         let begun = |(was, is): &&(Event, &Event)| {
-            matches!(is.state, State::Running { .. }) && (was.life, was.attempt) != (is.life, is.attempt)
+            matches!(is.state, EventState::Running { .. }) && (was.life, was.attempt) != (is.life, is.attempt)
         };
         moves.iter().filter(begun).try_for_each(|(_, is)| self.started(is.id))
     }
@@ -77,7 +77,7 @@ impl Oracle {
         let overtaken = self.wanted.get(&known.subject).is_some_and(|wanted| wanted.event != id);
         let owed = known.event.attempt == 0 && !known.passed_over;
         match known.event.state {
-            State::Waiting { .. } if overtaken && !owed => {
+            EventState::Waiting { .. } if overtaken && !owed => {
                 broken("I15", format!("{} waits though overtaken", name(id)))
             }
             _ => Ok(()),
@@ -86,7 +86,7 @@ impl Oracle {
 
     fn moves(&mut self, was: &Event, is: &Event, kind: Kind, now: Timestamp) -> Result<(), Broken> {
         let known = self.events.get_mut(&is.id).expect("it moved");
-        known.passed_over |= kind == Kind::SetAside && is.passed == Passed::Aside;
+        known.passed_over |= kind == Kind::SetAside && is.passed == QueueState::Aside;
         if is.life != was.life {
             (known.starts, known.spent, known.may_have_acted, known.passed_over) = (0, 0, false, false);
             (known.acted, known.first_ended_at) = (false, None);
@@ -103,15 +103,17 @@ impl Oracle {
                         known.again_at = Some(now);
                         (known.may_have_acted, known.spent) = (false, 0);
                         self.tally.published_again += 1;
-                        let Redelivery::Again { published_after, .. } = self.plan.redelivery else {
+                        let RedeliveryPolicy::Again { published_after, .. } = self.plan.redelivery else {
                             return broken("A4", "published again, and nobody wants it");
                         };
                         if known.quiet_at.is_none_or(|quiet| quiet + published_after > now) || !known.acted {
                             return broken("A4", format!("{} was published again too soon", name(is.id)));
                         }
                     }
-                    (Kind::Rearm, State::Dead { cause: Cause::Failed | Cause::Rejected, .. }) => self.tally.rearms += 1,
-                    (Kind::Resume, State::Dead { cause: Cause::InDoubt, .. }) => {
+                    (Kind::Rearm, EventState::Dead { cause: DeathCause::Failed | DeathCause::Rejected, .. }) => {
+                        self.tally.rearms += 1;
+                    }
+                    (Kind::Resume, EventState::Dead { cause: DeathCause::InDoubt, .. }) => {
                         self.tally.resumed += 1;
                         if is.idempotency_key() != was.idempotency_key() {
                             return broken("A3", format!("{} is resumed under another key", name(is.id)));
@@ -124,7 +126,7 @@ impl Oracle {
                 }
             }
             (None, Some(_)) => {
-                known.acted |= matches!(is.state, State::Done { how: How::Acted, .. });
+                known.acted |= matches!(is.state, EventState::Done { how: DoneReason::Acted, .. });
                 known.quiet_at = Some(now);
                 // Replaced while a message was published again, it is kept from when that was over.
                 let replaced = known.replaced_at.is_some_and(|at| Some(at) >= known.again_at);
@@ -132,43 +134,51 @@ impl Oracle {
             }
             _ => {}
         }
-        if let (State::Running { until, .. }, Kind::Expire { .. }, true) =
-            (&was.state, kind, !matches!(is.state, State::Running { .. }))
+        if let (EventState::Running { until, .. }, Kind::Expire { .. }, true) =
+            (&was.state, kind, !matches!(is.state, EventState::Running { .. }))
             && *until > now
         {
             return broken("I3", format!("{} was taken from its node before its lease ended", name(is.id)));
         }
-        if let (State::Dead { .. }, None) = (&is.state, was.state.ended()) {
+        if let (EventState::Dead { .. }, None) = (&is.state, was.state.ended()) {
             self.tally.died += 1;
         }
-        if let (State::Running { .. }, Kind::SettleHarmless | Kind::SettleTimedOut) = (&was.state, kind) {
+        if let (EventState::Running { .. }, Kind::SettleHarmless | Kind::SettleTimedOut) = (&was.state, kind) {
             known.spent += 1;
         }
-        let (attempts, doubts_max) = self.plan.limits(known.accepted);
-        if let State::Dead { cause: Cause::Failed, .. } = is.state {
+        let (attempts, _) = self.plan.limits(known.accepted);
+        if let EventState::Dead { cause: DeathCause::Failed, .. } = is.state {
             let (spent, owed) = (known.spent, self.plan.limits(true).0);
             if known.told_202 && kind == Kind::SettleHarmless && spent < owed {
                 return broken("A2", format!("{} was told 202 and given up after {spent} attempts", name(is.id)));
             }
         }
-        let overtaken = matches!(is.state, State::Done { .. });
-        if kind == Kind::SettleTimedOut && matches!(was.state, State::Running { .. }) && !overtaken {
-            let last = self.plan.in_doubt == InDoubt::Hold || known.spent >= attempts;
-            if matches!(is.state, State::Dead { cause: Cause::InDoubt, .. }) != last {
+        let overtaken = matches!(is.state, EventState::Done { .. });
+        if kind == Kind::SettleTimedOut && matches!(was.state, EventState::Running { .. }) && !overtaken {
+            let last = self.plan.in_doubt == InDoubtPolicy::Hold || known.spent >= attempts;
+            if matches!(is.state, EventState::Dead { cause: DeathCause::InDoubt, .. }) != last {
                 let (spent, state) = (known.spent, is.state.word());
                 return broken("P2", format!("{} is {state} after {spent} attempts, the last timed out", name(is.id)));
             }
         }
+        self.ended_rightly(is, kind)
+    }
+
+    fn ended_rightly(&mut self, is: &Event, kind: Kind) -> Result<(), Broken> {
+        let known = &self.events[&is.id];
+        let doubts_max = self.plan.limits(known.accepted).1;
         match &is.state {
-            State::Dead { cause: Cause::InDoubt, .. } if kind == Kind::SettleTimedOut => {}
-            State::Dead { cause: Cause::InDoubt, .. } if kind != (Kind::Expire { route_gone: true }) => {
+            EventState::Dead { cause: DeathCause::InDoubt, .. } if kind == Kind::SettleTimedOut => {}
+            EventState::Dead { cause: DeathCause::InDoubt, .. } if kind != (Kind::Expire { route_gone: true }) => {
                 let starts = known.starts;
                 if is.doubts < doubts_max || starts < doubts_max {
                     return broken("P1", format!("{} was given up after {starts} attempts", name(is.id)));
                 }
             }
-            State::Dead { cause: Cause::Damaged, .. } => return broken("I12", "what is stored is not what came"),
-            State::Done { how: How::Superseded { by }, .. } => {
+            EventState::Dead { cause: DeathCause::Damaged, .. } => {
+                return broken("I12", "what is stored is not what came");
+            }
+            EventState::Done { how: DoneReason::Superseded { by }, .. } => {
                 self.tally.superseded += 1;
                 if known.acted {
                     return broken("A4", format!("{} was published, and is superseded", name(is.id)));
@@ -198,7 +208,7 @@ impl Oracle {
             // What is published again keeps its turn, and waits behind whoever has the slot.
             let again = other.first_ended_at.is_some();
             let waits = other.event.state.ended().is_none() && !other.passed_over && !again;
-            if matches!(other.event.state, State::Running { .. }) {
+            if matches!(other.event.state, EventState::Running { .. }) {
                 return broken("I14", format!("{} started while {} ran", name(id), name(other.event.id)));
             }
             if waits && other.turn < turn {
@@ -239,12 +249,12 @@ impl Oracle {
             let Some(known) = self.events.get(&wanted.event) else {
                 return broken("I11", format!("the newest change of s{subject} was forgotten"));
             };
-            let acted = matches!(known.event.state, State::Done { how: How::Acted, .. });
+            let acted = matches!(known.event.state, EventState::Done { how: DoneReason::Acted, .. });
             let deployed = self.deployed.get(subject);
             if acted && deployed != Some(&wanted.value) {
                 return broken("I5", format!("s{subject} is {deployed:?}, and should be {}", wanted.value));
             }
-            if let State::Done { how: How::Superseded { .. }, .. } = known.event.state {
+            if let EventState::Done { how: DoneReason::Superseded { .. }, .. } = known.event.state {
                 return broken("I5", format!("the newest change of s{subject} is superseded"));
             }
         }

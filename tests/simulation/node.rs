@@ -7,14 +7,14 @@ use crate::plan::{LEASE, Plan};
 use crate::rng::Rng;
 use crate::tap::{Write, Wrote};
 use crate::world::{World, ready};
-use hookonce::decide::claim::{New, Repeat};
-use hookonce::decide::event::{Event, Passed, State, Step};
+use hookonce::decide::claim::{NewEvent, RepeatEffect};
+use hookonce::decide::event::{Event, EventState, EventStep, QueueState};
 use hookonce::decide::id::{EventId, Node as Name};
 use hookonce::decide::limits;
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Timestamp;
-use hookonce::store::{Advance, Starts, Store as _, StoreError};
+use hookonce::store::{AdvanceResult, StartDueRequest, Store as _, StoreError};
 use std::sync::Arc;
 
 pub(crate) struct Node {
@@ -44,14 +44,14 @@ pub(crate) struct Wait {
 
 pub(crate) struct Receive {
     pub(crate) sent: usize,
-    pub(crate) new: New,
+    pub(crate) new: NewEvent,
     pub(crate) route: Arc<Route>,
     /// When its claim was first sent.
     pub(crate) first: Option<Timestamp>,
     pub(crate) permit: bool,
     pub(crate) tries: u32,
     /// Over, and to be re-armed or published again: as it stood then.
-    pub(crate) goes_on: Option<(Event, Repeat, Timestamp)>,
+    pub(crate) goes_on: Option<(Event, RepeatEffect, Timestamp)>,
 }
 
 impl Node {
@@ -117,8 +117,8 @@ impl World {
             return Ok(());
         }
         let route = routes[usize::try_from(self.rng.below(routes.len() as u64)).expect("small")].clone();
-        let step = Step::Start { lasts: LEASE, by, action: self.plan.action };
-        let starts = Starts { source, route: route.clone(), part: 0, step, limit };
+        let step = EventStep::Start { lasts: LEASE, by, action: self.plan.action };
+        let starts = StartDueRequest { source, route: route.clone(), part: 0, step, limit };
         // What one of its own tasks may just have started, it does not start again.
         let due = ready(self.store.due(starts.look(), limit)).expect("memory answers").events;
         if due.iter().any(|event| self.nodes[node].tasks.iter().any(|task| task.is_at(event.id))) {
@@ -140,8 +140,8 @@ impl World {
             }
             let route = self.route(&event);
             let kind = match (&event.state, event.passed, route) {
-                (State::Running { .. }, _, route) => Kind::Expire { route_gone: route.is_none() },
-                (_, Passed::Aside, Some(_)) => Kind::Rejoin,
+                (EventState::Running { .. }, _, route) => Kind::Expire { route_gone: route.is_none() },
+                (_, QueueState::Aside, Some(_)) => Kind::Rejoin,
                 (_, _, None) => Kind::SetAside,
                 (_, _, Some(route)) => {
                     if self.nodes[node].permits() > 0 {
@@ -164,11 +164,11 @@ impl World {
         let jitter = self.jitter();
         let route = self.route(event);
         let step = match kind {
-            Kind::Expire { .. } => Step::Expire { jitter },
-            Kind::SetAside => Step::SetAside { lasts: limits::ROUTE_GONE_LOOK },
-            Kind::Rejoin => Step::Rejoin,
-            Kind::Replay => Step::Replay,
-            Kind::Cancel => Step::Cancel,
+            Kind::Expire { .. } => EventStep::Expire { jitter },
+            Kind::SetAside => EventStep::SetAside { lasts: limits::ROUTE_GONE_LOOK },
+            Kind::Rejoin => EventStep::Rejoin,
+            Kind::Replay => EventStep::Replay,
+            Kind::Cancel => EventStep::Cancel,
             _ => panic!("{kind:?} needs a lease"),
         };
         let kind = if let Kind::Expire { .. } = kind { Kind::Expire { route_gone: route.is_none() } } else { kind };
@@ -183,10 +183,10 @@ impl World {
     pub(crate) fn advance_by(
         &mut self,
         event: &Event,
-        step: Step,
+        step: EventStep,
         route: &Route,
         kind: Kind,
-    ) -> Result<Option<Result<Advance, StoreError>>, Broken> {
+    ) -> Result<Option<Result<AdvanceResult, StoreError>>, Broken> {
         let now = self.now();
         let Ok(change) = event.change(step, route, now) else { return Ok(None) };
         Ok(Some(match self.write(Write::Advance(Box::new(change), kind))? {

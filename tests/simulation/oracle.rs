@@ -17,10 +17,10 @@
 use crate::plan::{Changes, Per, Plan};
 use crate::sender::Sent;
 use crate::tally::Tally;
-use hookonce::decide::claim::{Claim, Repeat, Stands};
-use hookonce::decide::event::{Cause, Event, How, State};
+use hookonce::decide::claim::{Claim, MatchRelation, RepeatEffect};
+use hookonce::decide::event::{DeathCause, DoneReason, Event, EventState};
 use hookonce::decide::id::{EventId, Revision};
-use hookonce::decide::source::{InDoubt, Keep, Redelivery};
+use hookonce::decide::source::{InDoubtPolicy, Keep, RedeliveryPolicy};
 use hookonce::decide::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 
@@ -170,7 +170,7 @@ impl Oracle {
             let known = &self.events[&of];
             match known.event.state {
                 _ if self.may_be_forgotten(known, now) => {}
-                State::Dead { .. } => dead = dead.or(Some(of)),
+                EventState::Dead { .. } => dead = dead.or(Some(of)),
                 _ => {
                     let stands = self.stands_for(of);
                     return Expect::Duplicate { of: stands, instead: stands != of };
@@ -191,7 +191,7 @@ impl Oracle {
     pub(crate) fn stands_for(&self, id: EventId) -> EventId {
         let known = &self.events[&id];
         match known.event.state {
-            State::Done { how: How::Superseded { .. }, .. } => self.wanted[&known.subject].event,
+            EventState::Done { how: DoneReason::Superseded { .. }, .. } => self.wanted[&known.subject].event,
             _ => id,
         }
     }
@@ -244,7 +244,7 @@ impl Oracle {
                 if !self.events.contains_key(&event.id) {
                     return broken("I10", format!("a duplicate of {}, which does not exist", name(event.id)));
                 }
-                if (event.id, *stands == Stands::Instead) != (*of, *instead) {
+                if (event.id, *stands == MatchRelation::Instead) != (*of, *instead) {
                     return broken("I10", format!("a duplicate of {}, not of {}", name(event.id), name(*of)));
                 }
                 self.is_repeat(sent, *of);
@@ -275,7 +275,7 @@ impl Oracle {
         self.tally.events += 1;
         self.turns += 1;
         // As it was before it was written, so that what it is now counts as a move.
-        let state = State::Waiting { due: None };
+        let state = EventState::Waiting { due: None };
         let event = Event { revision: Revision(0), attempt: 0, state, ..event.clone() };
         let id = event.id;
         let known = Known {
@@ -349,48 +349,57 @@ impl Oracle {
         of: &Event,
         same_bytes: bool,
         instead: bool,
-        does: Repeat,
+        does: RepeatEffect,
         now: Timestamp,
     ) -> Result<(), Broken> {
-        if let Redelivery::Again { published_after, .. } = self.plan.redelivery
+        if let RedeliveryPolicy::Again { published_after, .. } = self.plan.redelivery
             && self.events.get(&of.id).is_some_and(|known| known.acted)
         {
             let known = &self.events[&of.id];
             let ended = match of.state {
-                State::Done { .. } => true,
-                State::Dead { cause, .. } => !matches!(cause, Cause::Cancelled | Cause::Damaged),
+                EventState::Done { .. } => true,
+                EventState::Dead { cause, .. } => !matches!(cause, DeathCause::Cancelled | DeathCause::Damaged),
                 _ => false,
             };
             let newest = self.wanted.get(&known.subject).is_none_or(|wanted| wanted.event == of.id);
             let due = known.quiet_at.is_some_and(|quiet| quiet + published_after <= now);
             let own = self.had_id == Some(of.id) && same_bytes && !instead;
             return match (does, ended && newest && due && own) {
-                (Repeat::PublishesAgain, true) | (Repeat::Hears, false) => Ok(()),
-                (Repeat::Hears, true) => broken("A4", "Redeliver published nothing"),
+                (RepeatEffect::PublishesAgain, true) | (RepeatEffect::Hears, false) => Ok(()),
+                (RepeatEffect::Hears, true) => broken("A4", "Redeliver published nothing"),
                 (does, _) => broken("A4", format!("a repeat {does:?} of {}", name(of.id))),
             };
         }
-        let State::Dead { cause, at } = of.state else {
-            return if does == Repeat::Hears { Ok(()) } else { broken("I8", "re-armed what is not dead") };
+        let EventState::Dead { cause, at } = of.state else {
+            return if does == RepeatEffect::Hears { Ok(()) } else { broken("I8", "re-armed what is not dead") };
         };
         let same_id = self.had_id == Some(of.id);
         let after = match self.plan.redelivery {
-            Redelivery::Ignore => None,
-            Redelivery::Retry { .. } | Redelivery::Again { .. } if instead => None,
-            Redelivery::Retry { same_after, other_after } | Redelivery::Again { same_after, other_after, .. } => {
+            RedeliveryPolicy::Ignore => None,
+            RedeliveryPolicy::Retry { .. } | RedeliveryPolicy::Again { .. } if instead => None,
+            RedeliveryPolicy::Retry { same_after, other_after }
+            | RedeliveryPolicy::Again { same_after, other_after, .. } => {
                 Some(if same_id { same_after } else { other_after })
             }
         };
         let may = after.is_some_and(|after| at + after <= now);
-        let sender_retries = self.plan.waits.is_some() && self.plan.in_doubt == InDoubt::Retry;
+        let sender_retries = self.plan.waits.is_some() && self.plan.in_doubt == InDoubtPolicy::Retry;
         match (cause, may, does) {
-            (Cause::InDoubt, true, Repeat::Resumes) if sender_retries => Ok(()),
-            (Cause::InDoubt, true, Repeat::Hears) if sender_retries => broken("I8", "the sender's repeat did nothing"),
-            (Cause::Failed | Cause::Rejected, true, Repeat::Hears) => broken("I8", "Redeliver did nothing"),
-            (_, _, Repeat::PublishesAgain) => broken("A4", "published again what never was published"),
-            (Cause::Failed | Cause::Rejected, true, Repeat::Rearms) | (_, _, Repeat::Hears) => Ok(()),
-            (Cause::Failed | Cause::Rejected, false, _) if instead => broken("I12", "a repeat re-arms the successor"),
-            (Cause::Failed | Cause::Rejected, false, _) => broken("I8", "re-armed too soon"),
+            (DeathCause::InDoubt, true, RepeatEffect::Resumes) if sender_retries => Ok(()),
+            (DeathCause::InDoubt, true, RepeatEffect::Hears) if sender_retries => {
+                broken("I8", "the sender's repeat did nothing")
+            }
+            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Hears) => {
+                broken("I8", "Redeliver did nothing")
+            }
+            (_, _, RepeatEffect::PublishesAgain) => broken("A4", "published again what never was published"),
+            (DeathCause::Failed | DeathCause::Rejected, true, RepeatEffect::Rearms) | (_, _, RepeatEffect::Hears) => {
+                Ok(())
+            }
+            (DeathCause::Failed | DeathCause::Rejected, false, _) if instead => {
+                broken("I12", "a repeat re-arms the successor")
+            }
+            (DeathCause::Failed | DeathCause::Rejected, false, _) => broken("I8", "re-armed too soon"),
             (cause, ..) => broken("I4", format!("re-armed from {}", cause.word())),
         }
     }

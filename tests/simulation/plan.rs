@@ -2,15 +2,18 @@
 
 use crate::rng::Rng;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::field::{Field, FieldIx, FieldSet, Place};
+use hookonce::decide::field::{Field, FieldIndex, FieldLocation, FieldSet};
 use hookonce::decide::filter::Filter;
 use hookonce::decide::limits;
-use hookonce::decide::retry::Retry;
+use hookonce::decide::retry::RetryPolicy;
 use hookonce::decide::source::{
-    Change, DeliveryId, Group, Identity, InDoubt, Keep, Makes, Once, Redelivery, Respond, Route, Source, Speaks,
+    ApiStyle, ChangeRule, DeduplicationPolicy, DeliveryIdLocation, Fanout, Group, Identity, InDoubtPolicy, Keep,
+    RedeliveryPolicy, ResponseMode, Route, Source,
 };
 use hookonce::decide::time::Duration;
-use hookonce::decide::verify::{Encoding, Hash, Hmac, Piece, Scheme, Secrets};
+use hookonce::decide::verify::{
+    HmacHash, HmacScheme, SignatureEncoding, SignedPiece, SourceSecrets, VerificationScheme,
+};
 use std::sync::Arc;
 
 /// One identity of `per`.
@@ -43,11 +46,11 @@ pub(crate) struct Plan {
     pub(crate) signed: bool,
     pub(crate) per: Vec<Per>,
     pub(crate) grouped: Grouped,
-    pub(crate) redelivery: Redelivery,
+    pub(crate) redelivery: RedeliveryPolicy,
     pub(crate) attempts: u32,
     /// The sender waits for the end. Once it was told 202, so many attempts may fail.
     pub(crate) waits: Option<u32>,
-    pub(crate) in_doubt: InDoubt,
+    pub(crate) in_doubt: InDoubtPolicy,
     pub(crate) keep: Keep,
     /// Of a hundred commands, so many fail, are rejected, end unknown, are ended by our own timeout.
     pub(crate) fails: u64,
@@ -104,14 +107,17 @@ impl Plan {
             _ => Keep::For(seconds(rng.pick(&[60, 150, 600]))),
         };
         let redelivery = match rng.below(10) {
-            0 | 1 => Redelivery::Ignore,
-            2 => Redelivery::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
-            3 | 4 => Redelivery::Again {
+            0 | 1 => RedeliveryPolicy::Ignore,
+            2 => RedeliveryPolicy::Retry { same_after: Duration::ZERO, other_after: Duration::ZERO },
+            3 | 4 => RedeliveryPolicy::Again {
                 same_after: limits::REDELIVERY_AFTER,
                 other_after: seconds(rng.pick(&[25, 60])),
                 published_after: seconds(rng.pick(&[8, 40])),
             },
-            _ => Redelivery::Retry { same_after: limits::REDELIVERY_AFTER, other_after: seconds(rng.pick(&[25, 60])) },
+            _ => RedeliveryPolicy::Retry {
+                same_after: limits::REDELIVERY_AFTER,
+                other_after: seconds(rng.pick(&[25, 60])),
+            },
         };
         Self {
             changes,
@@ -120,7 +126,7 @@ impl Plan {
             grouped: rng.pick(grouped),
             redelivery,
             attempts: u32::try_from(rng.range(1, 3)).expect("small"),
-            in_doubt: rng.pick(&[InDoubt::Retry, InDoubt::Retry, InDoubt::Hold]),
+            in_doubt: rng.pick(&[InDoubtPolicy::Retry, InDoubtPolicy::Retry, InDoubtPolicy::Hold]),
             keep,
             fails: rng.pick(&[5, 25, 60]),
             rejects: rng.pick(&[0, 5, 20]),
@@ -142,25 +148,25 @@ impl Plan {
     pub(crate) fn limits(&self, accepted: bool) -> (u32, u32) {
         let attempts = if accepted { self.waits.unwrap_or(self.attempts) } else { self.attempts };
         match self.in_doubt {
-            InDoubt::Hold => (attempts, 1),
-            InDoubt::Retry | InDoubt::Never => (attempts, attempts.max(3)),
+            InDoubtPolicy::Hold => (attempts, 1),
+            InDoubtPolicy::Retry | InDoubtPolicy::Never => (attempts, attempts.max(3)),
         }
     }
 
-    pub(crate) fn scheme(&self) -> Scheme {
-        let secrets = Secrets::new(vec![b"a secret that everybody here knows".to_vec()]);
+    pub(crate) fn scheme(&self) -> VerificationScheme {
+        let secrets = SourceSecrets::new(vec![b"a secret that everybody here knows".to_vec()]);
         if !self.signed {
-            return Scheme::Github(secrets);
+            return VerificationScheme::Github(secrets);
         }
-        Scheme::Hmac(Box::new(Hmac {
+        VerificationScheme::Hmac(Box::new(HmacScheme {
             secrets,
             header: "x-signature".into(),
             prefix: String::new(),
-            hash: Hash::Sha256,
-            encoding: Encoding::Hex,
-            over: vec![Piece::Id, Piece::Literal(".".into()), Piece::Body],
+            hash: HmacHash::Sha256,
+            encoding: SignatureEncoding::Hex,
+            over: vec![SignedPiece::Id, SignedPiece::Literal(".".into()), SignedPiece::Body],
             timestamp: None,
-            id: Some(Place::Header(SIGNED_ID.into())),
+            id: Some(FieldLocation::Header(SIGNED_ID.into())),
             tolerance: Duration::ZERO,
         }))
     }
@@ -169,24 +175,24 @@ impl Plan {
     pub(crate) fn source(&self, there: [bool; 2]) -> Source {
         let field = |name: &str| Field {
             name: name.into(),
-            at: Place::Body(vec![name.into()]),
+            at: FieldLocation::Body(vec![name.into()]),
             trim: false,
             after: None,
             default: None,
         };
         let fields = FieldSet::new(["subject", "to", "order", "n"].map(field).into(), None);
-        let [subject, to, order] = [FieldIx(0), FieldIx(1), FieldIx(2)];
+        let [subject, to, order] = [FieldIndex(0), FieldIndex(1), FieldIndex(2)];
         let per = self.per.iter().map(|per| match per {
             Per::Delivery => Identity::Delivery,
             Per::Body => Identity::Body,
             Per::Named => Identity::Named(vec![subject, to]),
         });
-        let change = (self.changes != Changes::No).then(|| Change {
+        let change = (self.changes != Changes::No).then(|| ChangeRule {
             of: vec![subject],
             to: vec![to],
             order: (self.changes == Changes::Ordered).then_some(order),
         });
-        let once = Once {
+        let once = DeduplicationPolicy {
             implied: None,
             per: per.collect(),
             change,
@@ -196,7 +202,9 @@ impl Plan {
             keep_failures: false,
         };
         let verify = self.scheme();
-        let delivery = verify.delivery_id().unwrap_or(DeliveryId { at: Place::Header(SIGNED_ID.into()), signed: true });
+        let delivery = verify
+            .delivery_id()
+            .unwrap_or(DeliveryIdLocation { at: FieldLocation::Header(SIGNED_ID.into()), signed: true });
         let routes = [("even", r#"subject in ["s0", "s2"]"#), ("odd", r#"subject == "s1""#)];
         let routes = routes.into_iter().zip(there).filter(|(_, there)| *there).map(|((name, when), _)| {
             let when = Filter::parse(when, &fields).expect("a filter over these fields");
@@ -215,8 +223,8 @@ impl Plan {
             require: None,
             when: None,
             once,
-            respond: self.waits.map_or(Respond::Accepted, |_| Respond::WhenDone { within: WITHIN }),
-            speaks: Speaks::Webhook,
+            respond: self.waits.map_or(ResponseMode::Accepted, |_| ResponseMode::WhenDone { within: WITHIN }),
+            speaks: ApiStyle::Webhook,
             mark_duplicates: false,
             body_max: limits::BODY_BYTES_MAX,
         }
@@ -227,22 +235,22 @@ impl Plan {
             name: name.into(),
             group: match self.grouped {
                 Grouped::No => None,
-                Grouped::BySubject => Some(Group::Fields(vec![FieldIx(0)])),
+                Grouped::BySubject => Some(Group::Fields(vec![FieldIndex(0)])),
                 Grouped::Together => Some(Group::Fixed("all".into())),
             },
-            retry: Retry { attempts: self.attempts, first: seconds(10), longest: seconds(40) },
+            retry: RetryPolicy { attempts: self.attempts, first: seconds(10), longest: seconds(40) },
             attempts_once_accepted: self.waits,
             in_doubt: self.in_doubt,
             redelivery: self.redelivery,
             lease: LEASE,
             at_once: 2,
-            makes: Makes::Actions(1),
+            makes: Fanout::Actions(1),
             ..Route::default()
         }
     }
 
     /// What holds for events of a route that is gone: nobody can say whether they may act twice.
     pub(crate) fn gone() -> Route {
-        Route { in_doubt: InDoubt::Hold, ..Route::default() }
+        Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() }
     }
 }

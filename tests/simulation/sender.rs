@@ -4,7 +4,7 @@ use crate::plan::{Changes, Plan};
 use crate::rng::Rng;
 use bytes::Bytes;
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::Scheme;
+use hookonce::decide::verify::VerificationScheme;
 use std::collections::HashMap;
 
 /// One request as it can be sent, any number of times.
@@ -27,7 +27,7 @@ pub(crate) struct OnItsWay {
 }
 
 pub(crate) struct Sender {
-    scheme: Scheme,
+    scheme: VerificationScheme,
     plan: Plan,
     pub(crate) sent: Vec<Sent>,
     pub(crate) on_their_way: Vec<OnItsWay>,

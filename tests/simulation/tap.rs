@@ -4,27 +4,29 @@ use crate::bug::Bug;
 use crate::oracle::{Broken, Kind, broken, name};
 use crate::plan::seconds;
 use crate::world::{World, ready};
-use hookonce::decide::change::{Answered, Change, PassedOn};
-use hookonce::decide::claim::{Claim, New, Same, Stands};
+use hookonce::decide::change::{ReceiptUpdate, TransientHeaders, Transition};
+use hookonce::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
 use hookonce::decide::event::Event;
 use hookonce::decide::id::EventId;
 use hookonce::decide::source::Keep;
-use hookonce::store::{Advance, Keeps, Needs, Recalled, Starts, Store, StoreError, Stored};
+use hookonce::store::{
+    AdvanceResult, DuplicateLookup, KnownDuplicate, RetentionPolicies, StartDueRequest, Store, StoreError, StoredValue,
+};
 use std::sync::Arc;
 
 /// A write on its way to the store.
 #[derive(Clone)]
 pub(crate) enum Write {
     /// An event, and the delivery it came with.
-    Claim(Box<New>, usize),
-    Advance(Box<Change>, Kind),
+    Claim(Box<NewEvent>, usize),
+    Advance(Box<Transition>, Kind),
     Forget,
 }
 
 /// What the store answered.
 pub(crate) enum Wrote {
     Claim(Claim),
-    Advance(Advance),
+    Advance(AdvanceResult),
     Forgot,
 }
 
@@ -84,7 +86,7 @@ impl World {
                 let id = change.event.id;
                 let advance = self.advance(*change);
                 self.say(|| format!("{words}: {}", advance_words(&advance)));
-                if let Advance::Written { event, .. } = &advance {
+                if let AdvanceResult::Written { event, .. } = &advance {
                     self.oracle.written(id, kind, event, now);
                 }
                 (Wrote::Advance(advance), kind)
@@ -101,7 +103,7 @@ impl World {
     }
 
     /// Starts what is due in one write: what was started.
-    pub(crate) fn start_due(&mut self, starts: Starts) -> Result<Vec<Event>, Broken> {
+    pub(crate) fn start_due(&mut self, starts: StartDueRequest) -> Result<Vec<Event>, Broken> {
         let now = self.now();
         let events = ready(self.store.start_due(starts)).expect("memory starts").events;
         for event in &events {
@@ -114,37 +116,37 @@ impl World {
         Ok(events)
     }
 
-    fn claim(&mut self, mut new: New) -> Claim {
+    fn claim(&mut self, mut new: NewEvent) -> Claim {
         let stands = self.get(new.event.id);
         if let (Some(Bug::RepeatedClaimWritesAnew), Some(stands)) = (self.bug, &stands) {
             let event = Event { revision: stands.revision.next(), turn: stands.turn, ..new.event };
             let mut change = event_as_it_is(event);
             change.now = change.event.received_at;
             return match self.advance(change) {
-                Advance::Written { event, now } => Claim::New { event, now },
-                Advance::Lost => panic!("nobody wrote in between"),
+                AdvanceResult::Written { event, now } => Claim::New { event, now },
+                AdvanceResult::Lost => panic!("nobody wrote in between"),
             };
         }
         if self.bug == Some(Bug::NoAlias) {
             for key in &mut new.keys {
-                key.same = Same::Fields(key.same.word().into());
+                key.same = MatchedBy::Fields(key.same.word().into());
             }
         }
-        let recalled = ready(self.store.recall(&new, Needs::Standing)).expect("memory answers");
+        let recalled = ready(self.store.recall(&new, DuplicateLookup::Standing)).expect("memory answers");
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         let claim = claims.pop().expect("one claim, one answer");
-        if let Some(Recalled { event, same, stands, now, .. }) = recalled {
+        if let Some(KnownDuplicate { event, same, stands, now, .. }) = recalled {
             assert_eq!(claim, Claim::Duplicate { event, same, stands, now }, "what is recalled is what is claimed");
         }
         match claim {
             Claim::Duplicate { event, same, stands, now } => {
-                Claim::Duplicate { event, same: Same::parse(same.word()), stands, now }
+                Claim::Duplicate { event, same: MatchedBy::parse(same.word()), stands, now }
             }
             claim => claim,
         }
     }
 
-    fn advance(&mut self, mut change: Change) -> Advance {
+    fn advance(&mut self, mut change: Transition) -> AdvanceResult {
         match self.bug {
             Some(Bug::NoSwap) => {
                 if let Some(stands) = self.get(change.event.id) {
@@ -174,7 +176,7 @@ impl World {
     fn forget(&mut self) {
         let mut keeps = self.keeps.clone();
         if self.bug == Some(Bug::SweepByNodeClock) {
-            let mut wrong = Keeps::clone(&keeps);
+            let mut wrong = RetentionPolicies::clone(&keeps);
             for kept in wrong.sources.values_mut() {
                 if let Keep::For(keep) = &mut kept.keys {
                     *keep = keep.saturating_sub(seconds(60));
@@ -191,7 +193,7 @@ impl World {
 
     /// Subject and value of the body that an event would run with.
     pub(crate) fn stored_body(&self, event: &Event) -> Result<(u8, u8), Broken> {
-        let Stored::Whole(payload) = ready(self.store.payload(event.id)).expect("memory answers") else {
+        let StoredValue::Whole(payload) = ready(self.store.payload(event.id)).expect("memory answers") else {
             return broken("I12", format!("{} has no body, or not its own", name(event.id)));
         };
         if event.seal() != event.digest {
@@ -203,18 +205,18 @@ impl World {
     }
 }
 
-fn event_as_it_is(event: Event) -> Change {
+fn event_as_it_is(event: Event) -> Transition {
     let now = event.received_at;
-    let place = hookonce::decide::change::PlaceInLine::Keeps;
-    Change {
+    let place = hookonce::decide::change::QueueUpdate::Keeps;
+    Transition {
         event,
         now,
         overtaken: None,
         place,
         attempt: None,
-        receipt: Answered::Before,
+        receipt: ReceiptUpdate::Before,
         payload: None,
-        passed: PassedOn::Goes,
+        passed: TransientHeaders::Goes,
     }
 }
 
@@ -222,7 +224,7 @@ fn claim_words(claim: &Claim) -> String {
     match claim {
         Claim::New { event, .. } => format!("new, r{} {:?}", event.revision.0, event.state.word()),
         Claim::Duplicate { event, same, stands, .. } => {
-            let stand_in = if *stands == Stands::Instead { " instead" } else { "" };
+            let stand_in = if *stands == MatchRelation::Instead { " instead" } else { "" };
             format!("duplicate of {} ({}){stand_in}, through {}", name(event.id), event.state.word(), same.word())
         }
         Claim::Imported { same } => format!("imported, through {}", same.word()),
@@ -231,9 +233,9 @@ fn claim_words(claim: &Claim) -> String {
     }
 }
 
-fn advance_words(advance: &Advance) -> String {
+fn advance_words(advance: &AdvanceResult) -> String {
     match advance {
-        Advance::Written { event, .. } => format!("r{} {:?}", event.revision.0, event.state),
-        Advance::Lost => "lost".into(),
+        AdvanceResult::Written { event, .. } => format!("r{} {:?}", event.revision.0, event.state),
+        AdvanceResult::Lost => "lost".into(),
     }
 }

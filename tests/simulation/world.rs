@@ -8,14 +8,14 @@ use crate::plan::{Per, Plan, seconds};
 use crate::rng::Rng;
 use crate::sender::Sender;
 use crate::tally::Tally;
-use hookonce::decide::claim::{Claim, IdentityKey, New, Payload, Same};
-use hookonce::decide::event::{Event, How, Passed, State};
+use hookonce::decide::claim::{Claim, IdentityKey, MatchedBy, NewEvent, Payload};
+use hookonce::decide::event::{DoneReason, Event, EventState, QueueState};
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::{Keep, Kept, Route, Source};
+use hookonce::decide::source::{Keep, Retention, Route, Source};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::store::clock::Clock;
-use hookonce::store::memory::Memory;
-use hookonce::store::{Answer, Due, Keeps, Listing, Look, Store};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::{DueEvents, DueQuery, EventQuery, RetentionPolicies, Store, StoreFuture};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -23,8 +23,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) rng: Rng,
-    pub(crate) clock: Clock,
-    pub(crate) store: Memory,
+    pub(crate) clock: StoreClock,
+    pub(crate) store: MemoryStore,
     pub(crate) oracle: Oracle,
     pub(crate) sender: Sender,
     pub(crate) nodes: Vec<Node>,
@@ -39,7 +39,7 @@ pub(crate) struct World {
     /// One for each combination of routes that are there.
     sources: [Source; 4],
     pub(crate) there: [bool; 2],
-    pub(crate) keeps: Arc<Keeps>,
+    pub(crate) keeps: Arc<RetentionPolicies>,
     pub(crate) restarts: u32,
     pub(crate) ids: u32,
 }
@@ -56,7 +56,7 @@ const STEPS: u64 = 600;
 /// Steps after which a history that does not come to rest never will.
 const REST_MAX: u32 = 4_000;
 
-pub(crate) fn ready<T, E>(mut answer: Answer<'_, T, E>) -> Result<T, E> {
+pub(crate) fn ready<T, E>(mut answer: StoreFuture<'_, T, E>) -> Result<T, E> {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("memory answers at once"),
@@ -78,7 +78,7 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>, traced: bool) -> End {
 
 impl World {
     pub(crate) fn new(plan: Plan, mut rng: Rng, bug: Option<Bug>, traced: bool) -> Self {
-        let clock = Clock::manual(Timestamp(1_000_000_000));
+        let clock = StoreClock::manual(Timestamp(1_000_000_000));
         let mut built = plan.clone();
         if bug == Some(Bug::BodyOutOfPer) && built.per.len() > 1 {
             built.per.retain(|per| *per != Per::Body);
@@ -96,8 +96,8 @@ impl World {
         Self {
             oracle: Oracle::new(plan.clone()),
             sender: Sender::new(&plan),
-            store: Memory::new(clock.clone()),
-            keeps: Arc::new(Keeps { sources: [(name, sources[0].once.kept())].into() }),
+            store: MemoryStore::new(clock.clone()),
+            keeps: Arc::new(RetentionPolicies { sources: [(name, sources[0].once.kept())].into() }),
             plan,
             rng,
             clock,
@@ -136,16 +136,16 @@ impl World {
     }
 
     pub(crate) fn rows(&self) -> Vec<Event> {
-        ready(self.store.list(Listing { limit: usize::MAX, ..Listing::default() })).expect("memory lists")
+        ready(self.store.list(EventQuery { limit: usize::MAX, ..EventQuery::default() })).expect("memory lists")
     }
 
     /// All that a node looks for: ended leases, events without a route, and what is due on each route.
-    pub(crate) fn due(&self) -> Due {
+    pub(crate) fn due(&self) -> DueEvents {
         let source = self.source();
         let known: Arc<[_]> = source.routes.iter().map(|route| (source.name.clone(), route.name.clone())).collect();
-        let routes = known.iter().map(|(source, route)| Look::Route(source.clone(), route.clone()));
-        let mut all = Due::default();
-        for look in [Look::Leases, Look::Strays(known.clone())].into_iter().chain(routes) {
+        let routes = known.iter().map(|(source, route)| DueQuery::Route(source.clone(), route.clone()));
+        let mut all = DueEvents::default();
+        for look in [DueQuery::Leases, DueQuery::Strays(known.clone())].into_iter().chain(routes) {
             let due = ready(self.store.due(look, 8)).expect("memory answers");
             all.events.extend(due.events);
             all.next = all.next.into_iter().chain(due.next).min();
@@ -240,7 +240,7 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        let stuck = |event: &Event| event.passed == Passed::Aside && self.route(event).is_none();
+        let stuck = |event: &Event| event.passed == QueueState::Aside && self.route(event).is_none();
         self.sender.on_their_way.is_empty()
             && self.late.is_empty()
             && self.nodes.iter().all(|node| node.tasks.is_empty())
@@ -256,8 +256,8 @@ impl World {
         for (sent, keys) in claimed {
             for key in keys {
                 let per = match key.same {
-                    Same::Delivery => Per::Delivery,
-                    Same::Body => Per::Body,
+                    MatchedBy::Delivery => Per::Delivery,
+                    MatchedBy::Body => Per::Body,
                     _ => Per::Named,
                 };
                 let should = self.oracle.holder(per, &self.sender.sent[sent]).map(|id| self.oracle.stands_for(id));
@@ -272,15 +272,15 @@ impl World {
     }
 
     fn holder(&mut self, like: &Event, key: &IdentityKey, taken: &mut Vec<EventId>) -> Option<EventId> {
-        let state = State::Done { how: How::Recorded, at: self.now() };
+        let state = EventState::Done { how: DoneReason::Recorded, at: self.now() };
         let mut event = Event { change: None, group: None, state, ..like.clone() };
         self.ids += 1;
         event.id.0[..8].copy_from_slice(&[0xff; 8]);
         event.id.0[12..].copy_from_slice(&self.ids.to_be_bytes());
         let id = event.id;
-        let kept = Kept { keys: Keep::Forever, body: Duration::ZERO };
-        let keys = vec![IdentityKey::new(Same::Body, key.key)];
-        let new = New { event, keys, former: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
+        let kept = Retention { keys: Keep::Forever, body: Duration::ZERO };
+        let keys = vec![IdentityKey::new(MatchedBy::Body, key.key)];
+        let new = NewEvent { event, keys, former: Vec::new(), imported: Vec::new(), payload: Payload::default(), kept };
         let mut claims = ready(self.store.claim(vec![new])).expect("memory claims");
         match claims.pop() {
             Some(Claim::Duplicate { event, .. }) if !taken.contains(&event.id) => Some(event.id),

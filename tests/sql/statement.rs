@@ -2,21 +2,21 @@
 
 use crate::seed::{self, Random};
 use hookonce::decide::limits;
-use hookonce::decide::statement::{Dialect, Param, Statement, Wrong};
+use hookonce::decide::statement::{SqlDialect, SqlParamSource, SqlTemplate, SqlTemplateError};
 use std::time::Duration;
 
-const BOTH: [Dialect; 2] = [Dialect::Sqlite, Dialect::Postgres];
+const BOTH: [SqlDialect; 2] = [SqlDialect::Sqlite, SqlDialect::Postgres];
 
-fn parse(text: &str, dialect: Dialect) -> Result<Statement, Wrong> {
-    Statement::parse(text, dialect, Duration::from_secs(5))
+fn parse(text: &str, dialect: SqlDialect) -> Result<SqlTemplate, SqlTemplateError> {
+    SqlTemplate::parse(text, dialect, Duration::from_secs(5))
 }
 
 /// The text as it is sent.
-fn sent(text: &str, dialect: Dialect) -> String {
+fn sent(text: &str, dialect: SqlDialect) -> String {
     parse(text, dialect).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}")).numbered.to_string()
 }
 
-fn refused(text: &str, dialect: Dialect, title: &str) {
+fn refused(text: &str, dialect: SqlDialect, title: &str) {
     match parse(text, dialect) {
         Err(wrong) => {
             assert!(wrong.title.contains(title), "{text}: {wrong:?}");
@@ -48,7 +48,7 @@ fn a_name_is_numbered_wherever_it_stands_and_never_in_quotes_or_comments() {
         ("select :aü", "select $1 ü"),
         ("(select :a)", "(select $1)"),
     ] {
-        assert_eq!(sent(text, Dialect::Postgres), expected);
+        assert_eq!(sent(text, SqlDialect::Postgres), expected);
     }
     for (text, expected) in [
         ("insert into t values (:a, :b)", "insert into t values (?1, ?2)"),
@@ -58,15 +58,21 @@ fn a_name_is_numbered_wherever_it_stands_and_never_in_quotes_or_comments() {
         ("select x'00', 1e5, 0x1F, :a2", "select x'00', 1e5, 0x1F, ?1"),
         ("replace into t values (:event_id)", "replace into t values (?1)"),
     ] {
-        assert_eq!(sent(text, Dialect::Sqlite), expected);
+        assert_eq!(sent(text, SqlDialect::Sqlite), expected);
     }
 }
 
 #[test]
 fn what_a_name_stands_for_is_known_at_load() {
-    let names = parse("select :body, :delivery, :event_id, :attempt, :tag", Dialect::Sqlite).unwrap().names;
+    let names = parse("select :body, :delivery, :event_id, :attempt, :tag", SqlDialect::Sqlite).unwrap().names;
     let what: Vec<_> = names.into_iter().map(|named| named.what).collect();
-    let expected = [Param::Body, Param::Delivery, Param::EventId, Param::Attempt, Param::Field("tag".into())];
+    let expected = [
+        SqlParamSource::Body,
+        SqlParamSource::Delivery,
+        SqlParamSource::EventId,
+        SqlParamSource::Attempt,
+        SqlParamSource::Field("tag".into()),
+    ];
     assert_eq!(what, expected);
 }
 
@@ -163,18 +169,18 @@ fn several_statements_are_refused_however_they_hide() {
             refused(text, dialect, "several statements");
         }
     }
-    refused("select e'\\'' ; commit", Dialect::Postgres, "several statements");
-    refused("select '\\' ; commit --'", Dialect::Postgres, "several statements");
-    refused("select $a$ ; $b$ ; $a$ ; commit", Dialect::Postgres, "several statements");
-    refused("select /* /* */ ; */ 1; commit", Dialect::Postgres, "several statements");
-    refused("select [;], `;`; commit", Dialect::Sqlite, "several statements");
-    refused("select /* /* */ 1; commit -- */", Dialect::Sqlite, "several statements");
+    refused("select e'\\'' ; commit", SqlDialect::Postgres, "several statements");
+    refused("select '\\' ; commit --'", SqlDialect::Postgres, "several statements");
+    refused("select $a$ ; $b$ ; $a$ ; commit", SqlDialect::Postgres, "several statements");
+    refused("select /* /* */ ; */ 1; commit", SqlDialect::Postgres, "several statements");
+    refused("select [;], `;`; commit", SqlDialect::Sqlite, "several statements");
+    refused("select /* /* */ 1; commit -- */", SqlDialect::Sqlite, "several statements");
     for fine in ["select ';'", "select 1;", "select \";\"", "select 1 -- ; x", "select /* ; x */ 1"] {
         for dialect in &BOTH {
             drop(sent(fine, *dialect));
         }
     }
-    sent("select $$ ; commit; $$", Dialect::Postgres);
+    sent("select $$ ; commit; $$", SqlDialect::Postgres);
 }
 
 #[test]
@@ -185,16 +191,16 @@ fn what_never_ends_and_parameters_without_a_name_are_refused() {
         }
     }
     for text in ["select $$ a", "select $a$ $$", "select e'\\'", "select /* /* */"] {
-        refused(text, Dialect::Postgres, "never ends");
+        refused(text, SqlDialect::Postgres, "never ends");
     }
     for text in ["select `a", "select [a"] {
-        refused(text, Dialect::Sqlite, "never ends");
+        refused(text, SqlDialect::Sqlite, "never ends");
     }
     for text in ["select ?", "select ?1", "select @a", "select $a", "select #a", "select :1", "select $1"] {
-        refused(text, Dialect::Sqlite, "no name");
+        refused(text, SqlDialect::Sqlite, "no name");
     }
     for text in ["select $1", "select $1, :a"] {
-        refused(text, Dialect::Postgres, "no name");
+        refused(text, SqlDialect::Postgres, "no name");
     }
     for dialect in &BOTH {
         refused("select 'a\0b'", *dialect, "zero byte");

@@ -5,19 +5,19 @@ use crate::failing_pooler::{FAULTS, FailingPooler, Fails, Fault};
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
-use hookonce::decide::event::{Event, Step};
+use hookonce::decide::event::{Event, EventStep};
 use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, Store, StoreError};
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{AdvanceResult, Store, StoreError};
 use std::sync::{Arc, Mutex};
 
-fn start(event: &Event, store: &dyn Store) -> hookonce::decide::change::Change {
-    let step = Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run };
+fn start(event: &Event, store: &dyn Store) -> hookonce::decide::change::Transition {
+    let step = EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run };
     event.change(step, &Route::default(), store.now()).unwrap()
 }
 
@@ -29,8 +29,8 @@ async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_sam
     let arm = next.clone();
     let pooler = FailingPooler::before(server.port, move || next.lock().unwrap().take()).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", pooler.port);
-    let options = Options { clock: Clock::manual(START), schema: Schema::Auto };
-    let store = Shared(Postgres::open(&url, options).await.unwrap());
+    let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
+    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
     let arm = |fails: Fails| *arm.lock().unwrap() = Some(fails);
     let mut events = 0;
     for (fails, locks) in FAULTS.into_iter().flat_map(|fails| [(fails, false), (fails, true)]) {
@@ -57,7 +57,7 @@ async fn a_commit_that_a_pooler_answers_with_an_error_may_be_written_and_the_sam
         let stands = store.get(event.id).await.unwrap().unwrap();
         assert_eq!(stands.state.word(), if fails.0 == Fault::After { "running" } else { "waiting" }, "{fails:?}");
         let again = store.advance(vec![start(&event, &store)]).await.unwrap().remove(0);
-        assert_eq!(again == Advance::Lost, fails.0 == Fault::After, "{fails:?} {again:?}");
+        assert_eq!(again == AdvanceResult::Lost, fails.0 == Fault::After, "{fails:?} {again:?}");
     }
     let db = server.client(&database).await;
     let row = db.query_one("select (select count(*) from events), (select count(*) from keys)", &[]).await.unwrap();

@@ -6,17 +6,17 @@ use crate::postgres::open;
 use crate::postgres_server::Server;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, New, Same, Stands};
-use hookonce::decide::event::{Blocks, Outcome, Step};
+use hookonce::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
+use hookonce::decide::event::{EventStep, Outcome, SucceededBlocks};
 use hookonce::decide::id::{EventId, Key, Node};
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{Keep, Kept, Route};
+use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{Making, making};
-use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, Keeps, Store, StoreError};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{TestEventBuilder, making};
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,14 +27,14 @@ use tokio_postgres::Client;
 struct Told {
     made: HashMap<EventId, (HashSet<Key>, Option<Key>)>,
     new: HashSet<EventId>,
-    duplicates: Vec<(EventId, EventId, Same, bool)>,
+    duplicates: Vec<(EventId, EventId, MatchedBy, bool)>,
     claims: u64,
     again: u64,
     stale: u64,
 }
 
 impl Told {
-    fn made(&mut self, new: &New) {
+    fn made(&mut self, new: &NewEvent) {
         let keys = new.keys.iter().map(|identity| identity.key).collect();
         self.made.insert(new.event.id, (keys, new.event.change.map(|change| change.subject)));
     }
@@ -47,7 +47,7 @@ impl Told {
                 self.new.insert(id);
             }
             Claim::Duplicate { event, same, stands, .. } => {
-                self.duplicates.push((id, event.id, same, stands == Stands::Instead));
+                self.duplicates.push((id, event.id, same, stands == MatchRelation::Instead));
             }
             Claim::Stale { .. } => self.stale += 1,
             Claim::Again => self.again += 1,
@@ -61,7 +61,7 @@ impl Told {
             assert!(self.new.contains(of), "{id} is told to repeat {of}, which nobody claimed");
             let ((keys, subject), (theirs, their_subject)) = (&self.made[id], &self.made[of]);
             let shares = match same {
-                Same::Change => subject.is_some() && subject == their_subject,
+                MatchedBy::Change => subject.is_some() && subject == their_subject,
                 // A key may have been left as an alias by a third.
                 _ if *instead || their_subject.is_some() => true,
                 _ => !keys.is_disjoint(theirs),
@@ -105,7 +105,7 @@ async fn check_tables(db: &Client, told: &Told) {
     println!("{there} events are there at the end, {} keys", held.values().map(HashSet::len).sum::<usize>());
 }
 
-fn any(dice: &mut Random, keys: usize, subjects: usize) -> Making {
+fn any(dice: &mut Random, keys: usize, subjects: usize) -> TestEventBuilder {
     let mut made = making();
     let kinds = 1 + dice.index(7);
     let mut text = || format!("k{}", dice.index(keys));
@@ -128,13 +128,13 @@ fn any(dice: &mut Random, keys: usize, subjects: usize) -> Making {
     if dice.index(3) == 0 {
         made = made.recorded();
     }
-    made.kept(Kept { keys: Keep::For(Duration::from_millis(200)), body: Duration::ZERO })
+    made.kept(Retention { keys: Keep::For(Duration::from_millis(200)), body: Duration::ZERO })
 }
 
 async fn claimer(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, batches: usize, keys: usize) {
     for n in 0..batches {
         let size = [1, 8, 64][n % 3];
-        let batch: Vec<New> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
+        let batch: Vec<NewEvent> = (0..size).map(|_| any(&mut dice, keys, 20).made(store.now())).collect();
         for new in &batch {
             told.lock().unwrap().made(new);
         }
@@ -164,10 +164,12 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
                 _ => Outcome::Unknown { why: "who knows".into() },
             };
             let step = match dice.index(8) {
-                0..3 => Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
-                3..6 => Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) },
-                6 => Step::Replay,
-                _ => Step::Cancel,
+                0..3 => {
+                    EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run }
+                }
+                3..6 => EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) },
+                6 => EventStep::Replay,
+                _ => EventStep::Cancel,
             };
             let event = seen.get(&id).cloned();
             let Some(event) = (if event.is_some() { event } else { store.get(id).await.unwrap() }) else { continue };
@@ -176,7 +178,7 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
         match store.advance(changes).await {
             Ok(advances) => {
                 for advance in advances {
-                    if let Advance::Written { event, .. } = advance {
+                    if let AdvanceResult::Written { event, .. } = advance {
                         moved += 1;
                         seen.insert(event.id, *event);
                     }
@@ -191,8 +193,8 @@ async fn mover(store: Arc<dyn Store>, told: Arc<Mutex<Told>>, mut dice: Random, 
         if dice.index(3) == 0 {
             store.remove(ids[dice.index(ids.len())]).await.unwrap();
         }
-        let kept = Kept { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
-        let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
+        let kept = Retention { keys: Keep::For(Duration::from_millis(100)), body: Duration::ZERO };
+        let keeps = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
         store.forget(keeps, 50).await.unwrap();
     }
     (moved, contended)
@@ -210,7 +212,7 @@ async fn claims_of_the_same_keys_at_once_leave_every_event_with_all_of_its_keys(
         let mut movers = tokio::task::JoinSet::new();
         // Two nodes, each with connections of its own.
         for _ in 0..2 {
-            let store: Arc<dyn Store> = Arc::new(open(&server, &database, Clock::server()).await);
+            let store: Arc<dyn Store> = Arc::new(open(&server, &database, StoreClock::server()).await);
             for _ in 0..4 {
                 claimers.spawn(claimer(store.clone(), told.clone(), random.split(), batches, keys));
             }
@@ -242,8 +244,8 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
     let database = server.database().await;
     let proxy = Cutter::before(server.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", proxy.port);
-    let options = Options { clock: Clock::manual(START), schema: Schema::Auto };
-    let store = Shared(Postgres::open(&url, options).await.unwrap());
+    let options = PostgresOptions { clock: StoreClock::manual(START), schema: SchemaMode::Auto };
+    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
     for n in 0..rounds {
         let mut made = making().delivery(&format!("d{n}")).body(format!("b{n}"));
         if n % 2 == 0 {
@@ -268,7 +270,7 @@ async fn a_commit_whose_answer_is_lost_is_claimed_again_as_the_same_event() {
 async fn a_claim_that_is_given_up_half_way_poisons_no_connection() {
     let server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::server()).await;
+    let store = open(&server, &database, StoreClock::server()).await;
     let (mut given_up, mut answered) = (0, 0);
     for n in 0..300_u64 {
         let one = making().delivery(&format!("x{n}")).change(&format!("s{}", n % 7), "A", None).made(store.now());

@@ -4,10 +4,10 @@ use crate::postgres_server::Server;
 use futures_util::future::join_all;
 use hookonce::decide::claim::Claim;
 use hookonce::decide::id::EventId;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::shared::Shared;
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::shared::OptimisticStore;
 use hookonce::store::{Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -75,8 +75,8 @@ async fn once_another_server_is_the_primary_nothing_counts_that_is_written_on_th
     let new = old.replica().await;
     let switch = Switch::to(old.port).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", switch.port);
-    let options = Options { clock: Clock::server(), schema: Schema::Auto };
-    let store = Shared(Postgres::open(&url, options).await.unwrap());
+    let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+    let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
     let before = claim(&store, "before").await;
     store.known().await.unwrap(); // it is marked
     caught_up(&old).await;

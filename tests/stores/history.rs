@@ -4,18 +4,21 @@
 use super::due;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::change::Tried;
-use hookonce::decide::claim::{Claim, Counts, New, Same, Stands};
-use hookonce::decide::event::{Blocks, Event, Outcome, Receipt, Step};
-use hookonce::decide::id::{EventId, Node, Turn};
-use hookonce::decide::retry::{Jitter, Retry};
-use hookonce::decide::source::{InDoubt, Keep, Kept, Route};
+use hookonce::decide::change::AttemptRecord;
+use hookonce::decide::claim::{Claim, ImportedKeyValidity, MatchRelation, MatchedBy, NewEvent};
+use hookonce::decide::event::{Event, EventStep, Outcome, Receipt, SucceededBlocks};
+use hookonce::decide::id::{EventId, Node, QueueTurn};
+use hookonce::decide::retry::{Jitter, RetryPolicy};
+use hookonce::decide::source::{InDoubtPolicy, Keep, Retention, Route};
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{Making, imported, making};
-use hookonce::store::memory::Memory;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Advance, Due, Keeps, Listing, Note, Removal, Sighting, Starts, Store, Story};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{TestEventBuilder, imported, making};
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{
+    AdvanceResult, DueEvents, DuplicateNote, DuplicateSighting, EventDetails, EventQuery, RemovalResult,
+    RetentionPolicies, StartDueRequest, Store,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +35,7 @@ enum Turns {
 
 fn plain_event(mut event: Event, turns: Turns) -> Event {
     if turns == Turns::InOrder {
-        event.turn = Turn(0);
+        event.turn = QueueTurn(0);
     }
     event
 }
@@ -45,10 +48,12 @@ fn plain_claim(claim: Claim, turns: Turns) -> Claim {
     if turns == Turns::InOrder { without_turn(claim) } else { claim }
 }
 
-fn plain_advance(advance: Advance, turns: Turns) -> Advance {
+fn plain_advance(advance: AdvanceResult, turns: Turns) -> AdvanceResult {
     match advance {
-        Advance::Written { event, now } => Advance::Written { event: Box::new(plain_event(*event, turns)), now },
-        Advance::Lost => Advance::Lost,
+        AdvanceResult::Written { event, now } => {
+            AdvanceResult::Written { event: Box::new(plain_event(*event, turns)), now }
+        }
+        AdvanceResult::Lost => AdvanceResult::Lost,
     }
 }
 
@@ -67,13 +72,13 @@ struct All {
     dice: Random,
     reopens: Reopens,
     path: PathBuf,
-    clock: Clock,
-    memory: Memory,
-    sqlite: Option<Sqlite>,
+    clock: StoreClock,
+    memory: MemoryStore,
+    sqlite: Option<SqliteStore>,
     /// Stores that many nodes share. Their turns are only worth their order.
     shared: Vec<Box<dyn Store>>,
     ids: Vec<EventId>,
-    made: Vec<New>,
+    made: Vec<NewEvent>,
     seen: Vec<Event>,
     answers: BTreeMap<&'static str, u32>,
 }
@@ -81,13 +86,13 @@ struct All {
 /// Only a claim that is written is given a turn.
 fn without_turn(mut claim: Claim) -> Claim {
     if let Claim::New { event, .. } | Claim::Duplicate { event, .. } = &mut claim {
-        event.turn = Turn(0);
+        event.turn = QueueTurn(0);
     }
     claim
 }
 
 impl All {
-    fn sqlite(&self) -> &Sqlite {
+    fn sqlite(&self) -> &SqliteStore {
         self.sqlite.as_ref().unwrap()
     }
 
@@ -111,7 +116,7 @@ impl All {
         *self.answers.entry(answer).or_default() += 1;
     }
 
-    fn making(&mut self) -> Making {
+    fn making(&mut self) -> TestEventBuilder {
         let dice = &mut self.dice;
         let mut made = making().source(["a", "b"][dice.index(2)]);
         let id = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"][dice.index(8)];
@@ -133,7 +138,10 @@ impl All {
             made = made.named(["n1", "n2", "n3"][dice.index(3)]);
         }
         if dice.index(8) == 0 {
-            made = made.known_as(dice.one(&["i1", "i2"]), dice.one(&[Counts::Always, Counts::WhileRegisterEmpty]));
+            made = made.known_as(
+                dice.one(&["i1", "i2"]),
+                dice.one(&[ImportedKeyValidity::Always, ImportedKeyValidity::WhileRegisterEmpty]),
+            );
         }
         let group = ["g1", "g2"][dice.index(2)];
         if dice.index(2) == 0 {
@@ -149,9 +157,9 @@ impl All {
         made.kept(self.kept())
     }
 
-    fn kept(&mut self) -> Kept {
+    fn kept(&mut self) -> Retention {
         let keys = self.dice.one(&[Keep::For(DAY), Keep::For(3 * DAY), Keep::Forever]);
-        Kept { keys, body: self.dice.one(&[Duration::ZERO, DAY / 2, 2 * DAY]) }
+        Retention { keys, body: self.dice.one(&[Duration::ZERO, DAY / 2, 2 * DAY]) }
     }
 
     async fn claim(&mut self) {
@@ -170,7 +178,7 @@ impl All {
         for claim in ours {
             let (word, event) = match claim {
                 Claim::New { event, .. } => ("new", Some(event)),
-                Claim::Duplicate { stands: Stands::Instead, event, .. } => ("instead", Some(event)),
+                Claim::Duplicate { stands: MatchRelation::Instead, event, .. } => ("instead", Some(event)),
                 Claim::Duplicate { event, .. } => ("duplicate", Some(event)),
                 Claim::Imported { .. } => ("imported", None),
                 Claim::Stale { .. } => ("stale", None),
@@ -184,9 +192,9 @@ impl All {
         }
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> EventStep {
         let dice = &mut self.dice;
-        let blocks = Blocks(dice.index(4) as u64);
+        let blocks = SucceededBlocks(dice.index(4) as u64);
         let jitter = Jitter(u32::try_from(dice.index(1 << 20)).unwrap() << 12);
         let receipt = Some(Receipt { status: 418, headers: vec![], body: vec![b'x'; dice.index(9)], cut: false });
         let outcome = match dice.index(4) {
@@ -196,15 +204,15 @@ impl All {
             _ => Outcome::Unknown { why: "who knows".into() },
         };
         match dice.index(16) {
-            0..5 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
-            5..9 => Step::Settle { outcome, blocks, jitter },
-            9 => Step::Renew { lasts: Duration::from_secs(30), blocks },
-            10 => Step::HandBack,
-            11 => Step::Expire { jitter },
-            12 => dice.one(&[Step::Rearm, Step::Resume, Step::PublishAgain]),
-            13 => Step::Replay,
-            14 => dice.one(&[Step::Cancel, Step::Damage]),
-            _ => dice.one(&[Step::SetAside { lasts: DAY }, Step::Rejoin]),
+            0..5 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+            5..9 => EventStep::Settle { outcome, blocks, jitter },
+            9 => EventStep::Renew { lasts: Duration::from_secs(30), blocks },
+            10 => EventStep::HandBack,
+            11 => EventStep::Expire { jitter },
+            12 => dice.one(&[EventStep::Rearm, EventStep::Resume, EventStep::PublishAgain]),
+            13 => EventStep::Replay,
+            14 => dice.one(&[EventStep::Cancel, EventStep::Damage]),
+            _ => dice.one(&[EventStep::SetAside { lasts: DAY }, EventStep::Rejoin]),
         }
     }
 
@@ -219,16 +227,16 @@ impl All {
         let slept = self.dice.index(8) == 0; // a node that slept writes over an old revision
         let Some(event) = (if slept { Some(self.dice.one(&self.seen)) } else { now }) else { return };
         let route = Route {
-            retry: Retry { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
-            in_doubt: self.dice.one(&[InDoubt::Retry, InDoubt::Hold, InDoubt::Never]),
+            retry: RetryPolicy { attempts: 2, first: Duration::from_secs(10), longest: Duration::from_mins(1) },
+            in_doubt: self.dice.one(&[InDoubtPolicy::Retry, InDoubtPolicy::Hold, InDoubtPolicy::Never]),
             ..Route::default()
         };
         let step = self.step();
-        let settles = matches!(step, Step::Settle { .. } | Step::Expire { .. });
-        let rearms = matches!(step, Step::Rearm | Step::PublishAgain);
+        let settles = matches!(step, EventStep::Settle { .. } | EventStep::Expire { .. });
+        let rearms = matches!(step, EventStep::Rearm | EventStep::PublishAgain);
         let Ok(mut change) = event.change(step, &route, self.clock.now()) else { return self.count("impossible") };
         if settles {
-            change.attempt = Some(Tried {
+            change.attempt = Some(AttemptRecord {
                 life: event.life,
                 attempt: event.attempt,
                 started_at: event.received_at,
@@ -248,20 +256,20 @@ impl All {
         let advance = async |store: &dyn Store| store.advance(vec![change.clone()]).await.unwrap().remove(0);
         self.ask_all(ours.clone(), advance, plain_advance).await;
         match ours {
-            Advance::Written { event, .. } => {
+            AdvanceResult::Written { event, .. } => {
                 self.count(if event.state.ended().is_some() { "ended" } else { "went on" });
                 self.seen.push(*event);
             }
-            Advance::Lost => self.count("lost"),
+            AdvanceResult::Lost => self.count("lost"),
         }
     }
 
     async fn start_due(&mut self) {
-        let starts = Starts {
+        let starts = StartDueRequest {
             source: self.dice.one(&["a", "b"]).into(),
             route: Arc::default(),
             part: 0,
-            step: Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+            step: EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
             limit: 1 + self.dice.index(5),
         };
         let ours = self.memory.start_due(starts.clone()).await.unwrap().events;
@@ -276,7 +284,7 @@ impl All {
     async fn forget(&mut self) {
         let sources = [("a".into(), self.kept()), ("b".into(), self.kept())];
         let sources = sources.into_iter().take(1 + self.dice.index(2)).collect();
-        let keeps = Arc::new(Keeps { sources });
+        let keeps = Arc::new(RetentionPolicies { sources });
         let ours = self.memory.forget(keeps.clone(), 10_000).await.unwrap();
         self.ask_all(ours, async |store| store.forget(keeps.clone(), 10_000).await.unwrap(), same).await;
         for _ in 0..ours.events {
@@ -291,7 +299,7 @@ impl All {
         let id = self.dice.one(&self.ids);
         let ours = self.memory.remove(id).await.unwrap();
         self.ask_all(ours, async |store| store.remove(id).await.unwrap(), same).await;
-        if ours == Removal::Removed {
+        if ours == RemovalResult::Removed {
             self.count("removed");
         }
     }
@@ -299,15 +307,16 @@ impl All {
     async fn look(&mut self) {
         let limit = self.dice.index(20);
         let ours = due(&self.memory, limit).await.unwrap();
-        let plain = |all: [Due; 2], turns| all.map(|due| Due { events: plain_events(due.events, turns), ..due });
+        let plain =
+            |all: [DueEvents; 2], turns| all.map(|due| DueEvents { events: plain_events(due.events, turns), ..due });
         self.ask_all(ours, async |store| due(store, limit).await.unwrap(), plain).await;
-        let listing = Listing {
+        let listing = EventQuery {
             source: self.dice.one(&[None, Some("a".to_owned())]),
             state: self.dice.one(&[None, Some("waiting"), Some("done"), Some("dead")]).map(str::to_owned),
             before: if self.ids.is_empty() { None } else { Some(self.dice.one(&self.ids)) },
             limit: self.dice.index(40),
             route: None,
-            ..Listing::default()
+            ..EventQuery::default()
         };
         let ours = self.memory.list(listing.clone()).await.unwrap();
         self.ask_all(ours, async |store| store.list(listing.clone()).await.unwrap(), plain_events).await;
@@ -315,11 +324,11 @@ impl All {
             return;
         }
         let id = self.dice.one(&self.ids);
-        let plain = |story: Option<Story>, _| {
+        let plain = |story: Option<EventDetails>, _| {
             story.map(|mut story| {
                 // Notes are written with the next write: all have seen the same, but not yet at the same time.
                 (story.sightings, story.duplicates) = (Vec::new(), 0);
-                story.event.turn = Turn(0);
+                story.event.turn = QueueTurn(0);
                 story
             })
         };
@@ -336,8 +345,8 @@ impl All {
         if self.ids.is_empty() {
             return;
         }
-        let sighting = Sighting { at: self.clock.now(), delivery_id: None, same: Same::Body };
-        let note = vec![Note { event: self.dice.one(&self.ids), sighting }];
+        let sighting = DuplicateSighting { at: self.clock.now(), delivery_id: None, same: MatchedBy::Body };
+        let note = vec![DuplicateNote { event: self.dice.one(&self.ids), sighting }];
         self.memory.note(note.clone()).await.unwrap();
         self.ask_all((), async |store| store.note(note.clone()).await.unwrap(), same).await;
     }
@@ -350,7 +359,7 @@ impl All {
 
     fn open(&mut self) {
         drop(self.sqlite.take());
-        self.sqlite = Some(Sqlite::open_by(&self.path, Access::Tool, Some(self.clock.clone())).unwrap());
+        self.sqlite = Some(SqliteStore::open_by(&self.path, SqliteAccess::Tool, Some(self.clock.clone())).unwrap());
     }
 
     async fn live(&mut self) {
@@ -384,18 +393,18 @@ pub(crate) fn folder() -> tempfile::TempDir {
 /// Lives through these histories, each in stores that are new, and says how often each answer came.
 pub(crate) async fn live_all(
     seeds: std::ops::RangeInclusive<u64>,
-    shared: impl AsyncFn(Clock) -> Vec<Box<dyn Store>>,
+    shared: impl AsyncFn(StoreClock) -> Vec<Box<dyn Store>>,
 ) -> BTreeMap<&'static str, u32> {
     let dir = folder();
     let mut answers = BTreeMap::new();
     for seed in seed::given_or_all(seeds) {
         println!("{}", seed::repeat(seed));
-        let clock = Clock::manual(crate::START);
+        let clock = StoreClock::manual(crate::START);
         let mut all = All {
             dice: Random::new(seed),
             reopens: if seed % 2 == 0 { Reopens::Never } else { Reopens::Sometimes },
             path: dir.path().join(format!("{seed}.db")),
-            memory: Memory::new(clock.clone()),
+            memory: MemoryStore::new(clock.clone()),
             shared: shared(clock.clone()).await,
             clock,
             sqlite: None,

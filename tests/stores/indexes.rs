@@ -1,21 +1,21 @@
 //! Indexes and migrations of a PostgreSQL that others write meanwhile.
 
 use crate::postgres_server::Server;
-use hookonce::cli::migrate::{self, Configured};
+use hookonce::cli::migrate::{self, MigrationSettings};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
-use hookonce::decide::event::Step;
+use hookonce::decide::event::EventStep;
 use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
-use hookonce::store::address::{Address, ServerUrl};
-use hookonce::store::clock::Clock;
+use hookonce::store::address::{ServerUrl, StoreUrl};
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::open::Migrate;
-use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::open::MigrationMode;
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::shared::Shared;
-use hookonce::store::{Declared, Listing, Look, Starts, Store};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{DeclaredFields, DueQuery, EventQuery, StartDueRequest, Store};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,28 +46,28 @@ async fn first_store(server: &Server, events: i32) -> (String, Client) {
     (database, db)
 }
 
-async fn open(server: &Server, database: &str) -> Shared<Postgres> {
-    open_as(&server.url(database), Schema::Auto).await
+async fn open(server: &Server, database: &str) -> OptimisticStore<PostgresBackend> {
+    open_as(&server.url(database), SchemaMode::Auto).await
 }
 
-async fn open_as(url: &str, schema: Schema) -> Shared<Postgres> {
-    Shared(Postgres::open(url, Options { clock: Clock::server(), schema }).await.unwrap())
+async fn open_as(url: &str, schema: SchemaMode) -> OptimisticStore<PostgresBackend> {
+    OptimisticStore(PostgresBackend::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await.unwrap())
 }
 
 fn address(url: &str) -> ServerUrl {
-    let Ok(Address::Postgres(url)) = Address::parse(url, Path::new(".")) else { panic!("{url} is no server") };
+    let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(url, Path::new(".")) else { panic!("{url} is no server") };
     url
 }
 
 /// What `hookonce migrate status` says where the config says so.
-async fn status(url: &str, migrate: Migrate) -> String {
-    let (config, mut out) = (Configured { migrate, fields: declared() }, Vec::new());
+async fn status(url: &str, migrate: MigrationMode) -> String {
+    let (config, mut out) = (MigrationSettings { migrate, fields: declared() }, Vec::new());
     migrate::postgres::status(&address(url), &config, &mut out).await.unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn declared() -> Vec<Declared> {
-    vec![Declared { source: "source".into(), fields: vec![("tag".into(), true)] }]
+fn declared() -> Vec<DeclaredFields> {
+    vec![DeclaredFields { source: "source".into(), fields: vec![("tag".into(), true)] }]
 }
 
 /// Writes one event over and over, as a claim or a change does, until told to stop: how often it waited longer than
@@ -196,7 +196,7 @@ async fn an_index_of_an_earlier_version_or_left_invalid_is_built_again_and_statu
     let hash = "create index events_field_tag on hookonce.events using hash ((fields ->> 'tag'))";
     db.batch_execute(hash).await.unwrap();
     let store = open(&server, &database).await;
-    let status = async || status(&server.url(&database), Migrate::Auto).await;
+    let status = async || status(&server.url(&database), MigrationMode::Auto).await;
     let said = status().await;
     assert!(said.contains("index events_due: not built yet") && said.contains("index events_id_end: not"), "{said}");
     store.declare(declared()).await.unwrap();
@@ -223,7 +223,7 @@ async fn the_schema_goes_down_only_where_no_node_runs() {
     let store = open(&server, &database).await;
     store.claim(vec![making().delivery("1").made(store.now())]).await.unwrap();
     let url = address(&server.url(&database));
-    let down = async || migrate::postgres::down(&url, 0, migrate::Consent::Given, &mut Vec::new()).await;
+    let down = async || migrate::postgres::down(&url, 0, migrate::DataLossConsent::Given, &mut Vec::new()).await;
     let refused = down().await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("a node is running") && refused.contains("nothing was changed"), "{refused}");
     assert_eq!(store.census().await.unwrap().waiting, 1, "it is as it was");
@@ -252,19 +252,18 @@ async fn a_node_that_starts_while_the_schema_goes_down_waits_and_then_sees_the_v
     let database = server.database().await;
     let mut db = server.client(&database).await;
     migrations::up(&mut db, &SchemaName::default(), None).await.unwrap();
-    let Address::Postgres(url) = Address::parse(&server.url(&database), Path::new(".")).unwrap() else {
+    let StoreUrl::Postgres(url) = StoreUrl::parse(&server.url(&database), Path::new(".")).unwrap() else {
         panic!("a server")
     };
     // It has looked for nodes, and waits for another migration to end.
     db.execute("select pg_advisory_lock($1)", &[&MIGRATION]).await.unwrap();
-    let down =
-        tokio::spawn(
-            async move { migrate::postgres::down(&url, FIRST, migrate::Consent::Given, &mut Vec::new()).await },
-        );
+    let down = tokio::spawn(async move {
+        migrate::postgres::down(&url, FIRST, migrate::DataLossConsent::Given, &mut Vec::new()).await
+    });
     waits_for(&db, 1).await;
-    let options = Options { clock: Clock::server(), schema: Schema::Manual };
+    let options = PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Manual };
     let url = server.url(&database);
-    let node = tokio::spawn(async move { Postgres::open(&url, options).await.err() });
+    let node = tokio::spawn(async move { PostgresBackend::open(&url, options).await.err() });
     let waits = waits_for(&db, 2);
     tokio::select! {
         () = waits => {}
@@ -322,14 +321,14 @@ async fn the_backlog_of_one_receiver_is_not_read_to_find_what_is_due_for_another
     // Else the newest event is looked for when the store is opened.
     filling.batch_execute("insert into hookonce.last_seen values (1, 1)").await.unwrap();
     drop(filling);
-    let step = Step::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
-    let look = |route: &str, parts| Look::Receiver("source".into(), route.into(), parts);
+    let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
+    let look = |route: &str, parts| DueQuery::Receiver("source".into(), route.into(), parts);
     for analyze in ["", "analyze hookonce.events"] {
         server.client(&database).await.batch_execute(analyze).await.unwrap();
         count_anew(&db).await;
         let store = open(&server, &database).await;
         let route = Arc::new(Route { name: "down".into(), ..Route::default() });
-        let starts = Starts { source: "source".into(), route, part: 0, step: step.clone(), limit: 64 };
+        let starts = StartDueRequest { source: "source".into(), route, part: 0, step: step.clone(), limit: 64 };
         assert!(store.start_due(starts).await.unwrap().events.is_empty());
         assert!(store.due(look("down", 0..=0), 64).await.unwrap().events.is_empty());
         assert!(store.due(look("last", 1..=u16::MAX), 64).await.unwrap().events.is_empty());
@@ -375,7 +374,7 @@ async fn while_another_builds_a_list_by_a_field_reads_no_whole_table_and_the_sch
     let store = open(&server, &database).await;
     store.declare(declared()).await.unwrap();
     let fields = vec![("tag".to_owned(), "rare".to_owned())];
-    let page = store.page(Listing { fields, limit: 10, ..Listing::default() }).await.unwrap();
+    let page = store.page(EventQuery { fields, limit: 10, ..EventQuery::default() }).await.unwrap();
     assert!(page.events.is_empty());
     drop((store, other));
     alone(&db).await;
@@ -384,7 +383,7 @@ async fn while_another_builds_a_list_by_a_field_reads_no_whole_table_and_the_sch
     assert_eq!(scans, 0, "the whole table was read");
 
     let url = server.url(&database);
-    let config = Configured { migrate: Migrate::Manual, fields: declared() };
+    let config = MigrationSettings { migrate: MigrationMode::Manual, fields: declared() };
     migrate::postgres::up(&address(&url), &config, None, None, &mut Vec::new()).await.unwrap();
     built(&db).await;
     db.batch_execute("create index events_new_0123456789abcdef on hookonce.events (id)").await.unwrap();
@@ -423,7 +422,7 @@ async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_
     .await
     .unwrap();
     let [owner, worker] = ["owns", "works"].map(|role| server.url_of(role, &database));
-    let config = Configured { migrate: Migrate::Manual, fields: declared() };
+    let config = MigrationSettings { migrate: MigrationMode::Manual, fields: declared() };
     let up = async || {
         let mut out = Vec::new();
         migrate::postgres::up(&address(&owner), &config, None, None, &mut out).await.unwrap();
@@ -433,7 +432,7 @@ async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_
     assert!(said.contains("index events_due: built") && said.contains("index events_field_tag: built"), "{said}");
     built(&db).await;
     assert_eq!(up().await, "nothing to do\n");
-    let said = status(&owner, Migrate::Manual).await;
+    let said = status(&owner, MigrationMode::Manual).await;
     assert!(!said.contains("index"), "{said}");
 
     // Those who only work need no right to build.
@@ -444,14 +443,14 @@ async fn where_a_person_migrates_no_node_builds_and_the_owner_builds_everything_
     .await
     .unwrap();
     for url in [&owner, &worker] {
-        let store = open_as(url, Schema::Manual).await;
+        let store = open_as(url, SchemaMode::Manual).await;
         store.declare(declared()).await.unwrap();
         for n in 0..10 {
             store.claim(vec![making().delivery(&format!("{url} {n}")).made(store.now())]).await.unwrap();
         }
         assert_eq!(index(&db, "events_id_end").await, None, "{url} built it");
     }
-    let said = status(&worker, Migrate::Manual).await;
+    let said = status(&worker, MigrationMode::Manual).await;
     assert!(said.contains("events_id_end: not built yet; run `hookonce migrate up` to build it"), "{said}");
     let said = up().await;
     assert_eq!(said, "index events_id_end: built\n");

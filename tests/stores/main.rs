@@ -6,10 +6,10 @@
 )]
 
 use hookonce::decide::time::Timestamp;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{self, Fresh};
-use hookonce::store::memory::Memory;
-use hookonce::store::{Due, Look, Store, StoreError};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{self, StoreUnderTest};
+use hookonce::store::memory::MemoryStore;
+use hookonce::store::{DueEvents, DueQuery, Store, StoreError};
 use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
@@ -74,8 +74,8 @@ mod sqlite;
 mod starting;
 
 /// What is due anywhere: waiting events, then leases.
-async fn due(store: &dyn Store, limit: usize) -> Result<[Due; 2], StoreError> {
-    Ok([store.due(Look::Strays(Arc::new([])), limit).await?, store.due(Look::Leases, limit).await?])
+async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreError> {
+    Ok([store.due(DueQuery::Strays(Arc::new([])), limit).await?, store.due(DueQuery::Leases, limit).await?])
 }
 
 const START: Timestamp = Timestamp(1_750_000_000_000_000);
@@ -83,8 +83,8 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 #[tokio::test]
 async fn memory_keeps_the_contract() {
     contract::run(async || {
-        let clock = Clock::manual(START);
-        Fresh::by(Memory::new(clock.clone()), &clock)
+        let clock = StoreClock::manual(START);
+        StoreUnderTest::by(MemoryStore::new(clock.clone()), &clock)
     })
     .await;
 }
@@ -92,16 +92,16 @@ async fn memory_keeps_the_contract() {
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_keeps_the_contract() {
-    use hookonce::store::sqlite::{Access, Sqlite};
+    use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
     let dir = tempfile::tempdir().unwrap();
     let count = std::sync::atomic::AtomicU32::new(0);
     contract::run(async || {
         let n = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let path = dir.path().join(format!("{n}.db"));
-        let clock = Clock::manual(START);
-        let store = Sqlite::open_by(&path, Access::Node, Some(clock.clone())).unwrap();
-        let fresh = Fresh::by(store, &clock);
-        fresh.running(hookonce::decide::statement::Dialect::Sqlite).spoiled_by(
+        let clock = StoreClock::manual(START);
+        let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(clock.clone())).unwrap();
+        let fresh = StoreUnderTest::by(store, &clock);
+        fresh.running(hookonce::decide::statement::SqlDialect::Sqlite).spoiled_by(
             move |id: hookonce::decide::id::EventId| {
                 let db = rusqlite::Connection::open(&path).unwrap();
                 db.execute("update payloads set body = cast('As it came' as blob) where event = ?1", [id.0]).unwrap();

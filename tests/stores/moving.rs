@@ -2,20 +2,22 @@
 
 use crate::{postgres_server, redis_server};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, Same};
-use hookonce::decide::event::Step;
-use hookonce::decide::id::{Digest, EventId, Key, Node, Turn};
-use hookonce::decide::recipe::Recipe;
-use hookonce::decide::source::{Keep, Kept, Route};
+use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::event::EventStep;
+use hookonce::decide::id::{Digest, EventId, Key, Node, QueueTurn};
+use hookonce::decide::recipe::IdentityRecipe;
+use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::store::address::Address;
+use hookonce::store::address::StoreUrl;
 use hookonce::store::contract::making;
-use hookonce::store::copy::{self, CopyError, CopyStore, Cursor, Entry, Exported, Side, copy};
+use hookonce::store::copy::{self, CopyCursor, CopyEntry, CopyError, CopySide, CopyStore, ExportPage, copy};
 use hookonce::store::ledger::Register;
 use hookonce::store::open::open_to_copy;
-use hookonce::store::quarantine::Quarantined;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Answer, Listing, Note, Sighting, SourceRetention, Store, StoreError, open};
+use hookonce::store::quarantine::QuarantinedMessage;
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{
+    DuplicateNote, DuplicateSighting, EventQuery, SourceRetention, Store, StoreError, StoreFuture, open,
+};
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,20 +29,21 @@ const ODD: &str = "a\0b";
 const MOVED: usize = 20;
 
 /// A file with events that wait, and duplicates of one of them.
-async fn filled(path: &Path) -> Sqlite {
-    let store = Sqlite::open(path, Access::Node).unwrap();
+async fn filled(path: &Path) -> SqliteStore {
+    let store = SqliteStore::open(path, SqliteAccess::Node).unwrap();
     for n in 1..MOVED {
         let (id, body) = (format!("d{n}"), format!("b{n}"));
         let made = if n % 2 == 0 { making().unsigned(&id, body) } else { making().delivery(&id) };
         store.claim(vec![made.made(Store::now(&store))]).await.unwrap();
     }
     let odd = making().delivery(ODD).made(Store::now(&store));
-    let sighting = Sighting { at: Store::now(&store), delivery_id: Some(ODD.into()), same: Same::Delivery };
-    let note = Note { event: odd.event.id, sighting };
+    let sighting =
+        DuplicateSighting { at: Store::now(&store), delivery_id: Some(ODD.into()), same: MatchedBy::Delivery };
+    let note = DuplicateNote { event: odd.event.id, sighting };
     store.claim(vec![odd]).await.unwrap();
     store.note(vec![note]).await.unwrap();
     drop(store);
-    Sqlite::open(path, Access::Copy).unwrap()
+    SqliteStore::open(path, SqliteAccess::Copy).unwrap()
 }
 
 fn is_under_way<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
@@ -52,40 +55,40 @@ fn is_under_way<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
 struct Unnoticing(Arc<dyn CopyStore>);
 
 impl Unnoticing {
-    async fn open(url: &str, side: Side) -> Self {
-        Self(open_to_copy(&Address::parse(url, Path::new("")).unwrap(), side).await.unwrap().into())
+    async fn open(url: &str, side: CopySide) -> Self {
+        Self(open_to_copy(&StoreUrl::parse(url, Path::new("")).unwrap(), side).await.unwrap().into())
     }
 }
 
 impl CopyStore for Unnoticing {
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         self.0.export(from, limit)
     }
-    fn entries(&self) -> Answer<'_, u64> {
+    fn entries(&self) -> StoreFuture<'_, u64> {
         self.0.entries()
     }
-    fn fill(&self, entries: Vec<Entry>, notes: Vec<copy::Note>) -> Answer<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<copy::CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         self.0.fill(entries, notes)
     }
-    fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
         self.0.noted(key)
     }
-    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
         self.0.clear_recipes(mark)
     }
-    fn settled(&self) -> Answer<'_, ()> {
+    fn settled(&self) -> StoreFuture<'_, ()> {
         self.0.settled()
     }
-    fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
+    fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()> {
         self.0.pass_turns(highest)
     }
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         self.0.last_seen()
     }
-    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
         self.0.set_last_seen(time)
     }
-    fn in_use(&self) -> Answer<'_, Option<String>> {
+    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -97,7 +100,7 @@ impl CopyStore for Unnoticing {
     fn clock_follows_events(&self) -> bool {
         self.0.clock_follows_events()
     }
-    fn open_events(&self) -> Answer<'_, u64> {
+    fn open_events(&self) -> StoreFuture<'_, u64> {
         self.0.open_events()
     }
 }
@@ -107,7 +110,7 @@ async fn copy_while<F: Future<Output = ()>>(
     from: Unnoticing,
     to: Unnoticing,
     meanwhile: F,
-) -> Result<copy::Copied, CopyError> {
+) -> Result<copy::CopyReport, CopyError> {
     let (at_it, is_at_it) = oneshot::channel();
     let (go, may_go) = oneshot::channel::<()>();
     let mut first = Some((at_it, may_go));
@@ -130,8 +133,8 @@ async fn copy_while<F: Future<Output = ()>>(
 async fn check_writes_nothing(node: &dyn Store) {
     let claimed = node.claim(vec![making().delivery("refused").made(node.now())]).await;
     assert!(is_under_way(&claimed), "{claimed:?}");
-    let waits = node.list(Listing { limit: 1, ..Listing::default() }).await.unwrap().remove(0);
-    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
+    let waits = node.list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
+    let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
     let start = waits.change(start, &Route::default(), node.now()).unwrap();
     let started = node.advance(vec![start]).await;
     assert!(is_under_way(&started), "{started:?}");
@@ -141,7 +144,7 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     let dir = tempfile::tempdir().unwrap();
     let from = Unnoticing(Arc::new(filled(&dir.path().join("a.db")).await));
     let node = open(url).await.unwrap();
-    let to = Unnoticing::open(url, Side::Target).await;
+    let to = Unnoticing::open(url, CopySide::Target).await;
     let noticed = to.0.in_use().await.unwrap();
     assert!(noticed.is_some(), "the server tells of the node");
     let copied = copy_while(from.clone(), to.clone(), check_writes_nothing(&*node)).await.unwrap();
@@ -151,14 +154,14 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
     let new = making().delivery("new").made(node.now());
     let claims = node.claim(vec![new, making().delivery(ODD).made(node.now())]).await.unwrap();
     assert!(matches!(claims[..], [Claim::New { .. }, Claim::Duplicate { .. }]), "{claims:?}");
-    for (id, told) in [("d2", Same::Delivery), ("x", Same::Body)] {
+    for (id, told) in [("d2", MatchedBy::Delivery), ("x", MatchedBy::Body)] {
         let claims = node.claim(vec![making().unsigned(id, "b2").made(node.now())]).await.unwrap();
         assert!(matches!(&claims[..], [Claim::Duplicate { same, .. }] if *same == told), "{id}: {claims:?}");
     }
     copy::reopen(&from).await.unwrap();
     assert!(matches!(copy(&from, &to, |_| {}).await, Err(CopyError::NotEmpty)));
 
-    let back = Unnoticing::open(&format!("sqlite:{}", dir.path().join("b.db").display()), Side::Target).await;
+    let back = Unnoticing::open(&format!("sqlite:{}", dir.path().join("b.db").display()), CopySide::Target).await;
     let copied = copy_while(to.clone(), back, check_writes_nothing(&*node)).await.unwrap();
     assert_eq!(copied.target.events, MOVED as u64 + 1);
     check_writes_nothing(&*node).await;
@@ -168,16 +171,16 @@ async fn a_node_writes_nothing_while_its_store_is_filled_nor_while_it_is_copied_
 }
 
 /// Says what came first: the node's claim, or the copy.
-async fn claims_while_a_copy_begins(url: &str, from: &Sqlite, wait: Duration) -> bool {
+async fn claims_while_a_copy_begins(url: &str, from: &SqliteStore, wait: Duration) -> bool {
     let node = open(url).await.unwrap();
-    let to = Unnoticing::open(url, Side::Target).await;
+    let to = Unnoticing::open(url, CopySide::Target).await;
     let new = making().delivery("new").made(node.now());
     let claim = async {
         tokio::time::sleep(wait).await;
         node.claim(vec![new]).await
     };
     let (claimed, copied) = tokio::join!(claim, copy(from, &to, |_| {}));
-    let events = node.list(Listing { limit: 100, ..Listing::default() }).await.unwrap().len();
+    let events = node.list(EventQuery { limit: 100, ..EventQuery::default() }).await.unwrap().len();
     match (claimed, copied) {
         (Ok(_), Err(CopyError::NotEmpty)) => assert_eq!(events, 1, "after {wait:?}"),
         (Ok(_), Ok(_)) => assert_eq!(events, MOVED + 1, "after {wait:?}: it was claimed afterwards"),
@@ -225,10 +228,10 @@ fn own(value: Digest) -> Register {
     Register { value, order: None, strict: false, event: EventId([0; 16]) }
 }
 
-async fn entries(store: &dyn CopyStore) -> Vec<Entry> {
-    let (mut all, mut cursor) = (Vec::new(), Some(Cursor::START));
+async fn entries(store: &dyn CopyStore) -> Vec<CopyEntry> {
+    let (mut all, mut cursor) = (Vec::new(), Some(CopyCursor::START));
     while let Some(at) = cursor {
-        let Exported { mut entries, next } = store.export(at, 100).await.unwrap();
+        let ExportPage { mut entries, next } = store.export(at, 100).await.unwrap();
         all.append(&mut entries);
         cursor = next;
     }
@@ -239,27 +242,27 @@ async fn entries(store: &dyn CopyStore) -> Vec<Entry> {
 async fn check_a_late_page_writes_nothing(url: &str) {
     let dir = tempfile::tempdir().unwrap();
     let event = entries(&filled(&dir.path().join("a.db")).await).await.swap_remove(0);
-    let store = Unnoticing::open(url, Side::Target).await;
+    let store = Unnoticing::open(url, CopySide::Target).await;
     let (at, source) = (Timestamp(1_750_000_000_000_000), Arc::<str>::from("s"));
-    let kept = Kept { keys: Keep::Forever, body: Duration::from_secs(1) };
+    let kept = Retention { keys: Keep::Forever, body: Duration::from_secs(1) };
     let (message, subject, why) = ("m".to_owned(), "x".to_owned(), "odd".to_owned());
     let head = b"head".to_vec().into();
     let page = vec![
         event,
-        Entry::Register(Key([1; 32]), own(Digest([2; 32]))),
-        Entry::Slot(Key([3; 32]), EventId([4; 16])),
-        Entry::Imported(Key([5; 32])),
-        Entry::Recipe(Recipe { scope: "s".into(), once: "o".into(), since: None }),
-        Entry::Retention(SourceRetention { source: source.clone(), kept, seen_at: at }),
-        Entry::Quarantined(Box::new(Quarantined { source, message, subject, at, why, bytes: 4, head })),
+        CopyEntry::Register(Key([1; 32]), own(Digest([2; 32]))),
+        CopyEntry::Slot(Key([3; 32]), EventId([4; 16])),
+        CopyEntry::Imported(Key([5; 32])),
+        CopyEntry::Recipe(IdentityRecipe { scope: "s".into(), once: "o".into(), since: None }),
+        CopyEntry::Retention(SourceRetention { source: source.clone(), kept, seen_at: at }),
+        CopyEntry::Quarantined(Box::new(QuarantinedMessage { source, message, subject, at, why, bytes: 4, head })),
     ];
     let (mark, place) = (own(Digest([6; 32])), own(Digest([7; 32])));
-    let marked = copy::Note { key: MARK, was: Some(mark), is: Some(mark) };
-    let notes = vec![marked, copy::Note { key: PLACE, was: None, is: Some(place) }];
+    let marked = copy::CopyRegisterUpdate { key: MARK, was: Some(mark), is: Some(mark) };
+    let notes = vec![marked, copy::CopyRegisterUpdate { key: PLACE, was: None, is: Some(place) }];
     assert!(!store.fill(page.clone(), notes.clone()).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, [], "{url}");
     assert!(!store.clear_recipes(mark).await.unwrap(), "{url}");
-    assert!(store.fill(Vec::new(), vec![copy::Note { was: None, ..marked }]).await.unwrap(), "{url}");
+    assert!(store.fill(Vec::new(), vec![copy::CopyRegisterUpdate { was: None, ..marked }]).await.unwrap(), "{url}");
     assert!(store.fill(page.clone(), notes).await.unwrap(), "{url}");
     assert_eq!(entries(&store).await, page, "{url}");
     assert!(store.clear_recipes(mark).await.unwrap(), "{url}");
@@ -284,7 +287,7 @@ async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_tar
     from.claim(vec![grouped.made(Store::now(&from))]).await.unwrap();
     let server = postgres_server::Server::start().await;
     let database = server.database().await;
-    let to = Unnoticing::open(&server.url(&database), Side::Target).await;
+    let to = Unnoticing::open(&server.url(&database), CopySide::Target).await;
     let (nodes, looks) = (server.client(&database).await, server.client(&database).await);
     // The first page, all events, is written. The next one holds the subject's register.
     let finish = async {
@@ -303,6 +306,6 @@ async fn a_copy_that_is_held_up_in_a_write_writes_nothing_once_nodes_use_the_tar
     let copied = copy_while(Unnoticing(Arc::new(from)), to.clone(), finish).await;
     assert!(matches!(copied, Err(CopyError::Overtaken)), "{copied:?}");
     let written = entries(&to).await;
-    assert!(written.iter().all(|entry| matches!(entry, Entry::Event(_))), "{written:?}");
+    assert!(written.iter().all(|entry| matches!(entry, CopyEntry::Event(_))), "{written:?}");
     assert_eq!(written.len(), MOVED + 1);
 }

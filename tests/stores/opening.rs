@@ -6,7 +6,7 @@ use crate::mounted::Mounted;
 use crate::sqlite::{new, node};
 use hookonce::cli::migrate;
 use hookonce::store::contract::making;
-use hookonce::store::sqlite::{Access, Sqlite};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
 use hookonce::store::{Store, StoreError};
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, flock};
@@ -14,8 +14,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-fn check_refused(path: &Path, access: Access, words: &str) {
-    let said = match Sqlite::open(path, access) {
+fn check_refused(path: &Path, access: SqliteAccess, words: &str) {
+    let said = match SqliteStore::open(path, access) {
         Ok(_) => panic!("it was opened"),
         Err(error) => error.to_string(),
     };
@@ -27,10 +27,10 @@ async fn one_node_holds_the_lock_and_readers_need_none() {
     let dir = folder();
     let path = dir.path().join("a.db");
     let first = node(&path);
-    check_refused(&path, Access::Node, "in use by another hookonce");
-    check_refused(&path, Access::Tool, "in use by another hookonce");
+    check_refused(&path, SqliteAccess::Node, "in use by another hookonce");
+    check_refused(&path, SqliteAccess::Tool, "in use by another hookonce");
     let event = new(&first, making().delivery("d1").carrying("body")).await;
-    let reader = Sqlite::open(&path, Access::Read).unwrap();
+    let reader = SqliteStore::open(&path, SqliteAccess::Read).unwrap();
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
     let second = new(&first, making().delivery("d2")).await;
     assert_eq!(reader.get(second.id).await.unwrap(), Some(second), "a reader sees what was committed meanwhile");
@@ -38,7 +38,7 @@ async fn one_node_holds_the_lock_and_readers_need_none() {
     assert!(matches!(refused, Err(StoreError::Down(_))), "{refused:?}");
     drop((first, reader));
     assert!(path.with_extension("db.lock").exists(), "the lock file stays");
-    let tool = Sqlite::open(&path, Access::Tool).unwrap();
+    let tool = SqliteStore::open(&path, SqliteAccess::Tool).unwrap();
     assert_eq!(tool.get(event.id).await.unwrap(), Some(event));
 }
 
@@ -48,18 +48,18 @@ async fn a_file_is_locked_under_every_name_and_readers_need_no_lock() {
     let (path, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
     let first = node(&path);
     std::os::unix::fs::symlink("a.db", &link).unwrap();
-    for access in [Access::Node, Access::Tool] {
-        let refused = Sqlite::open(&link, access).err().expect("it is in use").to_string();
+    for access in [SqliteAccess::Node, SqliteAccess::Tool] {
+        let refused = SqliteStore::open(&link, access).err().expect("it is in use").to_string();
         assert!(refused.contains("in use by another hookonce"), "{refused}");
     }
     let event = new(&first, making().delivery("d1")).await;
-    let reader = Sqlite::open(&link, Access::Read).unwrap();
+    let reader = SqliteStore::open(&link, SqliteAccess::Read).unwrap();
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event.clone()));
     drop((reader, first));
 
     // The symlink is as good a name as any; the log lies beside the file itself, and so does the note of the last write.
     let second = node(&link);
-    check_refused(&path, Access::Node, "in use by another hookonce");
+    check_refused(&path, SqliteAccess::Node, "in use by another hookonce");
     let later = new(&second, making().delivery("d2")).await;
     assert!(dir.path().join("a.db-wal").exists() && !dir.path().join("link.db-wal").exists());
     drop(second);
@@ -100,10 +100,10 @@ async fn the_note_of_the_last_write_may_lie_beside_a_symlink_as_the_first_releas
     // What it wrote last by the symlink is lost.
     write(&lock, &newer, 60);
     write(&links, &old, 30);
-    let refused = Sqlite::open(&link, Access::Node).err().expect("it has lost a write").to_string();
+    let refused = SqliteStore::open(&link, SqliteAccess::Node).err().expect("it has lost a write").to_string();
     assert!(refused.contains("older than what hookonce last wrote"), "{refused}");
     assert_eq!(std::fs::read(&links).unwrap(), old, "what it says is still needed");
-    check_refused(&path, Access::Node, "older than what hookonce last wrote");
+    check_refused(&path, SqliteAccess::Node, "older than what hookonce last wrote");
 
     // The other way round: first by the symlink, then by its own name.
     write(&lock, &newer, 30);
@@ -131,7 +131,7 @@ fn an_open_that_fails_gives_the_lock_back_only_after_the_database_is_closed() {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let opening = scope.spawn(|| {
-                let refused = Sqlite::open(&path, Access::Tool).is_err();
+                let refused = SqliteStore::open(&path, SqliteAccess::Tool).is_err();
                 is_over.store(true, Ordering::SeqCst);
                 refused
             });
@@ -153,7 +153,7 @@ async fn the_lock_of_a_file_takes_nothing_from_sqlites_own() {
     let path = dir.path().join("a.db");
     let store = node(&path);
     new(&store, making().delivery("d1")).await;
-    assert!(Sqlite::open(&path, Access::Node).is_err());
+    assert!(SqliteStore::open(&path, SqliteAccess::Node).is_err());
     let elsewhere = |sql: &str| {
         let done = std::process::Command::new("sqlite3").arg(&path).arg(sql).output();
         let done = done.expect("sqlite3 is there, as `./test` installs it");
@@ -176,7 +176,7 @@ fn a_file_with_several_hard_links_is_refused_under_each_of_them() {
     drop(node(&path));
     std::fs::hard_link(&path, &other).unwrap();
     for name in [&path, &other] {
-        for access in [Access::Node, Access::Tool, Access::Read] {
+        for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Read] {
             check_refused(name, access, "is one of 2 hard links to the same file");
         }
     }
@@ -194,9 +194,9 @@ fn a_file_that_is_itself_mounted_is_refused_and_nothing_is_made_beside_it() {
     let link = dir.path().join("link.db");
     std::os::unix::fs::symlink("mounted.db", &link).unwrap();
     let check = || {
-        for access in [Access::Node, Access::Tool, Access::Copy, Access::Read] {
+        for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Copy, SqliteAccess::Read] {
             check_refused(&mounted.0, access, "mount the folder that it is in");
-            let by_link = Sqlite::open(&link, access).err().expect("it leads to the mount").to_string();
+            let by_link = SqliteStore::open(&link, access).err().expect("it leads to the mount").to_string();
             assert!(by_link.contains("is itself a mount point"), "{by_link}");
         }
     };
@@ -218,7 +218,7 @@ fn a_folder_that_is_mounted_in_another_place_is_as_good_as_the_first() {
     let first = node(&here.join("a.db"));
     let Some(mounted) = Mounted::folder(there, &here) else { return };
     let path = mounted.0.join("a.db");
-    check_refused(&path, Access::Node, "in use by another hookonce");
+    check_refused(&path, SqliteAccess::Node, "in use by another hookonce");
     drop(first);
     drop(node(&path));
 }
@@ -229,7 +229,7 @@ fn a_file_whose_lock_file_was_removed_is_locked_all_the_same() {
     let path = dir.path().join("a.db");
     let first = node(&path);
     std::fs::remove_file(dir.path().join("a.db.lock")).unwrap();
-    for access in [Access::Node, Access::Tool] {
+    for access in [SqliteAccess::Node, SqliteAccess::Tool] {
         check_refused(&path, access, "a.db.lock was removed since");
     }
     drop(first);
@@ -252,25 +252,25 @@ fn a_new_file_belongs_to_its_owner_alone() {
 fn what_cannot_be_opened_is_told_in_a_sentence() {
     let dir = folder();
     let at = |name: &str| dir.path().join(name);
-    check_refused(&at("none.db"), Access::Read, "there is no database");
+    check_refused(&at("none.db"), SqliteAccess::Read, "there is no database");
     assert!(!at("none.db").exists());
-    check_refused(&at("no/folder.db"), Access::Node, "does not exist");
+    check_refused(&at("no/folder.db"), SqliteAccess::Node, "does not exist");
     std::fs::write(at("text.db"), "this is not a database, but it is long enough to be taken for one".repeat(40))
         .unwrap();
     std::fs::write(at("short.db"), "x").unwrap();
-    for access in [Access::Node, Access::Tool, Access::Read] {
+    for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Read] {
         check_refused(&at("text.db"), access, "not an SQLite database");
         check_refused(&at("short.db"), access, "not an SQLite database");
     }
     Connection::open(at("other.db")).unwrap().execute_batch("create table users (name)").unwrap();
-    check_refused(&at("other.db"), Access::Node, "another program's database");
+    check_refused(&at("other.db"), SqliteAccess::Node, "another program's database");
     std::fs::create_dir(at("folder.db")).unwrap();
-    check_refused(&at("folder.db"), Access::Node, "is a folder");
+    check_refused(&at("folder.db"), SqliteAccess::Node, "is a folder");
 
     drop(node(&at("cut.db")));
     let whole = std::fs::read(at("cut.db")).unwrap();
     std::fs::write(at("cut.db"), &whole[..8_192]).unwrap();
-    check_refused(&at("cut.db"), Access::Node, "corrupt");
+    check_refused(&at("cut.db"), SqliteAccess::Node, "corrupt");
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_database_locked_by_another_program_is_told() {
     drop(node(&path));
     let shell = Connection::open(&path).unwrap();
     shell.execute_batch("begin immediate").unwrap();
-    check_refused(&path, Access::Node, "locked by another program");
+    check_refused(&path, SqliteAccess::Node, "locked by another program");
 }
 
 #[test]
@@ -290,8 +290,8 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
     let dir = folder();
     let path = dir.path().join("a.db");
     migrate::up(&path, Some(2), &mut Vec::new()).unwrap();
-    check_refused(&path, Access::Tool, &needs);
-    check_refused(&path, Access::Read, &needs);
+    check_refused(&path, SqliteAccess::Tool, &needs);
+    check_refused(&path, SqliteAccess::Read, &needs);
     drop(node(&path));
     let ahead = |version: u32, oldest: Option<u32>| {
         let db = Connection::open(&path).unwrap();
@@ -300,8 +300,8 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
     // Whoever wrote no oldest version means the one before; versions that only add may be many.
     for (version, oldest) in [(latest + 1, None), (latest + 2, Some(latest)), (latest + 3, Some(1))] {
         ahead(version, oldest);
-        for access in [Access::Node, Access::Tool, Access::Read] {
-            Sqlite::open(&path, access).unwrap();
+        for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Read] {
+            SqliteStore::open(&path, access).unwrap();
         }
     }
     ahead(latest + 4, Some(latest + 1));
@@ -310,13 +310,13 @@ fn a_schema_too_new_or_too_old_or_edited_is_told() {
         latest + 4,
         latest + 1
     );
-    for access in [Access::Node, Access::Tool, Access::Read] {
+    for access in [SqliteAccess::Node, SqliteAccess::Tool, SqliteAccess::Read] {
         check_refused(&path, access, &knows);
     }
     let db = Connection::open(&path).unwrap();
     db.execute("delete from schema_migrations where version > ?1", [latest]).unwrap();
     db.execute_batch("update schema_migrations set checksum = 'x' where version = 2").unwrap();
-    check_refused(&path, Access::Node, "applied in another form");
+    check_refused(&path, SqliteAccess::Node, "applied in another form");
 }
 
 #[test]
@@ -324,12 +324,12 @@ fn a_full_disk_is_told() {
     let Some(disk) = Disk::mount("size=64k") else { return };
     let path = disk.0.path().join("a.db");
     let _ = std::fs::write(disk.0.path().join("ballast"), vec![0; 60 << 10]);
-    check_refused(&path, Access::Node, "is full");
+    check_refused(&path, SqliteAccess::Node, "is full");
     std::fs::remove_file(disk.0.path().join("ballast")).unwrap();
 }
 
 #[test]
 fn a_read_only_folder_is_told() {
     let Some(disk) = Disk::mount("ro,size=1m") else { return };
-    check_refused(&disk.0.path().join("a.db"), Access::Node, "read-only");
+    check_refused(&disk.0.path().join("a.db"), SqliteAccess::Node, "read-only");
 }

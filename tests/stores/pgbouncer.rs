@@ -1,12 +1,12 @@
 //! `PgBouncer` before the server: a pool of sessions works, a pool of transactions is refused with what to set.
 
 use crate::postgres_server::{Server, as_owner, write_as_owner};
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::shared::Shared;
-use hookonce::store::{CannotOpen, Hint, Store};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{ChangeHint, Store, StoreOpenError};
 use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -55,9 +55,9 @@ impl PgBouncer {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    async fn open(&self, database: &str, parameters: &str) -> Result<Postgres, CannotOpen> {
+    async fn open(&self, database: &str, parameters: &str) -> Result<PostgresBackend, StoreOpenError> {
         let url = format!("{}{parameters}", self.url(database));
-        Postgres::open(&url, Options { clock: Clock::server(), schema: Schema::Auto }).await
+        PostgresBackend::open(&url, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto }).await
     }
 
     /// A connection of the application, which shares the pool.
@@ -80,8 +80,8 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
     let server = Server::start().await;
     let database = server.database().await;
     let pool = PgBouncer::before(&server, "pool_mode = session\ndefault_pool_size = 28").await;
-    let here = Shared(pool.open(&database, "").await.unwrap());
-    let there = Shared(pool.open(&database, "").await.unwrap());
+    let here = OptimisticStore(pool.open(&database, "").await.unwrap());
+    let there = OptimisticStore(pool.open(&database, "").await.unwrap());
     let mut heard = here.hints().unwrap();
     let one = making().source("so").route("ro").delivery("d1");
     there.claim(vec![one.clone().made(there.now())]).await.unwrap();
@@ -94,7 +94,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
             let other = making().source("so").route("ro").delivery(&format!("d{n}")).body(format!("b{n}"));
             there.claim(vec![other.made(there.now())]).await.unwrap();
             let told = tokio::time::timeout(Duration::from_millis(200), heard.recv()).await;
-            if let Ok(Ok(Hint::Due { source, .. })) = told {
+            if let Ok(Ok(ChangeHint::Due { source, .. })) = told {
                 return assert_eq!(&*source, "so");
             }
         }
@@ -103,7 +103,7 @@ async fn two_nodes_share_a_pool_of_sessions_and_hear_of_each_other() {
 
     // A parameter that it does not pass on is named; newer ones take this one.
     match pool.open(&database, "?options=-c%20search_path%3Dpublic").await.err() {
-        Some(CannotOpen::Ever(said)) => assert!(said.contains("alter role"), "{said}"),
+        Some(StoreOpenError::Ever(said)) => assert!(said.contains("alter role"), "{said}"),
         other => assert!(minor().is_some_and(|minor| minor >= 20), "{other:?}"),
     }
 }
@@ -122,7 +122,7 @@ async fn a_pool_of_transactions_is_refused_with_the_settings_that_work() {
     let statements = if minor().is_some_and(|minor| minor >= 21) { "max_prepared_statements = 200" } else { "" };
     let pool = PgBouncer::before(&server, &format!("pool_mode = transaction\n{statements}")).await;
     match pool.open(&database, "").await.err() {
-        Some(CannotOpen::Ever(said)) => {
+        Some(StoreOpenError::Ever(said)) => {
             assert!(said.contains("pool_mode = session") && said.contains("pool_size"), "{said}");
         }
         other => panic!("{:?}: {other:?}", minor()),
@@ -155,24 +155,24 @@ async fn check_nothing_is_left(server: &Server, mode: &str, size: usize) {
     let lines = format!("pool_mode = {mode}\ndefault_pool_size = {size}\nquery_wait_timeout = 30");
     let pool = PgBouncer::before(server, &lines).await;
     let url = pool.url(&database);
-    for schema in [Schema::Auto, Schema::Manual, Schema::Read] {
-        let opened = Postgres::open(&url, Options { clock: Clock::server(), schema }).await;
+    for schema in [SchemaMode::Auto, SchemaMode::Manual, SchemaMode::Read] {
+        let opened = PostgresBackend::open(&url, PostgresOptions { clock: StoreClock::server(), schema }).await;
         check_refused(&format!("{schema:?}"), opened);
     }
-    let options = || Options { clock: Clock::server(), schema: Schema::Auto };
-    check_refused("copy", Postgres::open_to_copy(&url, options()).await);
-    check_refused("behind", Postgres::behind(&url).await);
+    let options = || PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+    check_refused("copy", PostgresBackend::open_to_copy(&url, options()).await);
+    check_refused("behind", PostgresBackend::behind(&url).await);
     let name = SchemaName::parse("other").unwrap();
-    check_refused("relocate", Postgres::relocate(&url, &name).await);
+    check_refused("relocate", PostgresBackend::relocate(&url, &name).await);
     #[cfg(feature = "node")]
     {
-        use hookonce::cli::migrate::{Configured, Consent, postgres as migrate};
-        use hookonce::store::address::Address;
-        let Ok(Address::Postgres(url)) = Address::parse(&url, Path::new("")) else { panic!("{url}") };
-        let (config, out) = (Configured::default(), &mut Vec::new());
+        use hookonce::cli::migrate::{DataLossConsent, MigrationSettings, postgres as migrate};
+        use hookonce::store::address::StoreUrl;
+        let Ok(StoreUrl::Postgres(url)) = StoreUrl::parse(&url, Path::new("")) else { panic!("{url}") };
+        let (config, out) = (MigrationSettings::default(), &mut Vec::new());
         check_refused("status", migrate::status(&url, &config, out).await);
         check_refused("up", migrate::up(&url, &config, None, None, out).await);
-        check_refused("down", migrate::down(&url, 0, Consent::Given, out).await);
+        check_refused("down", migrate::down(&url, 0, DataLossConsent::Given, out).await);
     }
 
     // Each of these is in a transaction, so that together they have every server connection of the pool.
@@ -238,7 +238,7 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     migrations::up(&mut db, &SchemaName::parse("app").unwrap(), Some(7)).await.unwrap();
     let pool = PgBouncer::before(&server, "pool_mode = session\nignore_startup_parameters = options").await;
     match pool.open(&database, PATH).await.err() {
-        Some(CannotOpen::Ever(said)) => {
+        Some(StoreOpenError::Ever(said)) => {
             assert!(said.contains("`app`") && said.contains("alter role \"postgres\" set search_path = app"), "{said}");
         }
         other => panic!("{other:?}"),
@@ -251,6 +251,10 @@ async fn no_second_store_is_begun_where_a_pooler_drops_the_search_path_of_the_ur
     let again = PgBouncer::before(&server, "pool_mode = session").await;
     drop(again.open(&database, "").await.unwrap());
     let direct = format!("{}{PATH}", server.url(&database));
-    drop(Postgres::open(&direct, Options { clock: Clock::server(), schema: Schema::Auto }).await.unwrap());
+    drop(
+        PostgresBackend::open(&direct, PostgresOptions { clock: StoreClock::server(), schema: SchemaMode::Auto })
+            .await
+            .unwrap(),
+    );
     assert_eq!(one(&db, others).await, "0", "another store was begun");
 }

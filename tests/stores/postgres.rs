@@ -3,24 +3,24 @@
 use crate::START;
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::change::Tried;
-use hookonce::decide::claim::{Claim, Same};
-use hookonce::decide::event::{Blocks, Event, Outcome, Step};
+use hookonce::decide::change::AttemptRecord;
+use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{self, Fresh, Making, making};
-use hookonce::store::postgres::{Options, Postgres, Schema};
-use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, Hint, Note, Sighting, Store, StoreError, Stored};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{self, StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{AdvanceResult, ChangeHint, DuplicateNote, DuplicateSighting, Store, StoreError, StoredValue};
 use tokio::sync::broadcast::Receiver;
 
 /// A store in this database, by this clock.
-pub(crate) async fn open(server: &Server, database: &str, clock: Clock) -> Shared<Postgres> {
-    let options = Options { clock, schema: Schema::Auto };
-    Shared(Postgres::open(&server.url(database), options).await.unwrap())
+pub(crate) async fn open(server: &Server, database: &str, clock: StoreClock) -> OptimisticStore<PostgresBackend> {
+    let options = PostgresOptions { clock, schema: SchemaMode::Auto };
+    OptimisticStore(PostgresBackend::open(&server.url(database), options).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,33 +33,33 @@ async fn postgres_keeps_the_contract() {
         let schema = format!("rule{}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         // Its statements are a user's, who looks into the store's tables.
         let url = format!("{}?schema={schema}&options=-c%20search_path%3D{schema}", server.url(&database));
-        let clock = Clock::manual(START);
-        let options = Options { clock: clock.clone(), schema: Schema::Auto };
-        let store = Shared(Postgres::open(&url, options).await.unwrap());
+        let clock = StoreClock::manual(START);
+        let options = PostgresOptions { clock: clock.clone(), schema: SchemaMode::Auto };
+        let store = OptimisticStore(PostgresBackend::open(&url, options).await.unwrap());
         let database_url = server.url(&database);
         let spoil = move |id: EventId| {
             let sql = format!("update {schema}.payloads set body = 'As it came' where event = '{id}'");
             let done = std::process::Command::new("psql").args([&database_url, "-qc", &sql]).status();
             assert!(done.unwrap().success());
         };
-        let fresh = Fresh::by(store, &clock);
-        fresh.running(hookonce::decide::statement::Dialect::Postgres).spoiled_by(spoil)
+        let fresh = StoreUnderTest::by(store, &clock);
+        fresh.running(hookonce::decide::statement::SqlDialect::Postgres).spoiled_by(spoil)
     })
     .await;
 }
 
-async fn new(store: &dyn Store, one: Making) -> Event {
+async fn new(store: &dyn Store, one: TestEventBuilder) -> Event {
     match store.claim(vec![one.made(store.now())]).await.unwrap().remove(0) {
         Claim::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
 }
 
-async fn step(store: &dyn Store, event: &Event, step: Step) -> Event {
+async fn step(store: &dyn Store, event: &Event, step: EventStep) -> Event {
     let change = event.change(step, &Route::default(), store.now()).unwrap();
     match store.advance(vec![change]).await.unwrap().remove(0) {
-        Advance::Written { event, .. } => *event,
-        Advance::Lost => panic!("lost"),
+        AdvanceResult::Written { event, .. } => *event,
+        AdvanceResult::Lost => panic!("lost"),
     }
 }
 
@@ -68,7 +68,7 @@ async fn nodes_hear_what_others_make_due_and_end_and_nothing_of_their_own() {
     let server = Server::start().await;
     let database = server.database().await;
     let (here, there) =
-        (open(&server, &database, Clock::server()).await, open(&server, &database, Clock::server()).await);
+        (open(&server, &database, StoreClock::server()).await, open(&server, &database, StoreClock::server()).await);
     let (mut heard, mut own) = (here.hints().unwrap(), there.hints().unwrap());
     let listening = "select count(*) from pg_stat_activity where query ilike '%pg_notify%' or query like 'listen%'";
     let db = server.client(&database).await;
@@ -76,21 +76,21 @@ async fn nodes_hear_what_others_make_due_and_end_and_nothing_of_their_own() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let made = new(&there, making().source("so").route("ro").delivery("d1")).await;
-    let hint = async |hints: &mut Receiver<Hint>| {
+    let hint = async |hints: &mut Receiver<ChangeHint>| {
         tokio::time::timeout(std::time::Duration::from_secs(30), hints.recv()).await.unwrap().unwrap()
     };
-    assert_eq!(hint(&mut heard).await, Hint::Due { source: "so".into(), route: "ro".into() });
-    step(&there, &made, Step::Cancel).await;
-    assert_eq!(hint(&mut heard).await, Hint::Ended(made.id));
+    assert_eq!(hint(&mut heard).await, ChangeHint::Due { source: "so".into(), route: "ro".into() });
+    step(&there, &made, EventStep::Cancel).await;
+    assert_eq!(hint(&mut heard).await, ChangeHint::Ended(made.id));
     let other = new(&here, making().source("other").delivery("d2")).await;
-    assert_eq!(hint(&mut own).await, Hint::Due { source: "other".into(), route: other.route.clone() });
+    assert_eq!(hint(&mut own).await, ChangeHint::Due { source: "other".into(), route: other.route.clone() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() {
     let mut server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::server()).await;
+    let store = open(&server, &database, StoreClock::server()).await;
     let mut acked = Vec::new();
     for round in 0..3 {
         for n in 0..20 {
@@ -108,7 +108,7 @@ async fn a_server_that_crashes_is_down_and_when_it_is_back_nothing_is_missing() 
         };
         tokio::time::timeout(std::time::Duration::from_secs(30), back).await.unwrap();
         for id in &acked {
-            assert!(matches!(store.payload(*id).await.unwrap(), Stored::Whole(_)));
+            assert!(matches!(store.payload(*id).await.unwrap(), StoredValue::Whole(_)));
         }
     }
 }
@@ -118,11 +118,11 @@ async fn what_was_answered_is_on_the_disk_also_where_the_server_would_not_wait_f
     let mut server = Server::start_with(&["synchronous_commit=off", "wal_writer_delay=10s"]).await;
     let database = server.database().await;
     for round in 0..5 {
-        let before = open(&server, &database, Clock::server()).await;
+        let before = open(&server, &database, StoreClock::server()).await;
         let made = new(&before, making().delivery(&format!("d{round}"))).await;
         server.crash();
         assert!(server.start_again().await);
-        let after = open(&server, &database, Clock::server()).await;
+        let after = open(&server, &database, StoreClock::server()).await;
         assert!(after.get(made.id).await.unwrap().is_some(), "{round}");
     }
 }
@@ -131,7 +131,7 @@ async fn what_was_answered_is_on_the_disk_also_where_the_server_would_not_wait_f
 async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
     let server = Server::start().await;
     let database = server.database().await;
-    let clock = Clock::manual(START);
+    let clock = StoreClock::manual(START);
     let store = open(&server, &database, clock).await;
     let rotten = new(&store, making().delivery("d1").group("g")).await;
     let parked = new(&store, making().delivery("d2").group("g")).await;
@@ -149,18 +149,18 @@ async fn an_event_that_cannot_be_read_ends_dead_and_hands_its_slot_on() {
 async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
     let server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::manual(START)).await;
+    let store = open(&server, &database, StoreClock::manual(START)).await;
     let made = new(&store, making().delivery("d1")).await;
     let running = step(
         &store,
         &made,
-        Step::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
+        EventStep::Start { lasts: Duration::from_mins(1), by: Node("n".into()), action: ActionKind::Run },
     )
     .await;
     let outcome = Outcome::Rejected { why: "a\0b".into(), receipt: None };
-    let settle = Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) };
+    let settle = EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let mut change = running.change(settle, &Route::default(), store.now()).unwrap();
-    change.attempt = Some(Tried {
+    change.attempt = Some(AttemptRecord {
         life: 1,
         attempt: 1,
         started_at: START,
@@ -173,9 +173,9 @@ async fn text_with_a_zero_byte_in_it_is_written_all_the_same() {
     let told = store.story(made.id).await.unwrap().unwrap();
     assert_eq!((&*told.attempts[0].why, &told.attempts[0].output[..]), ("a\u{fffd}b", &[0, 1, 0][..]));
     store
-        .note(vec![Note {
+        .note(vec![DuplicateNote {
             event: made.id,
-            sighting: Sighting { at: START, delivery_id: Some("\0".into()), same: Same::Body },
+            sighting: DuplicateSighting { at: START, delivery_id: Some("\0".into()), same: MatchedBy::Body },
         }])
         .await
         .unwrap();

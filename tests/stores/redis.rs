@@ -4,31 +4,35 @@ use crate::START;
 use crate::redis_server::{self as server, Server};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Claim;
-use hookonce::decide::event::{Blocks, Event, Outcome, Step};
+use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
 use hookonce::decide::id::{EventId, Node};
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{Keep, Kept, Route};
+use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{self, Fresh, Making, making};
-use hookonce::store::redis::{Access, Options, Redis};
-use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, CannotOpen, Forgotten, Hint, Keeps, Look, Store, StoreError};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{self, StoreUnderTest, TestEventBuilder, making};
+use hookonce::store::redis::{RedisAccess, RedisBackend, RedisOptions};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{
+    AdvanceResult, ChangeHint, DueQuery, ForgetCounts, RetentionPolicies, Store, StoreError, StoreOpenError,
+};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(crate) async fn open(url: &str) -> Result<Shared<Redis>, CannotOpen> {
-    Redis::open(url, Options { clock: Clock::server(), access: Access::Node }).await.map(Shared)
+pub(crate) async fn open(url: &str) -> Result<OptimisticStore<RedisBackend>, StoreOpenError> {
+    RedisBackend::open(url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Node })
+        .await
+        .map(OptimisticStore)
 }
 
-pub(crate) async fn claim(store: &impl Store, one: Making) -> Claim {
+pub(crate) async fn claim(store: &impl Store, one: TestEventBuilder) -> Claim {
     let new = one.made(store.now());
     store.claim(vec![new]).await.unwrap().remove(0)
 }
 
-pub(crate) async fn new(store: &impl Store, one: Making) -> Event {
+pub(crate) async fn new(store: &impl Store, one: TestEventBuilder) -> Event {
     match claim(store, one).await {
         Claim::New { event, .. } => *event,
         other => panic!("{other:?}"),
@@ -37,14 +41,14 @@ pub(crate) async fn new(store: &impl Store, one: Making) -> Event {
 
 /// Starts an event and ends it well.
 pub(crate) async fn act(store: &impl Store, event: &Event) {
-    let start = Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
-    let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
+    let start = EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
+    let end = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let mut event = event.clone();
     for step in [start, end] {
         let change = event.change(step, &Route::default(), store.now()).unwrap();
         match store.advance(vec![change]).await.unwrap().remove(0) {
-            Advance::Written { event: next, .. } => event = *next,
-            Advance::Lost => panic!("lost"),
+            AdvanceResult::Written { event: next, .. } => event = *next,
+            AdvanceResult::Lost => panic!("lost"),
         }
     }
 }
@@ -54,9 +58,9 @@ async fn keeps_the_contract(program: &Path) {
     let count = AtomicU32::new(0);
     contract::run(async || {
         let prefix = format!("rule{}", count.fetch_add(1, Ordering::Relaxed));
-        let clock = Clock::manual(START);
-        let options = Options { clock: clock.clone(), access: Access::Node };
-        let store = Shared(Redis::open(&server.url(&prefix), options).await.unwrap());
+        let clock = StoreClock::manual(START);
+        let options = RedisOptions { clock: clock.clone(), access: RedisAccess::Node };
+        let store = OptimisticStore(RedisBackend::open(&server.url(&prefix), options).await.unwrap());
         let server = server.clone();
         let spoil = move |id: EventId| {
             let name = [format!("{{{prefix}}}b").as_bytes(), &id.0].concat();
@@ -64,7 +68,7 @@ async fn keeps_the_contract(program: &Path) {
             let length: usize = ::redis::cmd("STRLEN").arg(&name).query(&mut client).unwrap();
             ::redis::cmd("SETRANGE").arg(name).arg(length - 1).arg("\u{1}").exec(&mut client).unwrap();
         };
-        Fresh::by(store, &clock).spoiled_by(spoil)
+        StoreUnderTest::by(store, &clock).spoiled_by(spoil)
     })
     .await;
 }
@@ -91,8 +95,8 @@ async fn the_same_history_gives_the_same_answers_in_redis() {
     let seeds = if std::env::var_os("HOOKONCE_FULL").is_some() { crate::history::SEEDS } else { 12 };
     let answers = crate::history::live_all(1..=seeds, async |clock| {
         let url = server.url(&format!("history{}", count.fetch_add(1, Ordering::Relaxed)));
-        let store = Redis::open(&url, Options { clock, access: Access::Node }).await.unwrap();
-        let store: Box<dyn Store> = Box::new(Shared(store));
+        let store = RedisBackend::open(&url, RedisOptions { clock, access: RedisAccess::Node }).await.unwrap();
+        let store: Box<dyn Store> = Box::new(OptimisticStore(store));
         vec![store]
     })
     .await;
@@ -102,11 +106,11 @@ async fn the_same_history_gives_the_same_answers_in_redis() {
 
 async fn refused(url: &str) -> String {
     match open(url).await {
-        Err(CannotOpen::Ever(why)) => {
+        Err(StoreOpenError::Ever(why)) => {
             assert!(!why.contains("hidden"), "{why}");
             why
         }
-        Err(CannotOpen::Yet(why)) => panic!("only for now: {why}"),
+        Err(StoreOpenError::Yet(why)) => panic!("only for now: {why}"),
         Ok(_) => panic!("it was opened"),
     }
 }
@@ -144,7 +148,7 @@ async fn a_replica_a_wrong_password_and_nobody_at_all_are_told_apart() {
     let url = replica.url("a");
     drop(replica);
     match open(&url).await {
-        Err(CannotOpen::Yet(why)) => assert!(why.contains("cannot be reached"), "{why}"),
+        Err(StoreOpenError::Yet(why)) => assert!(why.contains("cannot be reached"), "{why}"),
         other => panic!("{other:?}"),
     }
 }
@@ -179,15 +183,17 @@ async fn what_a_user_may_not_ask_must_be_written_into_the_url() {
 #[tokio::test]
 async fn a_reader_makes_no_store_and_writes_nothing() {
     let server = Server::start();
-    let read = || Redis::open("", Options { clock: Clock::server(), access: Access::Read });
+    let read = || RedisBackend::open("", RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read });
     assert!(read().await.is_err());
     let url = server.url("a");
-    let read = async || Redis::open(&url, Options { clock: Clock::server(), access: Access::Read }).await;
+    let read = async || {
+        RedisBackend::open(&url, RedisOptions { clock: StoreClock::server(), access: RedisAccess::Read }).await
+    };
     let why = read().await.unwrap_err().to_string();
     assert!(why.contains("holds no store under the prefix `a`"), "{why}");
     let store = open(&url).await.unwrap();
     let event = new(&store, making().delivery("d1")).await;
-    let reader = Shared(read().await.unwrap());
+    let reader = OptimisticStore(read().await.unwrap());
     assert_eq!(reader.get(event.id).await.unwrap(), Some(event));
     let claimed = reader.claim(vec![making().delivery("d2").made(store.now())]).await;
     assert!(matches!(claimed, Err(StoreError::Down(_))), "{claimed:?}");
@@ -256,11 +262,11 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
     let (here, there) = (open(&server.url("a")).await.unwrap(), open(&server.url("a")).await.unwrap());
     let mut heard = there.hints().unwrap();
     // That one begins to listen is told as `Much`, perhaps before anybody here heard of it.
-    let mut comes = async |wanted: Hint, patience: Duration| {
+    let mut comes = async |wanted: ChangeHint, patience: Duration| {
         let wait = async { while heard.recv().await.unwrap() != wanted {} };
         tokio::time::timeout(patience, wait).await.is_ok()
     };
-    let due = Hint::Due { source: "s".into(), route: "r".into() };
+    let due = ChangeHint::Due { source: "s".into(), route: "r".into() };
     let mut event = None;
     for n in 0..100 {
         event = Some(new(&here, making().source("s").route("r").delivery(&n.to_string())).await);
@@ -271,7 +277,7 @@ async fn nodes_hear_from_each_other_what_is_due_and_what_is_over() {
     }
     let event = event.unwrap();
     act(&here, &event).await;
-    assert!(comes(Hint::Ended(event.id), Duration::from_secs(20)).await);
+    assert!(comes(ChangeHint::Ended(event.id), Duration::from_secs(20)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -281,31 +287,33 @@ async fn names_of_sources_and_routes_that_are_gone_are_dropped_and_come_back_wit
     let set = |name: &str| -> usize {
         ::redis::cmd("SCARD").arg(format!("{{a}}:{name}")).query(&mut server.client()).unwrap()
     };
-    let kept = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: (0..50).map(|n| (format!("s{n}").into(), kept)).collect() });
-    let strays = || Look::Strays(Arc::new([]));
+    let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(RetentionPolicies { sources: (0..50).map(|n| (format!("s{n}").into(), kept)).collect() });
+    let strays = || DueQuery::Strays(Arc::new([]));
     for n in 0..50 {
         let event = new(&store, making().source(&format!("s{n}")).route(&format!("r{n}")).kept(kept)).await;
         act(&store, &event).await;
     }
     // One that runs is in no line, and stands in it again when it is handed back.
     let runs = new(&store, making().source("runs").route("r")).await;
-    let step = async |event: &Event, step: Step| {
+    let step = async |event: &Event, step: EventStep| {
         let change = event.change(step, &Route::default(), store.now()).unwrap();
         match store.advance(vec![change]).await.unwrap().remove(0) {
-            Advance::Written { event, .. } => *event,
-            Advance::Lost => panic!("lost"),
+            AdvanceResult::Written { event, .. } => *event,
+            AdvanceResult::Lost => panic!("lost"),
         }
     };
-    let running =
-        step(&runs, Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run })
-            .await;
+    let running = step(
+        &runs,
+        EventStep::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run },
+    )
+    .await;
     assert_eq!((set("routes"), set("sources")), (51, 50));
-    while store.forget(keeps.clone(), 500).await.unwrap() != Forgotten::default() {}
+    while store.forget(keeps.clone(), 500).await.unwrap() != ForgetCounts::default() {}
     store.due(strays(), 10).await.unwrap();
     store.other_sources([].into()).await.unwrap();
     assert_eq!((set("routes"), set("sources")), (0, 0));
-    step(&running, Step::HandBack).await;
+    step(&running, EventStep::HandBack).await;
     let due = store.due(strays(), 10).await.unwrap().events;
     assert_eq!(due.iter().map(|event| event.id).collect::<Vec<_>>(), [runs.id]);
     assert_eq!((set("routes"), set("sources")), (1, 0));

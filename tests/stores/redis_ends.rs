@@ -3,12 +3,12 @@
 use crate::redis::open;
 use crate::redis_server::Server;
 use hookonce::decide::id::EventId;
-use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::redis::Redis;
-use hookonce::store::shared::Shared;
-use hookonce::store::{Keeps, Store};
+use hookonce::store::redis::RedisBackend;
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{RetentionPolicies, Store};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use std::time::Instant;
 const EVENTS: usize = 6_000;
 
 /// Claims so many events that are over at once.
-async fn filled(store: &Shared<Redis>) -> Vec<EventId> {
+async fn filled(store: &OptimisticStore<RedisBackend>) -> Vec<EventId> {
     let mut ids = Vec::new();
     for from in (0..EVENTS).step_by(500) {
         let made = (from..from + 500).map(|n| making().delivery(&format!("delivery {n}")).recorded().made(store.now()));
@@ -32,7 +32,7 @@ fn count(server: &Server, name: &str) -> usize {
 }
 
 /// How often a sorted list was read while this was looked for, and what was found.
-async fn look(server: &Server, store: &Shared<Redis>, end: &str) -> (usize, Vec<EventId>) {
+async fn look(server: &Server, store: &OptimisticStore<RedisBackend>, end: &str) -> (usize, Vec<EventId>) {
     server.order(&["CONFIG", "RESETSTAT"]);
     let found = store.named(end.to_owned(), 2).await.unwrap();
     let stats: String = ::redis::cmd("INFO").arg("commandstats").query(&mut server.client()).unwrap();
@@ -59,8 +59,8 @@ async fn an_event_is_found_by_its_last_digits_without_reading_every_id() {
     let newest: Vec<_> = { alike.collect::<std::collections::BTreeSet<_>>().into_iter().rev().take(2).collect() };
     assert_eq!(look(&server, &store, &text[35..]).await.1, newest);
 
-    let gone = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("source".into(), gone)].into() });
+    let gone = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(RetentionPolicies { sources: [("source".into(), gone)].into() });
     store.forget(keeps, 100).await.unwrap();
     assert!(count(&server, "all") < EVENTS);
     assert_eq!(count(&server, "ends"), count(&server, "all"), "what is forgotten is not found");

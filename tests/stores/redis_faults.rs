@@ -3,10 +3,10 @@
 use crate::redis::{act, claim, new, open};
 use crate::redis_server::Server;
 use hookonce::decide::claim::Claim;
-use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::{Keeps, Listing, Store, StoreError};
+use hookonce::store::{EventQuery, RetentionPolicies, Store, StoreError};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -166,7 +166,7 @@ async fn full_memory_is_down_and_leaves_nothing_half_written() {
     let batch = (1..20).map(|n| making().delivery(&format!("d{n}")).made(store.now())).collect();
     let claimed = store.claim(batch).await;
     assert!(matches!(&claimed, Err(StoreError::Down(why)) if why.contains("memory is full")), "{claimed:?}");
-    let all = Listing { limit: 100, ..Listing::default() };
+    let all = EventQuery { limit: 100, ..EventQuery::default() };
     assert_eq!(store.list(all).await.unwrap().len(), 1);
     assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "it can still be read");
     server.order(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -213,8 +213,8 @@ async fn a_full_memory_ends_and_forgets_what_it_has_and_then_takes_more() {
         let more = store.claim(vec![making().delivery("more").made(store.now())]).await;
         assert!(matches!(&more, Err(StoreError::Down(why)) if why.contains("memory is full")), "{more:?}");
     }
-    let kept = Kept { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("source".into(), kept)].into() });
+    let kept = Retention { keys: Keep::For(Duration::from_hours(1)), body: Duration::ZERO };
+    let keeps = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
     assert_eq!(store.forget(keeps, 1_000_000).await.unwrap().bodies, taken + 1, "the one that waited had one too");
     new(&store, making().delivery("more")).await;
     assert!(matches!(claim(&store, making().delivery("d0")).await, Claim::Duplicate { .. }), "only bodies went");

@@ -5,21 +5,21 @@ use crate::redis::open;
 use crate::redis_server::Server;
 use crate::seed::{self, Random};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, New, Stands};
-use hookonce::decide::event::{Blocks, Event, Outcome, Step};
+use hookonce::decide::claim::{Claim, MatchRelation, NewEvent};
+use hookonce::decide::event::{Event, EventStep, Outcome, SucceededBlocks};
 use hookonce::decide::id::{EventId, Key, Node};
 use hookonce::decide::retry::Jitter;
-use hookonce::decide::source::{Keep, Kept, Route};
+use hookonce::decide::source::{Keep, Retention, Route};
 use hookonce::decide::time::Duration;
 use hookonce::store::contract::making;
-use hookonce::store::redis::Redis;
-use hookonce::store::shared::Shared;
-use hookonce::store::{Advance, Keeps, Store, StoreError};
+use hookonce::store::redis::RedisBackend;
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{AdvanceResult, RetentionPolicies, Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is over is forgotten a moment later.
-const KEPT: Kept = Kept { keys: Keep::For(Duration::from_millis(30)), body: Duration::from_millis(10) };
+const KEPT: Retention = Retention { keys: Keep::For(Duration::from_millis(30)), body: Duration::from_millis(10) };
 
 /// What one task saw.
 #[derive(Default)]
@@ -38,7 +38,7 @@ struct Duplicate {
     instead: bool,
 }
 
-fn one(dice: &mut Random, keys: usize) -> hookonce::store::contract::Making {
+fn one(dice: &mut Random, keys: usize) -> hookonce::store::contract::TestEventBuilder {
     let mut made = making().kept(KEPT).carrying("body");
     let many = 1 + dice.index(3);
     let key = |dice: &mut Random| format!("k{}", dice.index(keys));
@@ -58,8 +58,14 @@ fn one(dice: &mut Random, keys: usize) -> hookonce::store::contract::Making {
     if dice.index(2) == 0 { made.recorded() } else { made }
 }
 
-async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usize, seen: &mut Seen) -> Vec<Event> {
-    let batch: Vec<New> = (0..size).map(|_| one(dice, keys).made(store.now())).collect();
+async fn claims(
+    store: &OptimisticStore<RedisBackend>,
+    dice: &mut Random,
+    keys: usize,
+    size: usize,
+    seen: &mut Seen,
+) -> Vec<Event> {
+    let batch: Vec<NewEvent> = (0..size).map(|_| one(dice, keys).made(store.now())).collect();
     let claims = match store.claim(batch.clone()).await {
         Ok(claims) => claims,
         Err(error) => panic!("{error}"),
@@ -74,7 +80,7 @@ async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usi
                 live.push(*event);
             }
             Claim::Duplicate { event, stands, .. } => {
-                let instead = stands == Stands::Instead;
+                let instead = stands == MatchRelation::Instead;
                 let changes = new.event.change.is_some();
                 seen.duplicates.push(Duplicate { of: event.id, keys, changes, instead });
             }
@@ -86,18 +92,23 @@ async fn claims(store: &Shared<Redis>, dice: &mut Random, keys: usize, size: usi
 }
 
 /// One step of an event's life, whatever comes of it.
-async fn live(store: &Shared<Redis>, dice: &mut Random, event: Event, seen: &mut Seen) -> Option<Event> {
+async fn live(
+    store: &OptimisticStore<RedisBackend>,
+    dice: &mut Random,
+    event: Event,
+    seen: &mut Seen,
+) -> Option<Event> {
     let step = match dice.index(6) {
-        0..2 => Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
-        2..4 => Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) },
-        4 => Step::Replay,
-        _ => Step::Cancel,
+        0..2 => EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run },
+        2..4 => EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) },
+        4 => EventStep::Replay,
+        _ => EventStep::Cancel,
     };
     let Ok(change) = event.change(step, &Route::default(), store.now()) else { return Some(event) };
     match store.advance(vec![change]).await {
         Ok(mut written) => match written.remove(0) {
-            Advance::Written { event, .. } => Some(*event),
-            Advance::Lost => store.get(event.id).await.unwrap(),
+            AdvanceResult::Written { event, .. } => Some(*event),
+            AdvanceResult::Lost => store.get(event.id).await.unwrap(),
         },
         Err(StoreError::Unsure(_)) => {
             seen.unsure += 1;
@@ -107,7 +118,13 @@ async fn live(store: &Shared<Redis>, dice: &mut Random, event: Event, seen: &mut
     }
 }
 
-async fn task(store: Arc<Shared<Redis>>, mut dice: Random, keys: usize, size: usize, total: usize) -> Seen {
+async fn task(
+    store: Arc<OptimisticStore<RedisBackend>>,
+    mut dice: Random,
+    keys: usize,
+    size: usize,
+    total: usize,
+) -> Seen {
     let mut seen = Seen::default();
     let mut open: Vec<Event> = Vec::new();
     for round in 0..total / size {
@@ -122,7 +139,7 @@ async fn task(store: Arc<Shared<Redis>>, mut dice: Random, keys: usize, size: us
         }
         open.truncate(200);
         if round % 20 == 0 {
-            let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
+            let keeps = RetentionPolicies { sources: [("source".into(), KEPT)].into() };
             store.forget(Arc::new(keeps), 100).await.unwrap();
         }
     }

@@ -2,14 +2,14 @@
 
 use crate::redis::open;
 use crate::redis_server::Server;
-use hookonce::decide::claim::{Claim, New};
+use hookonce::decide::claim::{Claim, NewEvent};
 use hookonce::decide::limits;
-use hookonce::decide::source::{Keep, Kept};
+use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::store::contract::making;
-use hookonce::store::redis::Redis;
-use hookonce::store::shared::Shared;
-use hookonce::store::{Keeps, Listing, Store};
+use hookonce::store::redis::RedisBackend;
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{EventQuery, RetentionPolicies, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -18,15 +18,15 @@ const TASKS: usize = 4;
 const BATCH: usize = 64;
 
 /// Recorded events with two keys each and without a body, as the bench of the store claims them.
-fn batch(source: &str, from: usize, now: Timestamp) -> Vec<New> {
-    let none = Kept { body: Duration::ZERO, ..Kept::default() };
+fn batch(source: &str, from: usize, now: Timestamp) -> Vec<NewEvent> {
+    let none = Retention { body: Duration::ZERO, ..Retention::default() };
     let one = |n: usize| making().source(source).delivery(&format!("{source}-{n:012}")).named(&format!("{source} {n}"));
     (from..from + BATCH).map(|n| one(n).recorded().kept(none).made(now)).collect()
 }
 
 /// Claims until it is told to stop; says how many.
 async fn claims(
-    store: Arc<Shared<Redis>>,
+    store: Arc<OptimisticStore<RedisBackend>>,
     source: &'static str,
     next: Arc<AtomicUsize>,
     enough: Arc<AtomicBool>,
@@ -48,8 +48,8 @@ async fn the_sweep_frees_as_many_events_as_can_be_claimed_meanwhile() {
     for from in (0..old).step_by(BATCH) {
         store.claim(batch("old", from, store.now())).await.unwrap();
     }
-    let gone = Kept { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
-    let keeps = Arc::new(Keeps { sources: [("old".into(), gone)].into() });
+    let gone = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
+    let keeps = Arc::new(RetentionPolicies { sources: [("old".into(), gone)].into() });
     let (next, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let tasks: Vec<_> =
         (0..TASKS).map(|_| tokio::spawn(claims(store.clone(), "new", next.clone(), enough.clone()))).collect();
@@ -69,7 +69,7 @@ async fn the_sweep_frees_as_many_events_as_can_be_claimed_meanwhile() {
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let [claimed_rate, swept_rate] = [claimed as f64 / took, swept as f64 / took];
     println!("in one run of {took:.1} s: {claimed_rate:.0} claimed/s, {swept_rate:.0} swept/s");
-    let kept = store.page(Listing { source: Some("new".into()), limit: 1, ..Listing::default() }).await.unwrap();
+    let kept = store.page(EventQuery { source: Some("new".into()), limit: 1, ..EventQuery::default() }).await.unwrap();
     assert_eq!(kept.events.len(), 1, "what is not over its time stays");
     if full {
         assert!(swept_rate >= claimed_rate, "{claimed_rate:.0} claimed/s, and only {swept_rate:.0} swept/s");

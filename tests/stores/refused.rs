@@ -4,23 +4,23 @@ use crate::START;
 use crate::pooler;
 use crate::postgres::open;
 use crate::postgres_server::Server;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::postgres::{Options, Postgres, Schema};
+use hookonce::store::postgres::{PostgresBackend, PostgresOptions, SchemaMode};
 use hookonce::store::schema::postgres::{self as migrations, SchemaName};
-use hookonce::store::shared::Shared;
-use hookonce::store::{CannotOpen, Declared, Store};
+use hookonce::store::shared::OptimisticStore;
+use hookonce::store::{DeclaredFields, Store, StoreOpenError};
 use std::process::Command;
 use tokio_postgres::Client;
 
-async fn try_open(url: &str, schema: Schema) -> Result<Postgres, CannotOpen> {
-    Postgres::open(url, Options { clock: Clock::server(), schema }).await
+async fn try_open(url: &str, schema: SchemaMode) -> Result<PostgresBackend, StoreOpenError> {
+    PostgresBackend::open(url, PostgresOptions { clock: StoreClock::server(), schema }).await
 }
 
 /// It cannot be opened until somebody does something, and these words say what.
 async fn check(url: &str, words: &[&str]) {
-    match try_open(url, Schema::Auto).await.err() {
-        Some(CannotOpen::Ever(said)) => {
+    match try_open(url, SchemaMode::Auto).await.err() {
+        Some(StoreOpenError::Ever(said)) => {
             assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
             assert!(!said.contains("hunter2"), "{said}");
         }
@@ -50,16 +50,16 @@ async fn what_cannot_be_opened_says_what_to_do() {
     inside.batch_execute(&format!("{grant}; create table hookonce.events ()")).await.unwrap();
     check(&server.url_of("poor", &database), &["not ours", "schema=NAME"]).await;
     inside.batch_execute("drop schema hookonce cascade; create schema authorization poor").await.unwrap();
-    drop(try_open(&format!("{}?schema=poor", server.url_of("poor", &database)), Schema::Auto).await.unwrap());
+    drop(try_open(&format!("{}?schema=poor", server.url_of("poor", &database)), SchemaMode::Auto).await.unwrap());
     drop(inside);
     check(&server.url("nowhere"), &["nowhere", "createdb"]).await;
     check(&server.url_of("tlsonly", &database), &["sslmode=require"]).await;
     check(&format!("{}?sslmode=require", server.url(&database)), &["does not offer TLS", "sslmode"]).await;
     check("postgres://u:hunter2@127.0.0.1:1/d?sslmode=perhaps", &["sslmode=perhaps", "verify-full"]).await;
 
-    let yet = try_open("postgres://u:hunter2@127.0.0.1:1/d", Schema::Auto).await.err();
+    let yet = try_open("postgres://u:hunter2@127.0.0.1:1/d", SchemaMode::Auto).await.err();
     assert!(
-        matches!(&yet, Some(CannotOpen::Yet(said)) if said.contains("127.0.0.1:1") && !said.contains("hunter2")),
+        matches!(&yet, Some(StoreOpenError::Yet(said)) if said.contains("127.0.0.1:1") && !said.contains("hunter2")),
         "{yet:?}"
     );
     // Those that are reserved are not for everybody.
@@ -70,22 +70,22 @@ async fn what_cannot_be_opened_says_what_to_do() {
                 tokio::spawn(connection);
                 others.push(client);
             }
-            Err(_) => break try_open(&server.url_of("poor", &database), Schema::Read).await.err(),
+            Err(_) => break try_open(&server.url_of("poor", &database), SchemaMode::Read).await.err(),
         }
     };
-    assert!(matches!(&full, Some(CannotOpen::Yet(said)) if said.contains("max_connections")), "{full:?}");
+    assert!(matches!(&full, Some(StoreOpenError::Yet(said)) if said.contains("max_connections")), "{full:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
     let server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::manual(START)).await;
+    let store = open(&server, &database, StoreClock::manual(START)).await;
     let made = making().delivery("d1");
     store.claim(vec![made.clone().made(START)]).await.unwrap();
     let replica = server.replica().await;
     check(&replica.url(&database), &["replica", "primary"]).await;
-    let looks = Shared(try_open(&replica.url(&database), Schema::Read).await.unwrap());
+    let looks = OptimisticStore(try_open(&replica.url(&database), SchemaMode::Read).await.unwrap());
     let seen = async {
         while looks.get(made.id()).await.unwrap().is_none() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -97,7 +97,7 @@ async fn a_server_that_may_lose_what_it_was_given_and_a_replica_are_refused() {
         let careless = Server::start_with(&[&format!("{setting}=off")]).await;
         check(&careless.url("postgres"), &[setting, "= on", "durable=yes"]).await;
         let believed = format!("{}?durable=yes", careless.url("postgres"));
-        assert!(try_open(&believed, Schema::Auto).await.is_ok(), "{setting}: the operator's word counts");
+        assert!(try_open(&believed, SchemaMode::Auto).await.is_ok(), "{setting}: the operator's word counts");
     }
 }
 
@@ -135,7 +135,9 @@ async fn tls_is_used_as_the_url_asks_and_verify_full_wants_to_know_the_server() 
     for mode in
         ["disable".to_owned(), "prefer".into(), "require".into(), format!("verify-full&sslrootcert={certificate}")]
     {
-        let store = Shared(try_open(&url(&mode), Schema::Auto).await.unwrap_or_else(|error| panic!("{mode}: {error}")));
+        let store = OptimisticStore(
+            try_open(&url(&mode), SchemaMode::Auto).await.unwrap_or_else(|error| panic!("{mode}: {error}")),
+        );
         store.claim(vec![making().delivery(&mode).made(store.now())]).await.unwrap();
         let sql = "select bool_or(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'hookonce'";
         let encrypted: bool = server.client(&database).await.query_one(sql, &[]).await.unwrap().get(0);
@@ -212,20 +214,20 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
     }
 
     let database = server.database().await;
-    let older = try_open(&server.url(&database), Schema::Manual).await.err();
-    assert!(matches!(&older, Some(CannotOpen::Ever(said)) if said.contains("hookonce migrate up")), "{older:?}");
+    let older = try_open(&server.url(&database), SchemaMode::Manual).await.err();
+    assert!(matches!(&older, Some(StoreOpenError::Ever(said)) if said.contains("hookonce migrate up")), "{older:?}");
     // Nodes that start together: one migrates, the others wait for it.
     let mut nodes = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let url = server.url(&database);
-        nodes.spawn(async move { try_open(&url, Schema::Auto).await.map(drop) });
+        nodes.spawn(async move { try_open(&url, SchemaMode::Auto).await.map(drop) });
     }
     assert!(nodes.join_all().await.iter().all(Result::is_ok));
     let mut db = server.client(&database).await;
     let latest = i32::try_from(migrations::MIGRATIONS.len()).unwrap();
     let newer = "insert into schema_migrations values ($1, 'newer', 'x', 0)";
     db.execute(newer, &[&(latest + 1)]).await.unwrap();
-    for schema in [Schema::Auto, Schema::Manual, Schema::Read] {
+    for schema in [SchemaMode::Auto, SchemaMode::Manual, SchemaMode::Read] {
         assert!(try_open(&server.url(&database), schema).await.is_ok(), "{schema:?}");
     }
     assert_eq!(migrations::status(&db, &SchemaName::default()).await.unwrap().len(), migrations::MIGRATIONS.len() + 1);
@@ -243,10 +245,13 @@ async fn the_schema_goes_up_and_down_and_one_version_ahead_is_fine() {
 async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim() {
     let server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::manual(START)).await;
+    let store = open(&server, &database, StoreClock::manual(START)).await;
     let source = "so\"ur'ce \\";
     let fields = |names: &[(&str, bool)]| {
-        vec![Declared { source: source.into(), fields: names.iter().map(|(n, i)| ((*n).to_owned(), *i)).collect() }]
+        vec![DeclaredFields {
+            source: source.into(),
+            fields: names.iter().map(|(n, i)| ((*n).to_owned(), *i)).collect(),
+        }]
     };
     let declared = fields(&[("tag", true), ("size", false), ("state", false), ("it's \"x\"", true)]);
     assert_eq!(store.declare(declared.clone()).await.unwrap(), ["state"]);
@@ -289,7 +294,7 @@ async fn declared_fields_are_columns_of_a_view_and_nothing_in_them_fails_a_claim
     )
     .await
     .unwrap();
-    let poor = Shared(try_open(&server.url_of("poor", &database), Schema::Manual).await.unwrap());
+    let poor = OptimisticStore(try_open(&server.url_of("poor", &database), SchemaMode::Manual).await.unwrap());
     assert_eq!(poor.declare(fields(&[("size", false)])).await.unwrap(), [""; 0]);
     poor.claim(vec![making().delivery("poor").made(START)]).await.unwrap();
 }

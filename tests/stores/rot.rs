@@ -6,15 +6,15 @@ use crate::seed::{self, Random};
 use crate::sqlite::{claim, claim_kind, new, node};
 use hookonce::decide::action_kind::ActionKind;
 use hookonce::decide::claim::Payload;
-use hookonce::decide::event::{Blocks, Cause, Event, Outcome, Passed, State, Step};
+use hookonce::decide::event::{DeathCause, Event, EventState, EventStep, Outcome, QueueState, SucceededBlocks};
 use hookonce::decide::id::{Digest, EventId, Node};
 use hookonce::decide::retry::Jitter;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Advance, Listing, Look, Store, StoreError, Stored};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{AdvanceResult, DueQuery, EventQuery, Store, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::io::Read as _;
 use std::path::Path;
@@ -45,7 +45,7 @@ async fn an_event_whose_row_cannot_be_read_is_dead_of_damaged_and_hands_its_slot
             .unwrap()
             .execute(&format!("update events set {broken} where id = ?1"), [first.0])
             .unwrap();
-        let damaged = |event: Event| matches!(event.state, State::Dead { cause: Cause::Damaged, .. });
+        let damaged = |event: Event| matches!(event.state, EventState::Dead { cause: DeathCause::Damaged, .. });
         assert!(damaged(store.get(first).await.unwrap().unwrap()), "{broken}");
         if hurt % 2 == 0 {
             assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate", "{broken}");
@@ -60,7 +60,7 @@ async fn an_event_whose_row_cannot_be_read_is_dead_of_damaged_and_hands_its_slot
             .collect();
         assert_eq!(due, [second], "{broken}");
         assert!(damaged(store.get(first).await.unwrap().unwrap()), "{broken}");
-        let dead = Listing { state: Some("dead".into()), limit: 10, ..Listing::default() };
+        let dead = EventQuery { state: Some("dead".into()), limit: 10, ..EventQuery::default() };
         assert_eq!(store.list(dead).await.unwrap().len(), 1, "{broken}");
         assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate", "{broken}");
     }
@@ -80,14 +80,16 @@ async fn a_key_that_lost_its_event_is_freed_and_held_again() {
 /// Asks everything of a store whose file may be rotten: it may refuse, but never panic, and never give a wrong body.
 async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u32, u32, u32) {
     let (mut whole, mut damaged, mut refused) = (0, 0, 0);
-    let Ok(store) = Sqlite::open_by(path, Access::Node, Some(Clock::manual(START))) else { return (0, 0, 1) };
+    let Ok(store) = SqliteStore::open_by(path, SqliteAccess::Node, Some(StoreClock::manual(START))) else {
+        return (0, 0, 1);
+    };
     for (id, payload, event) in known {
         match store.payload(*id).await {
-            Ok(Stored::Whole(found)) => {
+            Ok(StoredValue::Whole(found)) => {
                 whole += 1;
                 assert!(found == *payload, "a wrong body");
             }
-            Ok(Stored::Damaged | Stored::Forgotten) => damaged += 1,
+            Ok(StoredValue::Damaged | StoredValue::Forgotten) => damaged += 1,
             Err(_) => refused += 1,
         }
         if let Ok(Some(found)) = store.get(*id).await {
@@ -98,7 +100,7 @@ async fn ask_everything(path: &Path, known: &[(EventId, Payload, Event)]) -> (u3
         let _ = store.story(*id).await;
     }
     let _ = super::due(&store, 100).await;
-    let _ = store.list(Listing { limit: 100, ..Listing::default() }).await;
+    let _ = store.list(EventQuery { limit: 100, ..EventQuery::default() }).await;
     let _ = store.named("d1".into(), 5).await;
     let _ = store.named("00".into(), 5).await;
     for n in 0..8 {
@@ -117,7 +119,7 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
     let path = dir.path().join("a.db");
     let mut known = Vec::new();
     {
-        let store = Sqlite::open_by(&path, Access::Node, Some(Clock::manual(START))).unwrap();
+        let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(StoreClock::manual(START))).unwrap();
         for n in 0..24_usize {
             // What repeats itself is kept packed, digests are kept as they are: both may rot.
             let body: Vec<u8> = match n % 4 {
@@ -163,7 +165,7 @@ fn spoil_keys(path: &Path) {
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xA5; 4_096], u64::from(root - 1) * 4_096).unwrap();
 }
 
-fn many(path: &Path) -> Sqlite {
+fn many(path: &Path) -> SqliteStore {
     let store = node(path);
     for n in 0..2_000 {
         drop(store.claim(vec![making().delivery(&format!("d{n}")).carrying(vec![b'x'; 3_000]).made(store.now())]));
@@ -191,7 +193,7 @@ async fn a_database_that_rots_under_a_store_stops_it_for_good() {
 }
 
 fn refusal(path: &Path) -> String {
-    match Sqlite::open(path, Access::Node) {
+    match SqliteStore::open(path, SqliteAccess::Node) {
         Ok(_) => panic!("it was opened"),
         Err(error) => error.to_string(),
     }
@@ -326,35 +328,42 @@ enum Fate {
 }
 
 /// Lives through what a node would do with what is due.
-async fn live(store: &Sqlite) -> Result<Fate, StoreError> {
+async fn live(store: &SqliteStore) -> Result<Fate, StoreError> {
     let known: Arc<[(Arc<str>, Arc<str>)]> = Arc::new([("source".into(), "1".into())]);
     for _ in 0..3 {
-        for look in [Look::Strays(known.clone()), Look::Route("source".into(), "1".into()), Look::Leases] {
+        for look in [DueQuery::Strays(known.clone()), DueQuery::Route("source".into(), "1".into()), DueQuery::Leases] {
             for event in store.due(look, 10).await?.events {
                 let seal = event.seal() == event.digest;
                 if seal && event.blocks.0 != 0 {
                     return Ok(Fate::Skipped);
                 }
-                let start =
-                    Step::Start { lasts: Duration::from_mins(1), by: Node("node".into()), action: ActionKind::Run };
-                let end = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
+                let start = EventStep::Start {
+                    lasts: Duration::from_mins(1),
+                    by: Node("node".into()),
+                    action: ActionKind::Run,
+                };
+                let end = EventStep::Settle {
+                    outcome: Outcome::Delivered(None),
+                    blocks: SucceededBlocks(0),
+                    jitter: Jitter(0),
+                };
                 let steps = match (seal, event.passed) {
-                    (false, _) => vec![Step::Damage],
-                    (true, Passed::Aside) => vec![Step::Rejoin, start, end],
-                    (true, Passed::No | Passed::Yes) => vec![start, end],
+                    (false, _) => vec![EventStep::Damage],
+                    (true, QueueState::Aside) => vec![EventStep::Rejoin, start, end],
+                    (true, QueueState::No | QueueState::Yes) => vec![start, end],
                 };
                 let mut event = event;
                 for step in steps {
                     let Ok(change) = event.change(step, &Route::default(), store.now()) else { break };
                     match store.advance(vec![change]).await?.remove(0) {
-                        Advance::Written { event: next, .. } => event = *next,
-                        Advance::Lost => break,
+                        AdvanceResult::Written { event: next, .. } => event = *next,
+                        AdvanceResult::Lost => break,
                     }
                 }
             }
         }
     }
-    let all = store.list(Listing { limit: 10, ..Listing::default() }).await?;
+    let all = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await?;
     let open: Vec<_> = all.iter().filter(|event| event.state.ended().is_none()).collect();
     Ok(match open.first() {
         Some(event) if event.state.wake_at().is_some_and(|at| at > store.now()) => Fate::Postponed,
@@ -368,7 +377,7 @@ async fn live(store: &Sqlite) -> Result<Fate, StoreError> {
 async fn a_bit_flipped_in_a_waiting_events_row_neither_postpones_nor_loses_any() {
     let dir = folder();
     let path = dir.path().join("a.db");
-    let store = Sqlite::open_by(&path, Access::Node, Some(Clock::manual(START))).unwrap();
+    let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(StoreClock::manual(START))).unwrap();
     for n in 0..3 {
         new(&store, making().delivery(&format!("d{n}")).fields("{\"tag\":\"latest\"}")).await;
     }
@@ -396,7 +405,7 @@ async fn a_bit_flipped_in_a_waiting_events_row_neither_postpones_nor_loses_any()
         }
         std::fs::write(&hurt, bytes).unwrap();
         let now = START + Duration::from_mins(1);
-        let fate = match Sqlite::open_by(&hurt, Access::Node, Some(Clock::manual(now))) {
+        let fate = match SqliteStore::open_by(&hurt, SqliteAccess::Node, Some(StoreClock::manual(now))) {
             Ok(store) => live(&store).await.unwrap_or(Fate::Refused),
             Err(_) => Fate::Refused,
         };

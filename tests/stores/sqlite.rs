@@ -2,43 +2,43 @@
 
 use crate::disk::Disk;
 use crate::history::folder;
-use hookonce::cli::migrate::{self, Consent};
+use hookonce::cli::migrate::{self, DataLossConsent};
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::claim::{Claim, Same};
-use hookonce::decide::event::{Event, Step};
+use hookonce::decide::claim::{Claim, MatchedBy};
+use hookonce::decide::event::{Event, EventStep};
 use hookonce::decide::id::Node;
 use hookonce::decide::source::Route;
 use hookonce::decide::time::{Duration, Timestamp};
-use hookonce::store::clock::Clock;
-use hookonce::store::contract::{Making, making};
-use hookonce::store::sqlite::{Access, Sqlite};
-use hookonce::store::{Declared, Listing, Note, Sighting, Store, StoreError, Stored};
+use hookonce::store::clock::StoreClock;
+use hookonce::store::contract::{TestEventBuilder, making};
+use hookonce::store::sqlite::{SqliteAccess, SqliteStore};
+use hookonce::store::{DeclaredFields, DuplicateNote, DuplicateSighting, EventQuery, Store, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) fn node(path: &Path) -> Sqlite {
-    Sqlite::open(path, Access::Node).unwrap()
+pub(crate) fn node(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, SqliteAccess::Node).unwrap()
 }
 
-pub(crate) async fn claim(store: &Sqlite, one: Making) -> Claim {
+pub(crate) async fn claim(store: &SqliteStore, one: TestEventBuilder) -> Claim {
     let new = one.made(store.now());
     store.claim(vec![new]).await.unwrap().remove(0)
 }
 
-pub(crate) async fn new(store: &Sqlite, one: Making) -> Event {
+pub(crate) async fn new(store: &SqliteStore, one: TestEventBuilder) -> Event {
     match claim(store, one).await {
         Claim::New { event, .. } => *event,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) async fn start(store: &Sqlite, event: &Event) {
+pub(crate) async fn start(store: &SqliteStore, event: &Event) {
     start_as(store, event, ActionKind::Run).await;
 }
 
-async fn start_as(store: &Sqlite, event: &Event, action: ActionKind) {
-    let step = Step::Start { lasts: Duration::from_hours(1), by: Node("node".into()), action };
+async fn start_as(store: &SqliteStore, event: &Event, action: ActionKind) {
+    let step = EventStep::Start { lasts: Duration::from_hours(1), by: Node("node".into()), action };
     let change = event.change(step, &Route::default(), store.now()).unwrap();
     store.advance(vec![change]).await.unwrap();
 }
@@ -53,8 +53,8 @@ pub(crate) fn claim_kind(claim: &Claim) -> &'static str {
     }
 }
 
-fn of_source(fields: &[(String, bool)]) -> Vec<Declared> {
-    vec![Declared { source: "source".into(), fields: fields.to_vec() }]
+fn of_source(fields: &[(String, bool)]) -> Vec<DeclaredFields> {
+    vec![DeclaredFields { source: "source".into(), fields: fields.to_vec() }]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +81,7 @@ async fn a_full_disk_is_down_and_when_there_is_room_again_it_works_without_a_res
     drop(store);
     let store = node(&path);
     for id in acked {
-        assert!(matches!(store.payload(id).await.unwrap(), Stored::Whole(_)));
+        assert!(matches!(store.payload(id).await.unwrap(), StoredValue::Whole(_)));
     }
     for id in refused {
         assert_eq!(store.get(id).await.unwrap(), None);
@@ -129,8 +129,8 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
     let path = dir.path().join("a.db");
     let store = node(&path);
     let event = new(&store, making().delivery("d1")).await.id;
-    let sighting = Sighting { at: store.now(), delivery_id: Some("d1".into()), same: Same::Delivery };
-    let note = vec![Note { event, sighting }];
+    let sighting = DuplicateSighting { at: store.now(), delivery_id: Some("d1".into()), same: MatchedBy::Delivery };
+    let note = vec![DuplicateNote { event, sighting }];
     let commits = store.commits();
     let begun = std::time::Instant::now();
     store.note(note.clone()).await.unwrap();
@@ -150,9 +150,9 @@ async fn notes_are_written_a_second_later_or_when_the_store_is_closed() {
 async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest_by_the_clock() {
     let dir = folder();
     let path = dir.path().join("a.db");
-    let clock = Clock::manual(Clock::wall(Timestamp(0)).now());
-    let open = |access| Sqlite::open_by(&path, access, Some(clock.clone())).unwrap();
-    let store = open(Access::Node);
+    let clock = StoreClock::manual(StoreClock::wall(Timestamp(0)).now());
+    let open = |access| SqliteStore::open_by(&path, access, Some(clock.clone())).unwrap();
+    let store = open(SqliteAccess::Node);
     let mut begun = Vec::new();
     for action in ActionKind::ALL {
         let event = new(&store, making().delivery(action.word())).await;
@@ -166,17 +166,17 @@ async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest
     // As the first release wrote it.
     db.execute("update events set action_kind = null where id = ?1", [old.id.0]).unwrap();
     drop(db);
-    let tool = open(Access::Tool);
+    let tool = open(SqliteAccess::Tool);
     assert!(super::due(&tool, 10).await.unwrap().iter().all(|due| due.events.is_empty()), "a tool leaves leases alone");
     drop(tool);
-    let store = open(Access::Node);
+    let store = open(SqliteAccess::Node);
     let due = async || -> Vec<Event> {
         super::due(&store, 10).await.unwrap().into_iter().flat_map(|due| due.events).collect()
     };
     let ended: Vec<_> = due().await.iter().map(|event| event.delivery_id.clone().unwrap().to_string()).collect();
     assert_eq!(ended, ["run", "sql", "layer"]);
     for event in due().await {
-        let expired = Step::Expire { jitter: hookonce::decide::retry::Jitter(0) };
+        let expired = EventStep::Expire { jitter: hookonce::decide::retry::Jitter(0) };
         assert!(event.after(expired, &Route::default(), store.now()).is_ok());
     }
     clock.advance(Duration::from_hours(1));
@@ -187,8 +187,8 @@ async fn what_ended_with_its_node_expires_at_once_for_the_next_node_and_the_rest
 async fn the_clock_begins_at_the_latest_time_the_store_holds() {
     let dir = folder();
     let path = dir.path().join("a.db");
-    let ahead = Clock::manual(Clock::wall(Timestamp(0)).now() + Duration::from_hours(7 * 24));
-    let store = Sqlite::open_by(&path, Access::Node, Some(ahead.clone())).unwrap();
+    let ahead = StoreClock::manual(StoreClock::wall(Timestamp(0)).now() + Duration::from_hours(7 * 24));
+    let store = SqliteStore::open_by(&path, SqliteAccess::Node, Some(ahead.clone())).unwrap();
     new(&store, making().delivery("d1").recorded()).await;
     drop(store);
     assert!(node(&path).now() >= ahead.now());
@@ -218,7 +218,7 @@ async fn declared_fields_are_columns_by_their_name() {
     start(&store, &event).await;
     new(&store, making().delivery("d2")).await;
     drop(store);
-    assert_eq!(node(&path).list(Listing { limit: 10, ..Listing::default() }).await.unwrap().len(), 2);
+    assert_eq!(node(&path).list(EventQuery { limit: 10, ..EventQuery::default() }).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -248,16 +248,16 @@ async fn up_down_and_up_again_leaves_the_same_schema_even_with_declared_fields()
         start(&store, &event).await;
         drop(store);
         let declared = schema();
-        migrate::down(&path, to, Consent::Given, &mut Vec::new()).unwrap();
+        migrate::down(&path, to, DataLossConsent::Given, &mut Vec::new()).unwrap();
         migrate::up(&path, None, &mut Vec::new()).unwrap();
         if to > 0 {
             assert_eq!(schema(), declared, "{to}");
             let store = node(&path);
             assert_eq!(claim_kind(&claim(&store, making().delivery("d1")).await), "duplicate");
             let body = store.payload(event.id).await.unwrap();
-            assert!(matches!((to, body), (2, Stored::Whole(_)) | (1, Stored::Forgotten)));
+            assert!(matches!((to, body), (2, StoredValue::Whole(_)) | (1, StoredValue::Forgotten)));
             drop(store);
-            migrate::down(&path, 0, Consent::Given, &mut Vec::new()).unwrap();
+            migrate::down(&path, 0, DataLossConsent::Given, &mut Vec::new()).unwrap();
             migrate::up(&path, None, &mut Vec::new()).unwrap();
         }
         assert_eq!(schema(), plain, "{to}");

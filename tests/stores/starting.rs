@@ -4,27 +4,27 @@ use crate::START;
 use crate::postgres::open;
 use crate::postgres_server::Server;
 use hookonce::decide::action_kind::ActionKind;
-use hookonce::decide::event::Step;
+use hookonce::decide::event::EventStep;
 use hookonce::decide::id::Node;
 use hookonce::decide::time::Duration;
-use hookonce::store::clock::Clock;
+use hookonce::store::clock::StoreClock;
 use hookonce::store::contract::making;
-use hookonce::store::{Starts, Store};
+use hookonce::store::{StartDueRequest, Store};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
 /// The first so many that are due on the route that the contract's events take.
-fn starts(limit: usize) -> Starts {
-    let step = Step::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
-    Starts { source: "source".into(), route: Arc::default(), part: 0, step, limit }
+fn starts(limit: usize) -> StartDueRequest {
+    let step = EventStep::Start { lasts: Duration::from_secs(30), by: Node("node".into()), action: ActionKind::Run };
+    StartDueRequest { source: "source".into(), route: Arc::default(), part: 0, step, limit }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_that_somebody_holds_keep_nobody_from_the_others() {
     let server = Server::start().await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::manual(START)).await;
+    let store = open(&server, &database, StoreClock::manual(START)).await;
     let made: Vec<_> = (0..12).map(|n| making().delivery(&n.to_string()).made(store.now())).collect();
     let all: Vec<_> = made.iter().map(|new| new.event.id).collect();
     store.claim(made).await.unwrap();
@@ -52,7 +52,7 @@ async fn plan(db: &Client, sql: &str) -> String {
 async fn what_is_due_is_found_without_sorting_and_an_id_by_its_end_without_reading_all() {
     let server = Server::start_with(&["autovacuum=off"]).await;
     let database = server.database().await;
-    let store = open(&server, &database, Clock::manual(START)).await;
+    let store = open(&server, &database, StoreClock::manual(START)).await;
     let made: Vec<_> = (0..500).map(|n| making().delivery(&n.to_string()).made(store.now())).collect();
     store.claim(made).await.unwrap();
     let db = server.client(&database).await;

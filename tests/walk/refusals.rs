@@ -3,7 +3,7 @@
 use crate::house::{Answer, House, SECRET, Sent, package, until};
 use crate::{GHCR, IN, ghcr, number, numbers};
 use hookonce::decide::time::Timestamp;
-use hookonce::decide::verify::{Scheme, Secrets};
+use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -31,7 +31,8 @@ async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same() {
     none.headers.retain(|(name, _)| name != "x-hub-signature-256");
     let mut doubled = good.clone();
     doubled.headers.push(("x-hub-signature-256".into(), signature(&good)));
-    let other_secret = Scheme::Github(Secrets::new(vec![b"another".to_vec()])).sign("a", Timestamp(0), &good.body);
+    let other_secret =
+        VerificationScheme::Github(SourceSecrets::new(vec![b"another".to_vec()])).sign("a", Timestamp(0), &good.body);
     let wrong = |value: &str| good.clone().with("x-hub-signature-256", value);
     let cases = [
         ("none", none),
@@ -68,7 +69,7 @@ async fn an_old_signature_is_a_bad_one() {
     house.start();
     let key = SECRET.as_bytes().to_vec();
     let tolerance = Duration::from_mins(5);
-    let scheme = Scheme::StandardWebhooks { secrets: Secrets::new(vec![key]), tolerance };
+    let scheme = VerificationScheme::StandardWebhooks { secrets: SourceSecrets::new(vec![key]), tolerance };
     let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
     let sent = |at: i64| Sent { headers: scheme.sign("a", Timestamp(at), b"{}"), body: b"{}".to_vec() };
     for minutes in [-10, 10] {

@@ -1,38 +1,38 @@
 //! What a receiver's answer means, and what is kept of it.
 
-use crate::action::plan::Receiver;
+use crate::action::plan::ReceiverPlan;
 use crate::action::spoken;
-use crate::decide::breaker::Heard;
+use crate::decide::breaker::ReceiverHealth;
 use crate::decide::event::{Outcome, Receipt};
 use crate::decide::limits::RECEIPT_BYTES_MAX;
 use crate::decide::receipt::kept_headers;
 use crate::decide::time::Duration;
-use crate::lease::{Lease, Over};
+use crate::lease::{Lease, LeaseEnd};
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
 /// An answer, read as far as it is kept.
-pub(super) struct Answered {
+pub(super) struct ReceiverResponse {
     pub(super) outcome: Outcome,
     /// What it says about the receiver's health.
-    pub(super) heard: Heard,
+    pub(super) heard: ReceiverHealth,
     /// Why the receipt is not whole.
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<ReceiptTruncation>,
 }
 
 /// Why a receipt is not whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum ReceiptTruncation {
     TooLong,
     BrokeOff,
     /// Our own timeout ended the reading.
     TimedOut,
-    Over(Over),
+    Over(LeaseEnd),
 }
 
-impl Cut {
+impl ReceiptTruncation {
     pub(super) fn why(self) -> &'static str {
         match self {
             Self::TooLong => "it is longer than 1 MiB",
@@ -44,15 +44,20 @@ impl Cut {
 }
 
 /// Reads an answer.
-pub(super) async fn answered(response: Response, receiver: &Receiver, until: Instant, lease: &Lease) -> Answered {
+pub(super) async fn answered(
+    response: Response,
+    receiver: &ReceiverPlan,
+    until: Instant,
+    lease: &Lease,
+) -> ReceiverResponse {
     let status = response.status();
     let retry_after = retry_after(response.headers());
     let (receipt, cut) = receipt(response, &receiver.receipt_headers, until, lease).await;
     let receipt = Some(receipt);
     let why = format!("the receiver answered {}", status.as_u16());
-    let heard = if status.is_server_error() { Heard::Ill } else { Heard::Alive };
+    let heard = if status.is_server_error() { ReceiverHealth::Ill } else { ReceiverHealth::Alive };
     let outcome = match status.as_u16() {
-        200..=299 if cut == Some(Cut::TimedOut) => {
+        200..=299 if cut == Some(ReceiptTruncation::TimedOut) => {
             let why = format!("{why}, and the rest did not come within {}", spoken(receiver.timeout));
             Outcome::TimedOut { why, answered: receipt }
         }
@@ -61,35 +66,40 @@ pub(super) async fn answered(response: Response, receiver: &Receiver, until: Ins
         300..=499 => Outcome::Rejected { why, receipt },
         _ => Outcome::Unknown { why: format!("{why}, which means nothing") },
     };
-    Answered { outcome, heard, cut }
+    ReceiverResponse { outcome, heard, cut }
 }
 
 /// The status is known by now, so whatever ends the reading only cuts the body.
-async fn receipt(mut response: Response, also: &[String], until: Instant, lease: &Lease) -> (Receipt, Option<Cut>) {
+async fn receipt(
+    mut response: Response,
+    also: &[String],
+    until: Instant,
+    lease: &Lease,
+) -> (Receipt, Option<ReceiptTruncation>) {
     let headers = kept(response.headers(), also);
     let status = response.status();
     let mut body = Vec::new();
     let reading = timeout_at(until, read(&mut response, &mut body));
     let cut = tokio::select! {
-        cut = reading => cut.unwrap_or(Some(Cut::TimedOut)),
-        over = lease.ended() => Some(Cut::Over(over)),
+        cut = reading => cut.unwrap_or(Some(ReceiptTruncation::TimedOut)),
+        over = lease.ended() => Some(ReceiptTruncation::Over(over)),
     };
     (Receipt { status: StatusCode::as_u16(&status), headers, body, cut: cut.is_some() }, cut)
 }
 
 /// Reads up to the limit; says why it is not all.
-async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<Cut> {
+async fn read(response: &mut Response, body: &mut Vec<u8>) -> Option<ReceiptTruncation> {
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) => {
                 let room = RECEIPT_BYTES_MAX - body.len();
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
                 if chunk.len() > room {
-                    return Some(Cut::TooLong);
+                    return Some(ReceiptTruncation::TooLong);
                 }
             }
             Ok(None) => return None,
-            Err(_) => return Some(Cut::BrokeOff),
+            Err(_) => return Some(ReceiptTruncation::BrokeOff),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What is sent to a receiver beside the body, and by which client.
 
-use super::super::plan::{Http2, Receiver, SigningKey, Unfilled};
-use super::super::resolve::{Resolver, Watched};
+use super::super::plan::{FieldTemplateError, Http2Mode, ReceiverPlan, SigningKey};
+use super::super::resolve::{DnsResolver, FilteringResolver};
 use super::super::{Attempt, trace};
 use crate::decide::event::Event;
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, redirect};
 use std::fmt;
@@ -19,7 +19,7 @@ const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// The client for this receiver. To connect takes at most half of the receiver's time: so a connection that never came
 /// (failed) is told from an answer that never came (unknown).
-pub(super) fn client(to: &Receiver, resolver: &Resolver) -> reqwest::Result<Client> {
+pub(super) fn client(to: &ReceiverPlan, resolver: &DnsResolver) -> reqwest::Result<Client> {
     let mut builder = Client::builder()
         .user_agent(concat!("hookonce/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())
@@ -27,30 +27,30 @@ pub(super) fn client(to: &Receiver, resolver: &Resolver) -> reqwest::Result<Clie
         .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIME.min(to.timeout / 2))
         .pool_idle_timeout(IDLE_TIME);
-    if to.http2 == Http2::Prior {
+    if to.http2 == Http2Mode::Prior {
         builder = builder.http2_prior_knowledge();
     }
     if to.url.fields().next().is_some() {
         let allow = to.allow.clone().into();
-        builder = builder.dns_resolver(Arc::new(Watched { resolver: resolver.clone(), allow }));
+        builder = builder.dns_resolver(Arc::new(FilteringResolver { resolver: resolver.clone(), allow }));
     }
     // A machine without certificates can still forward to its neighbour.
     if to.url.to_string().starts_with("http://") { builder.tls_certs_only([]).build() } else { builder.build() }
 }
 
 /// Signs as Standard Webhooks does.
-pub(super) fn signing(key: &SigningKey) -> Result<Scheme, String> {
-    Scheme::standard_webhooks(std::slice::from_ref(&key.0), Duration::ZERO)
+pub(super) fn signing(key: &SigningKey) -> Result<VerificationScheme, String> {
+    VerificationScheme::standard_webhooks(std::slice::from_ref(&key.0), Duration::ZERO)
 }
 
 /// Why an event's fields do not fit a header. It names the header or the field, never a value.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Unfit {
-    Field(Unfilled),
+pub(super) enum RequestHeaderError {
+    Field(FieldTemplateError),
     Header(String),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for RequestHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(unfilled) => fmt::Display::fmt(unfilled, f),
@@ -61,7 +61,11 @@ impl fmt::Display for Unfit {
 
 /// The type of the body and how it is packed, what the route passes on of the sender's headers, what it sets, and our own. Nothing else of
 /// the delivery goes on.
-pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Result<HeaderMap, Unfit> {
+pub(super) fn headers(
+    to: &ReceiverPlan,
+    signs: Option<&VerificationScheme>,
+    attempt: &Attempt<'_>,
+) -> Result<HeaderMap, RequestHeaderError> {
     let Attempt { event, payload, .. } = attempt;
     let mut headers = HeaderMap::new();
     let passed = to.pass.iter().flat_map(|name| payload.all(name).map(move |value| (&**name, value)));
@@ -74,9 +78,9 @@ pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'
         }
     }
     for (name, text) in &to.set {
-        let value = HeaderValue::try_from(text.fill(&event.fields).map_err(Unfit::Field)?);
+        let value = HeaderValue::try_from(text.fill(&event.fields).map_err(RequestHeaderError::Field)?);
         let (Ok(header), Ok(value)) = (HeaderName::try_from(&**name), value) else {
-            return Err(Unfit::Header(name.clone()));
+            return Err(RequestHeaderError::Header(name.clone()));
         };
         headers.insert(header, value);
     }
@@ -89,7 +93,7 @@ pub(super) fn headers(to: &Receiver, signs: Option<&Scheme>, attempt: &Attempt<'
 }
 
 /// The headers that hookonce itself writes.
-fn own(signs: Option<&Scheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+fn own(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
     let Attempt { event, payload, at, .. } = attempt;
     let mut own = vec![
         ("idempotency-key".to_owned(), event.idempotency_key()),

@@ -5,11 +5,11 @@
 //! whether it acknowledges at all or before it writes. Whether the server syncs before it acknowledges
 //! (`sync_interval: always`) it tells nobody but its administrators: that line says so.
 
-use super::{Connection, ServerVersion};
-use crate::action::plan::nats::{Keeper, Publish, window};
+use super::{NatsConnection, NatsServerVersion};
+use crate::action::plan::nats::{PublishMode, PublishPlan, window};
 use crate::action::spoken;
 use crate::decide::time::Duration;
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use async_nats::Client;
 use async_nats::jetstream::stream::{Config, PersistenceMode, StorageType};
 use async_nats::jetstream::{self, Context};
@@ -19,28 +19,28 @@ use std::sync::Arc;
 const LOOK: Duration = Duration::from_secs(10);
 
 /// What about a stream makes a promise smaller.
-pub struct Doubt {
+pub struct StreamWarning {
     /// An error: nothing can be published. Else it is worth knowing.
-    pub level: Level,
+    pub level: LogLevel,
     /// What it is.
     pub why: String,
     /// What to do about it.
     pub hint: String,
 }
 
-impl Doubt {
-    fn new(level: Level, why: impl Into<String>, hint: impl Into<String>) -> Self {
+impl StreamWarning {
+    fn new(level: LogLevel, why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { level, why: why.into(), hint: hint.into() }
     }
 }
 
-pub(super) async fn look(plan: Arc<Publish>, server: Arc<Connection>) {
+pub(super) async fn look(plan: Arc<PublishPlan>, server: Arc<NatsConnection>) {
     let client = loop {
         match server.up(LOOK).await {
             Ok(client) => break client,
             Err(why) => {
                 let hint = "it is tried again; events wait meanwhile";
-                say(&server, &plan, &Doubt::new(Level::Warn, why, hint));
+                say(&server, &plan, &StreamWarning::new(LogLevel::Warn, why, hint));
                 // An error may come at once: a file that cannot be read.
                 tokio::time::sleep(LOOK).await;
             }
@@ -49,36 +49,37 @@ pub(super) async fn look(plan: Arc<Publish>, server: Arc<Connection>) {
     for doubt in doubts(&client, &plan).await {
         say(&server, &plan, &doubt);
     }
-    if plan.keeper == Keeper::Stream && server.first_to_tell() {
+    if plan.keeper == PublishMode::Stream && server.first_to_tell() {
         let why = "the server does not tell whether it syncs before it acknowledges; by default it syncs every minute \
                    or two, and a power failure may take what it acknowledged since";
-        let version = ServerVersion::of(&client);
+        let version = NatsServerVersion::of(&client);
         let config = "jetstream { sync_interval: always } in its config";
         let hint = if version.can_sync_always() {
             config.to_owned()
         } else {
             format!("{config}, with nats-server 2.10 or newer; it is {version}")
         };
-        say(&server, &plan, &Doubt::new(Level::Warn, why, hint));
+        say(&server, &plan, &StreamWarning::new(LogLevel::Warn, why, hint));
     }
 }
 
 /// What is to be said of where this plan publishes.
-pub async fn doubts(client: &Client, plan: &Publish) -> Vec<Doubt> {
-    let old = ServerVersion::of(client).too_old();
-    let mut doubts: Vec<_> = old.map(|why| Doubt::new(Level::Warn, why, "install a newer one")).into_iter().collect();
+pub async fn doubts(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
+    let old = NatsServerVersion::of(client).too_old();
+    let mut doubts: Vec<_> =
+        old.map(|why| StreamWarning::new(LogLevel::Warn, why, "install a newer one")).into_iter().collect();
     doubts.extend(doubts_of_keeping(client, plan).await);
     doubts
 }
 
-async fn doubts_of_keeping(client: &Client, plan: &Publish) -> Vec<Doubt> {
-    if plan.keeper == Keeper::Nobody {
+async fn doubts_of_keeping(client: &Client, plan: &PublishPlan) -> Vec<StreamWarning> {
+    if plan.keeper == PublishMode::Nobody {
         let why = "core = true: who does not listen right now never gets it; at most once";
-        return vec![Doubt::new(Level::Warn, why, plan.command())];
+        return vec![StreamWarning::new(LogLevel::Warn, why, plan.command())];
     }
     match stream(client, &plan.subjects()).await {
         Ok(config) => about(plan, &config),
-        Err(why) => vec![Doubt::new(Level::Error, why, plan.command())],
+        Err(why) => vec![StreamWarning::new(LogLevel::Error, why, plan.command())],
     }
 }
 
@@ -92,7 +93,7 @@ async fn stream(client: &Client, subjects: &str) -> Result<Config, String> {
     Ok(found.cached_info().config.clone())
 }
 
-fn about(plan: &Publish, stream: &Config) -> Vec<Doubt> {
+fn about(plan: &PublishPlan, stream: &Config) -> Vec<StreamWarning> {
     let name = &stream.name;
     let mut doubts = Vec::new();
     if stream.duplicate_window < plan.horizon {
@@ -103,24 +104,24 @@ fn about(plan: &Publish, stream: &Config) -> Vec<Doubt> {
             spoken(plan.horizon)
         );
         let hint = format!("nats stream edit {name} --dupe-window {}", window(plan.horizon));
-        doubts.push(Doubt::new(Level::Warn, why, hint));
+        doubts.push(StreamWarning::new(LogLevel::Warn, why, hint));
     }
     if stream.no_ack {
         let why = format!("the stream {name} acknowledges nothing, so every attempt ends in doubt");
-        doubts.push(Doubt::new(Level::Error, why, "make it anew without --no-ack"));
+        doubts.push(StreamWarning::new(LogLevel::Error, why, "make it anew without --no-ack"));
     }
     if stream.storage == StorageType::Memory {
         let why = format!("the stream {name} is kept in memory: a server that restarts has lost it");
-        doubts.push(Doubt::new(Level::Warn, why, "make it anew with --storage file"));
+        doubts.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with --storage file"));
     }
     if stream.persist_mode == Some(PersistenceMode::Async) {
         let why = format!("the stream {name} acknowledges before it writes");
-        doubts.push(Doubt::new(Level::Warn, why, "make it anew with the default persist mode"));
+        doubts.push(StreamWarning::new(LogLevel::Warn, why, "make it anew with the default persist mode"));
     }
     doubts
 }
 
-fn say(server: &Connection, plan: &Publish, doubt: &Doubt) {
+fn say(server: &NatsConnection, plan: &PublishPlan, doubt: &StreamWarning) {
     let subject = plan.subject.to_string();
     let said = [("server", server.shown()), ("subject", &subject), ("why", &doubt.why), ("hint", &doubt.hint)];
     telemetry::say(doubt.level, "publish", &said);

@@ -1,12 +1,12 @@
 //! Connections to NATS, one for each server: made when first needed, kept, and made again when they break.
 //!
 //! What is asked for while there is no connection is not queued here: the client would send it whenever there is one
-//! again, long after who asked has gone. So everybody waits for [`Connection::up`] first.
+//! again, long after who asked has gone. So everybody waits for [`NatsConnection::up`] first.
 
-use crate::action::CannotAct;
-use crate::action::plan::nats::{Server, Who};
+use crate::action::ActionError;
+use crate::action::plan::nats::{NatsCredentials, NatsServer};
 use crate::decide::time::Duration;
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use async_nats::client::{Request, RequestError, RequestErrorKind};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
@@ -31,25 +31,25 @@ const SUBSCRIPTION_MAX: usize = 4096;
 
 /// Every connection of this node.
 #[derive(Clone, Default)]
-pub struct Servers(Arc<Mutex<HashMap<Server, Arc<Connection>>>>);
+pub struct NatsConnections(Arc<Mutex<HashMap<NatsServer, Arc<NatsConnection>>>>);
 
-impl fmt::Debug for Servers {
+impl fmt::Debug for NatsConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
         write!(f, "Servers({count})")
     }
 }
 
-impl Servers {
+impl NatsConnections {
     /// The connection to this server, which others may share. Nothing is connected yet.
-    pub fn to(&self, plan: &Server) -> Result<Arc<Connection>, CannotAct> {
+    pub fn to(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(plan) {
             return Ok(known.clone());
         }
-        options(plan).map_err(CannotAct)?;
-        addresses(plan).map_err(CannotAct)?;
-        let made = Arc::new(Connection {
+        options(plan).map_err(ActionError)?;
+        addresses(plan).map_err(ActionError)?;
+        let made = Arc::new(NatsConnection {
             plan: plan.clone(),
             news: Arc::new(watch::Sender::new(())),
             breaks: Arc::new(watch::Sender::new(0)),
@@ -63,8 +63,8 @@ impl Servers {
 }
 
 /// One connection.
-pub struct Connection {
-    plan: Server,
+pub struct NatsConnection {
+    plan: NatsServer,
     /// Something happened to it.
     news: Arc<watch::Sender<()>>,
     /// How often it broke.
@@ -75,7 +75,7 @@ pub struct Connection {
     told: AtomicBool,
 }
 
-impl Connection {
+impl NatsConnection {
     /// The server, as it may be shown.
     pub fn shown(&self) -> &str {
         &self.plan.shown
@@ -158,12 +158,12 @@ fn wait(tries: usize) -> Duration {
 fn tell(server: &str, event: &Event, is: &str) {
     let details = [("server", server), ("is", is)];
     match event {
-        Event::Connected | Event::Draining => telemetry::say(Level::Info, "nats", &details),
+        Event::Connected | Event::Draining => telemetry::say(LogLevel::Info, "nats", &details),
         // Each try to connect again has the same to tell.
         Event::ClientError(_) | Event::ServerError(_) => {
-            telemetry::seldom(Level::Warn, "nats", &format!("{server} {is}"), &details);
+            telemetry::seldom(LogLevel::Warn, "nats", &format!("{server} {is}"), &details);
         }
-        _ => telemetry::say(Level::Warn, "nats", &details),
+        _ => telemetry::say(LogLevel::Warn, "nats", &details),
     }
 }
 
@@ -183,20 +183,20 @@ async fn what(event: &Event, places: &[(String, u16)]) -> String {
 }
 
 /// Who we are and whom we trust; an error is a sentence without a secret in it.
-fn options(plan: &Server) -> Result<ConnectOptions, String> {
+fn options(plan: &NatsServer) -> Result<ConnectOptions, String> {
     let mut options = ConnectOptions::new();
     options = match &plan.who {
-        Who::Anybody => match user(&plan.url) {
+        NatsCredentials::Anybody => match user(&plan.url) {
             Some((user, password)) => options.user_and_password(user, password),
             None => options,
         },
         // The client wants the end of the last line, which a value from elsewhere has lost.
-        Who::Creds(text) => options
+        NatsCredentials::Creds(text) => options
             .credentials(&format!("{text}\n"))
             .map_err(|_| "`creds` is not what a .creds file holds: a JWT and a seed, each between its two lines")?,
-        Who::Nkey(seed) => options.nkey(seed.clone()),
-        Who::Token(token) => options.token(token.clone()),
-        Who::User(user, password) => options.user_and_password(user.clone(), password.clone()),
+        NatsCredentials::Nkey(seed) => options.nkey(seed.clone()),
+        NatsCredentials::Token(token) => options.token(token.clone()),
+        NatsCredentials::User(user, password) => options.user_and_password(user.clone(), password.clone()),
     };
     if let Some(ca) = &plan.ca {
         options = options.add_root_certificates(ca.clone()).require_tls(true);
@@ -207,7 +207,7 @@ fn options(plan: &Server) -> Result<ConnectOptions, String> {
     Ok(options)
 }
 
-fn addresses(plan: &Server) -> Result<Vec<ServerAddr>, String> {
+fn addresses(plan: &NatsServer) -> Result<Vec<ServerAddr>, String> {
     let no_url = |_| format!("`{}` is no URL of a NATS server", plan.shown);
     plan.url.split(',').map(|url| url.trim().parse().map_err(no_url)).collect()
 }

@@ -10,9 +10,9 @@ const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 
 /// What a server says of itself when a client connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ServerVersion(String);
+pub struct NatsServerVersion(String);
 
-impl ServerVersion {
+impl NatsServerVersion {
     /// Of the server that this client is connected to.
     pub fn of(client: &Client) -> Self {
         Self(client.server_info().version)
@@ -41,7 +41,7 @@ impl ServerVersion {
     }
 }
 
-impl fmt::Display for ServerVersion {
+impl fmt::Display for NatsServerVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn versions_are_compared_as_numbers() {
         let is = |text: &str| {
-            let version = ServerVersion(text.to_owned());
+            let version = NatsServerVersion(text.to_owned());
             (version.too_old().is_some(), version.filters_by_several_subjects())
         };
         assert_eq!(is("2.8.4"), (true, false));

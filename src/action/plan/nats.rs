@@ -1,23 +1,23 @@
 //! NATS, as resolved from the config: a server and who we are to it, and what is published there.
 
-use super::{Piece, Template, Unfilled};
-use crate::decide::envelope::Envelope;
+use super::{FieldTemplate, FieldTemplateError, FieldTemplatePart};
+use crate::decide::envelope::EnvelopeFormat;
 use crate::decide::field::Fields;
 use crate::decide::time::Duration;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A server, or several of one cluster, and who we are to them. Routes with an equal one share a connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct NatsServer {
     /// Where: one URL, or several with commas between them. May hold a password: people see `shown`.
     pub url: String,
     /// The same as it may be shown and logged.
     pub shown: String,
     /// Who we are.
-    pub who: Who,
+    pub who: NatsCredentials,
     /// Whom we trust instead of those the machine trusts.
     pub ca: Option<PathBuf>,
     /// What we show of ourselves: a certificate and its key.
@@ -26,7 +26,7 @@ pub struct Server {
 
 /// Who we are to a server. Never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Who {
+pub enum NatsCredentials {
     /// Whoever the URL says, or nobody.
     Anybody,
     /// The content of a `.creds` file.
@@ -39,54 +39,54 @@ pub enum Who {
     User(String, String),
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for NatsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("url", &self.shown).finish_non_exhaustive()
+        f.debug_struct("NatsServer").field("url", &self.shown).finish_non_exhaustive()
     }
 }
 
 /// What is published.
 #[derive(Clone, Debug)]
-pub struct Publish {
+pub struct PublishPlan {
     /// To whom.
-    pub server: Server,
+    pub server: NatsServer,
     /// Under which subject; each field is one token of it.
-    pub subject: Template,
+    pub subject: FieldTemplate,
     /// How long the stream may take to say that it has it.
     pub timeout: Duration,
     /// How the message carries the delivery.
-    pub envelope: Envelope,
+    pub envelope: EnvelopeFormat,
     /// What takes it.
-    pub keeper: Keeper,
+    pub keeper: PublishMode,
     /// The header with the kind of event, in lower case, where the sender has one.
     pub kind: Option<String>,
     /// The sender's headers that go along, in lower case.
     pub carries: Vec<String>,
     /// How it is signed again when the sender's signature has gone with the end of its event.
-    pub signs: Option<Scheme>,
+    pub signs: Option<VerificationScheme>,
     /// How long after the first attempt the last one may be: a stream must know an id for so long.
     pub horizon: Duration,
 }
 
 /// What takes a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeper {
+pub enum PublishMode {
     /// A stream, which says so.
     Stream,
     /// Whoever happens to listen: at most once.
     Nobody,
 }
 
-impl Publish {
+impl PublishPlan {
     /// The subject of one event. A field is one token: what would make it two, or a wildcard, is refused.
-    pub fn subject(&self, fields: &Fields) -> Result<String, Unfilled> {
+    pub fn subject(&self, fields: &Fields) -> Result<String, FieldTemplateError> {
         let mut subject = String::new();
         for piece in &self.subject.0 {
             let text = piece.text(fields)?;
-            if let Piece::Field(name) = piece
+            if let FieldTemplatePart::Field(name) = piece
                 && !is_token(&text)
             {
-                return Err(Unfilled::NotAToken(name.clone()));
+                return Err(FieldTemplateError::NotAToken(name.clone()));
             }
             subject += &text;
         }
@@ -101,9 +101,9 @@ impl Publish {
 
     /// The fields it needs.
     pub(super) fn fields(&self) -> Vec<Arc<str>> {
-        let name = |piece: &Piece| match piece {
-            Piece::Field(name) => Some(name.clone()),
-            Piece::Text(_) => None,
+        let name = |piece: &FieldTemplatePart| match piece {
+            FieldTemplatePart::Field(name) => Some(name.clone()),
+            FieldTemplatePart::Text(_) => None,
         };
         self.subject.0.iter().filter_map(name).collect()
     }
@@ -132,15 +132,15 @@ pub fn is_token(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn publish(pieces: Vec<Piece>) -> Publish {
-        let who = Who::Token("s3cret".into());
-        let server = Server { url: "nats://h".into(), shown: "nats://h".into(), who, ca: None, certificate: None };
-        Publish {
+    fn publish(pieces: Vec<FieldTemplatePart>) -> PublishPlan {
+        let who = NatsCredentials::Token("s3cret".into());
+        let server = NatsServer { url: "nats://h".into(), shown: "nats://h".into(), who, ca: None, certificate: None };
+        PublishPlan {
             server,
-            subject: Template(pieces),
+            subject: FieldTemplate(pieces),
             timeout: Duration::from_secs(5),
-            envelope: Envelope::Raw,
-            keeper: Keeper::Stream,
+            envelope: EnvelopeFormat::Raw,
+            keeper: PublishMode::Stream,
             kind: None,
             carries: Vec::new(),
             signs: None,
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    fn check(value: &str, expected: Result<&str, Unfilled>) {
-        let plan = publish(vec![Piece::Text("github.".into()), Piece::Field("kind".into())]);
+    fn check(value: &str, expected: Result<&str, FieldTemplateError>) {
+        let plan = publish(vec![FieldTemplatePart::Text("github.".into()), FieldTemplatePart::Field("kind".into())]);
         let fields = serde_json::json!({ "kind": value }).to_string();
         let fields = Fields::from_json(&fields).expect("the test's own JSON");
         assert_eq!(plan.subject(&fields), expected.map(str::to_owned), "{value:?}");
@@ -160,13 +160,17 @@ mod tests {
         check("push", Ok("github.push"));
         check("pull_request", Ok("github.pull_request"));
         for bad in ["", "a.b", "*", ">", "a b", "a\tb", "a\nPUB x", "\u{2003}", "$SYS.>"] {
-            check(bad, Err(Unfilled::NotAToken("kind".into())));
+            check(bad, Err(FieldTemplateError::NotAToken("kind".into())));
         }
     }
 
     #[test]
     fn the_command_names_every_subject_and_a_window_that_is_long_enough() {
-        let plan = publish(vec![Piece::Text("github.".into()), Piece::Field("kind".into()), Piece::Text("-x".into())]);
+        let plan = publish(vec![
+            FieldTemplatePart::Text("github.".into()),
+            FieldTemplatePart::Field("kind".into()),
+            FieldTemplatePart::Text("-x".into()),
+        ]);
         assert_eq!(plan.subjects(), "github.*");
         let command = "nats stream add GITHUB --subjects 'github.*' --storage file --dupe-window 2m --defaults";
         assert_eq!(plan.command(), command);

@@ -6,11 +6,11 @@ mod fence;
 mod nats;
 mod receiver;
 
-use super::{Form, Verdict, describe, found, problems_told, warned};
-use crate::action::plan::{ActionPlan, Block, CommandLine, Dir, EnvEntry, Piece};
-use crate::config::{Config, Env, Secrets, StoreAddress};
-use crate::store::CannotOpen;
-use crate::store::open::{Migrate, Use, open_for};
+use super::{CheckExit, ReportFormat, describe, found, problems_told, warned};
+use crate::action::plan::{ActionPlan, CommandBlock, CommandLine, EnvEntry, FieldTemplatePart, WorkingDir};
+use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
+use crate::store::StoreOpenError;
+use crate::store::open::{MigrationMode, OpenPurpose, open_for};
 use crate::store::schema::Migration;
 use rustix::fs::{Access, access};
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// One thing that was tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Tried {
+pub(super) struct LiveCheck {
     /// What it is: a secret, a folder, …
     pub(super) what: &'static str,
     /// Which one.
@@ -30,7 +30,7 @@ pub(super) struct Tried {
     pub(super) found: Result<String, (String, String)>,
 }
 
-impl Tried {
+impl LiveCheck {
     fn new(what: &'static str, name: impl Into<String>, found: Result<String, (String, String)>) -> Self {
         Self { what, name: name.into(), found }
     }
@@ -42,21 +42,26 @@ fn wrong<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, (Strin
 }
 
 /// Says what the config means, and tries what it names.
-pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl Write) -> io::Result<Verdict> {
-    let (file, config) = match found(explicit, Secrets::Optional, env) {
+pub fn check(
+    explicit: Option<&Path>,
+    form: ReportFormat,
+    env: EnvLookup<'_>,
+    out: &mut impl Write,
+) -> io::Result<CheckExit> {
+    let (file, config) = match found(explicit, SecretRequirement::Optional, env) {
         Ok(found) => found,
         Err(problems) => return problems_told(&problems, form, out),
     };
     let all = tried(&config, env)?;
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
-        Form::Json => {
+        ReportFormat::Json => {
             let mut told = crate::config::shown::fine(&file, &config);
             told["status"] = if bad == 0 { "fine" } else { "wrong" }.into();
             told["live"] = all.iter().map(json).collect();
             writeln!(out, "{told:#}")?;
         }
-        Form::Text(ink) => {
+        ReportFormat::Text(ink) => {
             warned(&config, ink, out)?;
             describe(&config, out)?;
             for tried in &all {
@@ -68,10 +73,10 @@ pub fn check(explicit: Option<&Path>, form: Form, env: Env<'_>, out: &mut impl W
             }
         }
     }
-    Ok(if bad == 0 { Verdict::Fine } else { Verdict::Wrong })
+    Ok(if bad == 0 { CheckExit::Fine } else { CheckExit::Wrong })
 }
 
-fn line(tried: &Tried) -> String {
+fn line(tried: &LiveCheck) -> String {
     let (word, words) = match &tried.found {
         Ok(words) => ("ok", words.clone()),
         Err((why, hint)) if hint.is_empty() => ("wrong", why.clone()),
@@ -82,7 +87,7 @@ fn line(tried: &Tried) -> String {
 }
 
 /// Tries everything, each thing once.
-fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
+fn tried(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
     let mut all = secrets(config);
     all.push(store(&config.store, config.migrate));
     all.extend(fence::tried(config));
@@ -101,7 +106,7 @@ fn tried(config: &Config, env: Env<'_>) -> io::Result<Vec<Tried>> {
     all.extend(receiver::tried(receivers.flatten())?);
     #[cfg(feature = "nats")]
     all.extend(nats::tried(config)?);
-    let mut once: Vec<Tried> = Vec::new();
+    let mut once: Vec<LiveCheck> = Vec::new();
     for tried in all {
         if !once.contains(&tried) {
             once.push(tried);
@@ -116,44 +121,44 @@ fn plans(config: &Config) -> Vec<&ActionPlan> {
     routes.filter_map(|(source, route)| config.actions.get(&(source.name.clone(), route.name.clone()))).collect()
 }
 
-fn secrets(config: &Config) -> Vec<Tried> {
-    let one = |value: &crate::config::Elsewhere| {
+fn secrets(config: &Config) -> Vec<LiveCheck> {
+    let one = |value: &crate::config::ExternalValue| {
         let what = if matches!(value.what.as_str(), "secret" | "token") { "secret" } else { "value" };
-        Tried::new(what, &value.from, value.lack.clone().map_or(Ok("set".into()), Err))
+        LiveCheck::new(what, &value.from, value.lack.clone().map_or(Ok("set".into()), Err))
     };
     config.elsewhere.iter().map(one).collect()
 }
 
-fn store(address: &StoreAddress, migrate: Migrate) -> Tried {
+fn store(address: &StoreAddress, migrate: MigrationMode) -> LiveCheck {
     match address {
-        StoreAddress::Memory => Tried::new("store", "memory:", Ok("forgotten when the node ends".into())),
-        StoreAddress::Sqlite(path) => Tried::new("store", path.display().to_string(), sqlite(path, migrate)),
+        StoreAddress::Memory => LiveCheck::new("store", "memory:", Ok("forgotten when the node ends".into())),
+        StoreAddress::Sqlite(path) => LiveCheck::new("store", path.display().to_string(), sqlite(path, migrate)),
         StoreAddress::Postgres(_) | StoreAddress::Redis(_) => {
-            Tried::new("store", address.to_string(), server(address, migrate))
+            LiveCheck::new("store", address.to_string(), server(address, migrate))
         }
     }
 }
 
 /// Opens it to look, as a command beside a node does. One that is still empty has nothing to be opened.
-fn server(address: &StoreAddress, migrate: Migrate) -> Result<String, (String, String)> {
+fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
     let found = runtime.block_on(async {
         Ok(match holds(address).await? {
-            Holds::Store => {
-                open_for(address, Use::Look).await?;
+            StoreContents::Store => {
+                open_for(address, OpenPurpose::Look).await?;
                 Ok("answers".into())
             }
-            Holds::OlderSchema(behind) => older(&behind, migrate),
-            Holds::NoSchema if migrate == Migrate::Manual => wrong(
+            StoreContents::OlderSchema(behind) => older(&behind, migrate),
+            StoreContents::NoSchema if migrate == MigrationMode::Manual => wrong(
                 "it answers, but it is empty, and the config says migrate = \"manual\"",
                 "run `hookonce migrate up`",
             ),
-            Holds::NoSchema => Ok("answers; it is empty, and a node that starts makes its schema".into()),
-            Holds::NoKeys => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
+            StoreContents::NoSchema => Ok("answers; it is empty, and a node that starts makes its schema".into()),
+            StoreContents::NoKeys => Ok("answers; it is empty, and a node that starts begins a store in it".into()),
         })
     });
-    found.unwrap_or_else(|cannot: CannotOpen| {
+    found.unwrap_or_else(|cannot: StoreOpenError| {
         let why = cannot.to_string();
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         wrong(why, hint)
@@ -161,7 +166,7 @@ fn server(address: &StoreAddress, migrate: Migrate) -> Result<String, (String, S
 }
 
 /// What a server holds of a store.
-enum Holds {
+enum StoreContents {
     Store,
     OlderSchema(Vec<&'static Migration>),
     /// A database without our tables.
@@ -170,30 +175,32 @@ enum Holds {
     NoKeys,
 }
 
-async fn holds(address: &StoreAddress) -> Result<Holds, CannotOpen> {
+async fn holds(address: &StoreAddress) -> Result<StoreContents, StoreOpenError> {
     match address {
         #[cfg(feature = "postgres")]
         StoreAddress::Postgres(url) => {
-            let behind = crate::store::postgres::Postgres::behind(url.expose()).await?;
+            let behind = crate::store::postgres::PostgresBackend::behind(url.expose()).await?;
             Ok(match behind.first() {
-                None => Holds::Store,
-                Some(first) if first.version == 1 => Holds::NoSchema,
-                Some(_) => Holds::OlderSchema(behind),
+                None => StoreContents::Store,
+                Some(first) if first.version == 1 => StoreContents::NoSchema,
+                Some(_) => StoreContents::OlderSchema(behind),
             })
         }
         #[cfg(feature = "redis")]
-        StoreAddress::Redis(url) if crate::store::redis::Redis::is_empty(url.expose()).await? => Ok(Holds::NoKeys),
-        _ => Ok(Holds::Store),
+        StoreAddress::Redis(url) if crate::store::redis::RedisBackend::is_empty(url.expose()).await? => {
+            Ok(StoreContents::NoKeys)
+        }
+        _ => Ok(StoreContents::Store),
     }
 }
 
 /// The words for an older schema.
-fn older(behind: &[&Migration], migrate: Migrate) -> Result<String, (String, String)> {
+fn older(behind: &[&Migration], migrate: MigrationMode) -> Result<String, (String, String)> {
     let names: Vec<_> = behind.iter().map(|step| format!("{:04} {}", step.version, step.name)).collect();
     let names = names.join(", ");
     match migrate {
-        Migrate::Auto => Ok(format!("opens; a node that starts brings its schema up to date: {names}")),
-        Migrate::Manual => wrong(
+        MigrationMode::Auto => Ok(format!("opens; a node that starts brings its schema up to date: {names}")),
+        MigrationMode::Manual => wrong(
             format!("its schema lacks {names}, and the config says migrate = \"manual\""),
             "run `hookonce migrate up`",
         ),
@@ -202,9 +209,9 @@ fn older(behind: &[&Migration], migrate: Migrate) -> Result<String, (String, Str
 
 /// Opens it to read, beside a node that may run, and looks whether it could be written.
 #[cfg(feature = "sqlite")]
-fn sqlite(path: &Path, migrate: Migrate) -> Result<String, (String, String)> {
+fn sqlite(path: &Path, migrate: MigrationMode) -> Result<String, (String, String)> {
     use crate::store::schema::{self, sqlite as migrations};
-    use crate::store::sqlite::{Access as By, open_file};
+    use crate::store::sqlite::{SqliteAccess, open_file};
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
         return wrong(format!("the folder {} does not exist", folder.display()), "make it");
@@ -221,7 +228,7 @@ fn sqlite(path: &Path, migrate: Migrate) -> Result<String, (String, String)> {
     if access(path, Access::READ_OK | Access::WRITE_OK).is_err() {
         return wrong("it cannot be written", "let the user of hookonce write it");
     }
-    let db = open_file(path, By::Read).map_err(|error| (error.to_string(), String::new()))?.db;
+    let db = open_file(path, SqliteAccess::Read).map_err(|error| (error.to_string(), String::new()))?.db;
     let applied = migrations::applied(&db).map_err(|error| (error.to_string(), String::new()))?;
     let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
     match way.map_err(|refused| (refused.to_string(), String::new()))?.as_slice() {
@@ -231,16 +238,16 @@ fn sqlite(path: &Path, migrate: Migrate) -> Result<String, (String, String)> {
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &Path, _: Migrate) -> Result<String, (String, String)> {
+fn sqlite(_: &Path, _: MigrationMode) -> Result<String, (String, String)> {
     wrong("this hookonce was built without SQLite", "")
 }
 
-fn folder(dir: &Dir) -> Tried {
+fn folder(dir: &WorkingDir) -> LiveCheck {
     let (path, words) = match dir {
-        Dir::Fixed(path) => (path.clone(), ""),
-        Dir::Named(template) => match template.0.first() {
-            Some(Piece::Text(first)) => (PathBuf::from(first), "there; what is in it depends on the event"),
-            _ => return Tried::new("folder", dir.to_string(), Ok("depends on the event; not tried".into())),
+        WorkingDir::Fixed(path) => (path.clone(), ""),
+        WorkingDir::Named(template) => match template.0.first() {
+            Some(FieldTemplatePart::Text(first)) => (PathBuf::from(first), "there; what is in it depends on the event"),
+            _ => return LiveCheck::new("folder", dir.to_string(), Ok("depends on the event; not tried".into())),
         },
     };
     let found = if !path.exists() {
@@ -252,15 +259,15 @@ fn folder(dir: &Dir) -> Tried {
     } else {
         Ok(words.to_owned())
     };
-    Tried::new("folder", dir.to_string(), found)
+    LiveCheck::new("folder", dir.to_string(), found)
 }
 
-fn command(step: &CommandLine, block: &Block, env: Env<'_>) -> Tried {
+fn command(step: &CommandLine, block: &CommandBlock, env: EnvLookup<'_>) -> LiveCheck {
     let program = match step {
         CommandLine::Shell { shell, .. } => shell.first().cloned().unwrap_or_default(),
         CommandLine::Argv(words) => match words.first().map(|word| word.0.as_slice()) {
-            Some([Piece::Text(program)]) => program.clone(),
-            _ => return Tried::new("command", step.to_string(), Ok("depends on the event; not tried".into())),
+            Some([FieldTemplatePart::Text(program)]) => program.clone(),
+            _ => return LiveCheck::new("command", step.to_string(), Ok("depends on the event; not tried".into())),
         },
     };
     let path = block.env.iter().rev().find_map(|entry| match entry {
@@ -269,17 +276,17 @@ fn command(step: &CommandLine, block: &Block, env: Env<'_>) -> Tried {
     });
     let path = path.or_else(|| env("PATH")).unwrap_or_else(|| PATH.to_owned());
     let found = executable(&program, &block.dir, &path);
-    Tried::new("command", program, found)
+    LiveCheck::new("command", program, found)
 }
 
 /// Where a program is, as the system would look for it.
-fn executable(program: &str, dir: &Dir, path: &str) -> Result<String, (String, String)> {
+fn executable(program: &str, dir: &WorkingDir, path: &str) -> Result<String, (String, String)> {
     let runs = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
     if program.contains('/') {
         let file = match dir {
-            Dir::Fixed(dir) => dir.join(program),
-            Dir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not tried".into()),
-            Dir::Named(_) => PathBuf::from(program),
+            WorkingDir::Fixed(dir) => dir.join(program),
+            WorkingDir::Named(_) if !program.starts_with('/') => return Ok("depends on the event; not tried".into()),
+            WorkingDir::Named(_) => PathBuf::from(program),
         };
         return match () {
             () if runs(&file) => Ok(String::new()),
@@ -295,7 +302,7 @@ fn executable(program: &str, dir: &Dir, path: &str) -> Result<String, (String, S
 }
 
 /// One thing that was tried.
-fn json(tried: &Tried) -> serde_json::Value {
+fn json(tried: &LiveCheck) -> serde_json::Value {
     let (ok, (words, hint)) = match &tried.found {
         Ok(words) => (true, (words.as_str(), "")),
         Err((why, hint)) => (false, (why.as_str(), hint.as_str())),

@@ -1,35 +1,35 @@
 //! A store that is opened here: beside a running node to read, with its lock to write.
 
-use super::{Came, Says, nobody, several};
-use crate::cli::trouble::Trouble;
-use crate::decide::event::{Event, Step};
+use super::{ClockConfirmation, CommandOutcome, nobody, several};
+use crate::cli::trouble::CommandError;
+use crate::decide::event::{Event, EventStep};
 use crate::decide::source::Route;
 use crate::http::admin::{LIST_MAX, NAMESAKES_MAX, orphans, shown, supersedes};
-use crate::store::retention::{self, Nodes};
-use crate::store::{Advance, Keeps, Listing, Removal, Store, Stored, sweep};
+use crate::store::retention::{self, NodeTopology};
+use crate::store::{AdvanceResult, EventQuery, RemovalResult, RetentionPolicies, Store, StoredValue, sweep};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A store, opened here.
-pub struct Cabinet {
+pub struct LocalBackend {
     /// The store.
     pub store: Arc<dyn Store>,
     /// How long each source's events are kept, where that was asked for.
-    pub keeps: Arc<Keeps>,
+    pub keeps: Arc<RetentionPolicies>,
     /// Whether nodes may run on it meanwhile.
-    pub nodes: Nodes,
+    pub nodes: NodeTopology,
 }
 
-impl Cabinet {
-    pub(super) async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+impl LocalBackend {
+    pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
         Ok(self.store.list(listing).await?.iter().map(shown::event).collect())
     }
 
-    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         Ok(self.store.quarantined(LIST_MAX).await?.iter().map(shown::quarantined).collect())
     }
 
-    pub(super) async fn show(&self, name: &str) -> Result<Value, Trouble> {
+    pub(super) async fn show(&self, name: &str) -> Result<Value, CommandError> {
         let event = self.named(name).await?;
         let story = self.store.story(event.id).await?.ok_or_else(|| nobody(name))?;
         let mut told = shown::whole(&*self.store, &story).await?;
@@ -37,39 +37,39 @@ impl Cabinet {
         Ok(told)
     }
 
-    pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.named(name).await?;
         match self.store.payload(event.id).await? {
-            Stored::Whole(_) => self.step(&event, Step::Replay).await,
-            Stored::Forgotten => Ok(Came::Refused("its body is no longer kept".into())),
-            Stored::Damaged => Ok(Came::Refused("its body is damaged".into())),
+            StoredValue::Whole(_) => self.step(&event, EventStep::Replay).await,
+            StoredValue::Forgotten => Ok(CommandOutcome::Refused("its body is no longer kept".into())),
+            StoredValue::Damaged => Ok(CommandOutcome::Refused("its body is damaged".into())),
         }
     }
 
-    pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.named(name).await?;
         self.step(&event, event.cancelled_from_outside(|until| self.store.is_lease_over(until))).await
     }
 
-    pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         let event = self.named(name).await?;
         match self.store.remove(event.id).await? {
-            Removal::Removed => Ok(Came::Done(json!({ "forgotten": 1, "event": event.id }))),
-            Removal::NotOver => Ok(Came::Refused(format!("it is {}", event.state.word()))),
-            Removal::Unknown => Err(nobody(name)),
+            RemovalResult::Removed => Ok(CommandOutcome::Done(json!({ "forgotten": 1, "event": event.id }))),
+            RemovalResult::NotOver => Ok(CommandOutcome::Refused(format!("it is {}", event.state.word()))),
+            RemovalResult::Unknown => Err(nobody(name)),
         }
     }
 
-    pub(super) async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
-        if self.nodes == Nodes::Many && retention::is_elsewhere(&*self.store, source).await? {
-            return Ok(Came::Refused(orphans::HAD.into()));
+    pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
+        if self.nodes == NodeTopology::Many && retention::is_elsewhere(&*self.store, source).await? {
+            return Ok(CommandOutcome::Refused(orphans::HAD.into()));
         }
         let forgotten = retention::forget_source(&*self.store, source).await?;
-        Ok(Came::Done(orphans::document(source, forgotten)))
+        Ok(CommandOutcome::Done(orphans::document(source, forgotten)))
     }
 
-    pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {
-        if says == Says::ClockIsRight {
+    pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
+        if says == ClockConfirmation::ClockIsRight {
             self.store.confirm_time().await?;
         }
         let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
@@ -77,7 +77,7 @@ impl Cabinet {
         Ok(shown::forgotten(swept, &*self.store))
     }
 
-    async fn named(&self, name: &str) -> Result<Event, Trouble> {
+    async fn named(&self, name: &str) -> Result<Event, CommandError> {
         let mut events = self.store.meant(name.to_owned(), NAMESAKES_MAX).await?;
         match (events.pop(), events.is_empty()) {
             (Some(event), true) => Ok(event),
@@ -90,13 +90,13 @@ impl Cabinet {
     }
 
     /// A person's step asks nothing of the event's route.
-    async fn step(&self, event: &Event, step: Step) -> Result<Came, Trouble> {
+    async fn step(&self, event: &Event, step: EventStep) -> Result<CommandOutcome, CommandError> {
         let Ok(change) = event.change(step, &Route::default(), self.store.now()) else {
-            return Ok(Came::Refused(format!("it is {}", event.state.word())));
+            return Ok(CommandOutcome::Refused(format!("it is {}", event.state.word())));
         };
         match self.store.advance(vec![change]).await?.pop() {
-            Some(Advance::Written { event, .. }) => Ok(Came::Done(shown::event(&event))),
-            Some(Advance::Lost) | None => Ok(Came::Refused("it changed meanwhile".into())),
+            Some(AdvanceResult::Written { event, .. }) => Ok(CommandOutcome::Done(shown::event(&event))),
+            Some(AdvanceResult::Lost) | None => Ok(CommandOutcome::Refused("it changed meanwhile".into())),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Which desk: the one that is named, else the config's node if it answers, else the config's store.
 
-use super::{Cabinet, Desk, Port};
-use crate::cli::trouble::Trouble;
-use crate::config::{self, Addresses, Env, StoreAddress};
-use crate::store::address::NoAddress;
-use crate::store::open::{Use, open_for};
-use crate::store::retention::Nodes;
-use crate::store::{Keeps, Store};
+use super::{AdminClient, EventBackend, LocalBackend};
+use crate::cli::trouble::CommandError;
+use crate::config::{self, EnvLookup, NodeAddresses, StoreAddress};
+use crate::store::address::StoreUrlError;
+use crate::store::open::{OpenPurpose, open_for};
+use crate::store::retention::NodeTopology;
+use crate::store::{RetentionPolicies, Store};
 use clap::Args;
 use reqwest::StatusCode;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ const TOKEN: &str = "HOOKONCE_ADMIN_TOKEN";
 
 /// Where to ask about events; with neither a store nor an address, the config decides
 #[derive(Args, Debug, Default)]
-pub struct Where {
+pub struct BackendArgs {
     /// The config; else `HOOKONCE_CONFIG`, ./hookonce.toml, /etc/hookonce/hookonce.toml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct Where {
 
 /// What a desk is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
+pub enum BackendAccess {
     /// To look.
     Read,
     /// To change an event.
@@ -44,47 +44,48 @@ pub enum Purpose {
     Sweep,
 }
 
-impl Where {
+impl BackendArgs {
     /// Opens the desk.
-    pub async fn open(&self, purpose: Purpose, env: Env<'_>) -> Result<Desk, Trouble> {
+    pub async fn open(&self, purpose: BackendAccess, env: EnvLookup<'_>) -> Result<EventBackend, CommandError> {
         if let Some(address) = &self.admin {
-            return Port::new(address, self.token(env)?.as_deref()).map(Desk::Admin);
+            return AdminClient::new(address, self.token(env)?.as_deref()).map(EventBackend::Admin);
         }
         if let Some(store) = &self.store {
-            return self.cabinet(&named_store(store)?, purpose, env, "").await.map(Desk::Store);
+            return self.cabinet(&named_store(store)?, purpose, env, "").await.map(EventBackend::Store);
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
         let admin = reachable(addresses.admin);
         if let Some(port) = self.answering(&addresses, purpose, env).await? {
-            return Ok(Desk::Admin(port));
+            return Ok(EventBackend::Admin(port));
         }
         match &addresses.store {
             StoreAddress::Memory => {
-                Err(Trouble::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
+                Err(CommandError::unknown(format!("the config keeps events in memory, and no node answers at {admin}")))
             }
-            address => {
-                self.cabinet(address, purpose, env, &format!(", and none answers at {admin}")).await.map(Desk::Store)
-            }
+            address => self
+                .cabinet(address, purpose, env, &format!(", and none answers at {admin}"))
+                .await
+                .map(EventBackend::Store),
         }
     }
 
     /// The admin port of a running node: a store alone cannot tell what happens.
-    pub async fn port(&self, env: Env<'_>) -> Result<Port, Trouble> {
+    pub async fn port(&self, env: EnvLookup<'_>) -> Result<AdminClient, CommandError> {
         if self.store.is_some() {
-            return Err(Trouble::unknown(
+            return Err(CommandError::unknown(
                 "only a running node tells what happens; name it with --admin, not its store",
             ));
         }
         if self.admin.is_some() {
-            return match self.open(Purpose::Read, env).await? {
-                Desk::Admin(port) => Ok(port),
-                Desk::Store(_) => unreachable!("an address leads to a port"),
+            return match self.open(BackendAccess::Read, env).await? {
+                EventBackend::Admin(port) => Ok(port),
+                EventBackend::Store(_) => unreachable!("an address leads to a port"),
             };
         }
         let addresses = config::addresses(&config::find(self.config.as_deref(), env)?, env)?;
-        match self.answering(&addresses, Purpose::Write, env).await? {
+        match self.answering(&addresses, BackendAccess::Write, env).await? {
             Some(port) => Ok(port),
-            None => Err(Trouble::unknown(format!(
+            None => Err(CommandError::unknown(format!(
                 "no node answers at {}; start one with `hookonce serve`, or name its address with --admin",
                 reachable(addresses.admin)
             ))),
@@ -92,25 +93,30 @@ impl Where {
     }
 
     /// The config's node, if it runs and lets us in. Who only looks can as well look into the store.
-    async fn answering(&self, found: &Addresses, purpose: Purpose, env: Env<'_>) -> Result<Option<Port>, Trouble> {
+    async fn answering(
+        &self,
+        found: &NodeAddresses,
+        purpose: BackendAccess,
+        env: EnvLookup<'_>,
+    ) -> Result<Option<AdminClient>, CommandError> {
         if found.admin.port() == 0 {
             return Ok(None);
         }
         let own = found.token.as_ref().and_then(|token| std::str::from_utf8(token.expose()).ok().map(str::to_owned));
         let token = self.token(env)?.or(own);
-        let port = Port::new(&reachable(found.admin).to_string(), token.as_deref())?;
+        let port = AdminClient::new(&reachable(found.admin).to_string(), token.as_deref())?;
         let in_memory = found.store == StoreAddress::Memory;
         Ok(match port.knock().await {
             None => None,
             Some(StatusCode::OK) => Some(port),
-            Some(_) if purpose == Purpose::Read && !in_memory => None,
+            Some(_) if purpose == BackendAccess::Read && !in_memory => None,
             Some(_) => Some(port), // what is wrong is told by its answer to the question itself
         })
     }
 
-    fn token(&self, env: Env<'_>) -> Result<Option<String>, Trouble> {
+    fn token(&self, env: EnvLookup<'_>) -> Result<Option<String>, CommandError> {
         match env(&self.token_env).filter(|token| !token.is_empty()) {
-            None if self.token_env != TOKEN => Err(Trouble::unknown(format!(
+            None if self.token_env != TOKEN => Err(CommandError::unknown(format!(
                 "the environment variable `{}` is not set; it should hold the admin port's token",
                 self.token_env
             ))),
@@ -121,61 +127,62 @@ impl Where {
     async fn cabinet(
         &self,
         address: &StoreAddress,
-        purpose: Purpose,
-        env: Env<'_>,
+        purpose: BackendAccess,
+        env: EnvLookup<'_>,
         no_node: &str,
-    ) -> Result<Cabinet, Trouble> {
-        let keeps = Arc::new(if purpose == Purpose::Sweep { self.keeps(env)? } else { Keeps::default() });
+    ) -> Result<LocalBackend, CommandError> {
+        let keeps =
+            Arc::new(if purpose == BackendAccess::Sweep { self.keeps(env)? } else { RetentionPolicies::default() });
         let store = match address {
             #[cfg(feature = "sqlite")]
             StoreAddress::Sqlite(path) => file(path, purpose, no_node)?,
             _ => {
-                let to = if purpose == Purpose::Read { Use::Look } else { Use::Tool };
-                open_for(address, to).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))?
+                let to = if purpose == BackendAccess::Read { OpenPurpose::Look } else { OpenPurpose::Tool };
+                open_for(address, to).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))?
             }
         };
-        Ok(Cabinet { store, keeps, nodes: Nodes::of(address) })
+        Ok(LocalBackend { store, keeps, nodes: NodeTopology::of(address) })
     }
 
     /// How long the events of the config's sources are kept; of other sources, the store knows.
-    fn keeps(&self, env: Env<'_>) -> Result<Keeps, Trouble> {
+    fn keeps(&self, env: EnvLookup<'_>) -> Result<RetentionPolicies, CommandError> {
         let config::Config { sources, .. } = config::load(&config::find(self.config.as_deref(), env)?, env)?;
-        Ok(Keeps::of_sources(sources.iter().map(|source| &**source)))
+        Ok(RetentionPolicies::of_sources(sources.iter().map(|source| &**source)))
     }
 }
 
 /// One node at a time has a file's lock: a command that writes takes it, one that looks needs none.
 #[cfg(feature = "sqlite")]
-fn file(path: &std::path::Path, purpose: Purpose, no_node: &str) -> Result<Arc<dyn Store>, Trouble> {
-    use crate::store::sqlite::{Access, OpenError, Sqlite};
-    let cannot = |error: OpenError| {
+fn file(path: &std::path::Path, purpose: BackendAccess, no_node: &str) -> Result<Arc<dyn Store>, CommandError> {
+    use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
+    let cannot = |error: SqliteOpenError| {
         let running = format!(
             "{} belongs to a running node{no_node}; name its admin address with --admin, or stop it first",
             path.display()
         );
-        Trouble::unknown(if error.is_in_use() { running } else { error.to_string() })
+        CommandError::unknown(if error.is_in_use() { running } else { error.to_string() })
     };
     // Read first: what is no store of ours gets no lock file beside it, and what is not there is not made.
-    let reading = Sqlite::open(path, Access::Read).map_err(cannot)?;
+    let reading = SqliteStore::open(path, SqliteAccess::Read).map_err(cannot)?;
     let store = match purpose {
-        Purpose::Read => reading,
-        Purpose::Write | Purpose::Sweep => {
+        BackendAccess::Read => reading,
+        BackendAccess::Write | BackendAccess::Sweep => {
             drop(reading);
-            Sqlite::open(path, Access::Tool).map_err(cannot)?
+            SqliteStore::open(path, SqliteAccess::Tool).map_err(cannot)?
         }
     };
     Ok(Arc::new(store))
 }
 
 /// The store of this address, or the file at this path.
-fn named_store(store: &str) -> Result<StoreAddress, Trouble> {
-    let cannot = |why: &str| Err(Trouble::unknown(format!("`{store}` cannot be asked: {why}")));
+fn named_store(store: &str) -> Result<StoreAddress, CommandError> {
+    let cannot = |why: &str| Err(CommandError::unknown(format!("`{store}` cannot be asked: {why}")));
     match (StoreAddress::parse(store, Path::new("")), store.split_once(':')) {
         (Ok(StoreAddress::Memory), _) => cannot("memory belongs to its node; name that with --admin"),
         (Ok(address), _) => Ok(address),
         _ if store.is_empty() => cannot("it is empty; expected sqlite:PATH"),
         (_, Some(("sqlite", ""))) => cannot("the path is missing; expected sqlite:PATH"),
-        (_, Some((_, rest))) if rest.starts_with("//") => cannot(&NoAddress.to_string()),
+        (_, Some((_, rest))) if rest.starts_with("//") => cannot(&StoreUrlError.to_string()),
         _ => Ok(StoreAddress::Sqlite(store.into())),
     }
 }
@@ -201,7 +208,7 @@ mod tests {
         }
         assert_eq!(named_store("postgres://u:p@h/d").unwrap().to_string(), "postgres://u@h/d");
         for text in ["", "sqlite:", "memory:", "postgres://", "mysql://h/d"] {
-            assert!(matches!(named_store(text), Err(Trouble::Unknown(_))), "{text}");
+            assert!(matches!(named_store(text), Err(CommandError::Unknown(_))), "{text}");
         }
     }
 

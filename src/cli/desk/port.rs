@@ -1,11 +1,11 @@
 //! The admin port of a running node.
 
-use super::{Came, Says, nobody, several, text};
-use crate::cli::trouble::Trouble;
+use super::{ClockConfirmation, CommandOutcome, nobody, several, text};
+use crate::cli::trouble::CommandError;
 use crate::decide::time::Duration;
 use crate::http::admin::{LIST_MAX, orphans};
-use crate::store::Listing;
-use crate::store::retention::ForgottenSource;
+use crate::store::EventQuery;
+use crate::store::retention::ForgetSourceCounts;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
@@ -20,21 +20,21 @@ const NEWS_BYTES_MAX: usize = 1 << 20;
 
 /// The admin port of a running node.
 #[derive(Clone, Debug)]
-pub struct Port {
+pub struct AdminClient {
     base: Url,
     client: Client,
 }
 
 /// An answer, read.
-struct Heard {
+struct ApiResponse {
     status: StatusCode,
     body: Value,
 }
 
-impl Port {
+impl AdminClient {
     /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
-    pub fn new(address: &str, token: Option<&str>) -> Result<Self, Trouble> {
-        let cannot = |why: &str| Trouble::unknown(format!("`{address}` is no address of an admin port: {why}"));
+    pub fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
+        let cannot = |why: &str| CommandError::unknown(format!("`{address}` is no address of an admin port: {why}"));
         let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
@@ -43,7 +43,7 @@ impl Port {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| Trouble::unknown("the token has characters that cannot be in a header"))?;
+                .map_err(|_| CommandError::unknown("the token has characters that cannot be in a header"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -60,7 +60,7 @@ impl Port {
         asked.await.ok().map(|response| response.status())
     }
 
-    pub(super) async fn list(&self, listing: Listing) -> Result<Vec<Value>, Trouble> {
+    pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {
         let mut events: Vec<Value> = Vec::new();
         let mut before = listing.before.map(|id| id.to_string());
         while events.len() < listing.limit {
@@ -93,7 +93,7 @@ impl Port {
         Ok(events)
     }
 
-    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, Trouble> {
+    pub(super) async fn quarantined(&self) -> Result<Vec<Value>, CommandError> {
         let mut heard = self.ask(Method::GET, self.url(&["api", "quarantine"])).await?;
         match (heard.status, heard.body["messages"].take()) {
             (StatusCode::OK, Value::Array(messages)) => Ok(messages),
@@ -103,13 +103,13 @@ impl Port {
     }
 
     /// What runs of this source.
-    pub async fn running(&self, source: &str) -> Result<Vec<Value>, Trouble> {
+    pub async fn running(&self, source: &str) -> Result<Vec<Value>, CommandError> {
         let (source, state) = (Some(source.to_owned()), Some("running".to_owned()));
-        self.list(Listing { source, state, limit: LIST_MAX, ..Listing::default() }).await
+        self.list(EventQuery { source, state, limit: LIST_MAX, ..EventQuery::default() }).await
     }
 
     /// All that is known of the one event of this name.
-    pub async fn show(&self, name: &str) -> Result<Value, Trouble> {
+    pub async fn show(&self, name: &str) -> Result<Value, CommandError> {
         let mut heard = self.ask(Method::GET, self.url(&["api", "events", name])).await?;
         if let Some(told) = heard.body.as_object_mut() {
             told.shift_remove("identities_in_words"); // only a config can tell, and a store has none
@@ -121,34 +121,34 @@ impl Port {
         }
     }
 
-    pub(super) async fn replay(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn replay(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         self.tell(Method::POST, &["api", "events", name, "replay"], name).await
     }
 
-    pub(super) async fn cancel(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn cancel(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         self.tell(Method::POST, &["api", "events", name, "cancel"], name).await
     }
 
-    pub(super) async fn remove(&self, name: &str) -> Result<Came, Trouble> {
+    pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
         self.tell(Method::DELETE, &["api", "events", name], name).await
     }
 
-    pub(super) async fn forget_source(&self, source: &str) -> Result<Came, Trouble> {
+    pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {
         let url = self.url(&["api", "sources", source, "events"]);
         let heard = self.ask_within(FORGET_TIME, Method::DELETE, url).await?;
         match (heard.status, text(&heard.body, "reason")) {
-            (StatusCode::OK, _) => Ok(Came::Done(heard.body)),
-            (StatusCode::CONFLICT, reason) => Ok(Came::Refused(reason.to_owned())),
+            (StatusCode::OK, _) => Ok(CommandOutcome::Done(heard.body)),
+            (StatusCode::CONFLICT, reason) => Ok(CommandOutcome::Refused(reason.to_owned())),
             (StatusCode::NOT_FOUND, "unknown_source") => {
-                Ok(Came::Done(orphans::document(source, ForgottenSource::default())))
+                Ok(CommandOutcome::Done(orphans::document(source, ForgetSourceCounts::default())))
             }
             _ => Err(self.trouble(&heard)),
         }
     }
 
-    pub(super) async fn forget(&self, says: Says) -> Result<Value, Trouble> {
+    pub(super) async fn forget(&self, says: ClockConfirmation) -> Result<Value, CommandError> {
         let mut url = self.url(&["api", "forget"]);
-        if says == Says::ClockIsRight {
+        if says == ClockConfirmation::ClockIsRight {
             url.query_pairs_mut().append_pair("now", "1");
         }
         let heard = self.ask_within(FORGET_TIME, Method::POST, url).await?;
@@ -156,21 +156,21 @@ impl Port {
     }
 
     /// What happens, from now on.
-    pub async fn tail(&self) -> Result<News, Trouble> {
+    pub async fn tail(&self) -> Result<SseReader, CommandError> {
         let response = self.client.get(self.url(&["api", "tail"])).send().await.map_err(|error| self.deaf(&error))?;
         if response.status() != StatusCode::OK {
             return Err(self.trouble(&read(response).await));
         }
-        Ok(News { response, heard: Vec::new() })
+        Ok(SseReader { response, heard: Vec::new() })
     }
 
-    async fn tell(&self, method: Method, path: &[&str], name: &str) -> Result<Came, Trouble> {
+    async fn tell(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
         let heard = self.ask(method, self.url(path)).await?;
         match (heard.status, of_name(name, &heard)) {
-            (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(Came::Done(heard.body)),
+            (StatusCode::OK | StatusCode::ACCEPTED, _) => Ok(CommandOutcome::Done(heard.body)),
             (_, Some(trouble)) => Err(trouble),
             (StatusCode::CONFLICT | StatusCode::GONE, None) => {
-                Ok(Came::Refused(text(&heard.body, "reason").to_owned()))
+                Ok(CommandOutcome::Refused(text(&heard.body, "reason").to_owned()))
             }
             _ => Err(self.trouble(&heard)),
         }
@@ -185,41 +185,41 @@ impl Port {
         url
     }
 
-    async fn ask(&self, method: Method, url: Url) -> Result<Heard, Trouble> {
+    async fn ask(&self, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
         self.ask_within(ANSWER_TIME, method, url).await
     }
 
-    async fn ask_within(&self, time: Duration, method: Method, url: Url) -> Result<Heard, Trouble> {
+    async fn ask_within(&self, time: Duration, method: Method, url: Url) -> Result<ApiResponse, CommandError> {
         let asked = self.client.request(method, url).timeout(time).send().await;
         Ok(read(asked.map_err(|error| self.deaf(&error))?).await)
     }
 
-    fn trouble(&self, heard: &Heard) -> Trouble {
+    fn trouble(&self, heard: &ApiResponse) -> CommandError {
         let base = &self.base;
         match (heard.status, text(&heard.body, "reason")) {
-            (StatusCode::UNAUTHORIZED, _) => Trouble::unknown(format!(
+            (StatusCode::UNAUTHORIZED, _) => CommandError::unknown(format!(
                 "{base} asks for a token; put one into HOOKONCE_ADMIN_TOKEN, or name its variable with --token-env"
             )),
-            (StatusCode::FORBIDDEN, "not_allowed") => Trouble::no(format!("this token may not do that at {base}")),
+            (StatusCode::FORBIDDEN, "not_allowed") => CommandError::no(format!("this token may not do that at {base}")),
             (StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, _) | (_, "") => self.stranger(),
-            (_, reason) => Trouble::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
+            (_, reason) => CommandError::unknown(format!("{base} answered {}: {reason}", heard.status.as_u16())),
         }
     }
 
-    fn stranger(&self) -> Trouble {
-        Trouble::unknown(format!(
+    fn stranger(&self) -> CommandError {
+        CommandError::unknown(format!(
             "{} does not answer as hookonce's admin port does; is it the right address?",
             self.base
         ))
     }
 
-    fn deaf(&self, error: &reqwest::Error) -> Trouble {
-        Trouble::unknown(format!("no node answers at {}: {}", self.base, words(error)))
+    fn deaf(&self, error: &reqwest::Error) -> CommandError {
+        CommandError::unknown(format!("no node answers at {}: {}", self.base, words(error)))
     }
 }
 
 /// The name was the trouble.
-fn of_name(name: &str, heard: &Heard) -> Option<Trouble> {
+fn of_name(name: &str, heard: &ApiResponse) -> Option<CommandError> {
     match (text(&heard.body, "reason"), heard.body["events"].as_array()) {
         ("unknown_event", _) => Some(nobody(name)),
         ("several_events", Some(events)) => Some(several(name, events)),
@@ -227,10 +227,10 @@ fn of_name(name: &str, heard: &Heard) -> Option<Trouble> {
     }
 }
 
-async fn read(response: Response) -> Heard {
+async fn read(response: Response) -> ApiResponse {
     let status = response.status();
     let body = response.bytes().await.unwrap_or_default();
-    Heard { status, body: serde_json::from_slice(&body).unwrap_or_default() }
+    ApiResponse { status, body: serde_json::from_slice(&body).unwrap_or_default() }
 }
 
 /// The last cause is what people understand: "Connection refused".
@@ -243,14 +243,14 @@ pub(in crate::cli) fn words(error: &reqwest::Error) -> String {
 }
 
 /// Server-sent events, one after another.
-pub struct News {
+pub struct SseReader {
     response: Response,
     heard: Vec<u8>,
 }
 
-impl News {
+impl SseReader {
     /// The next: its kind (`state`, `output`, `delivery`, `missed`) and its document. `None`: the node has stopped.
-    pub async fn next(&mut self) -> Result<Option<(String, Value)>, Trouble> {
+    pub async fn next(&mut self) -> Result<Option<(String, Value)>, CommandError> {
         loop {
             if let Some(end) = self.heard.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.heard.drain(..end + 2).collect();
@@ -261,9 +261,9 @@ impl News {
             }
             match self.response.chunk().await {
                 Ok(Some(chunk)) if self.heard.len() + chunk.len() <= NEWS_BYTES_MAX => self.heard.extend(chunk),
-                Ok(Some(_)) => return Err(Trouble::unknown("the node sent a line without an end")),
+                Ok(Some(_)) => return Err(CommandError::unknown("the node sent a line without an end")),
                 Ok(None) => return Ok(None),
-                Err(error) => return Err(Trouble::unknown(format!("the node is gone: {}", words(&error)))),
+                Err(error) => return Err(CommandError::unknown(format!("the node is gone: {}", words(&error)))),
             }
         }
     }
@@ -293,12 +293,12 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_place_in_the_path() {
-        let port = Port::new("127.0.0.1:3143", None).unwrap();
+        let port = AdminClient::new("127.0.0.1:3143", None).unwrap();
         let url = port.url(&["api", "events", "../forget?x=1/é"]);
         assert_eq!(url.as_str(), "http://127.0.0.1:3143/api/events/..%2Fforget%3Fx=1%2F%C3%A9");
         for wrong in ["", "ftp://x", "http://", "not an address"] {
-            assert!(matches!(Port::new(wrong, None), Err(Trouble::Unknown(_))), "{wrong}");
+            assert!(matches!(AdminClient::new(wrong, None), Err(CommandError::Unknown(_))), "{wrong}");
         }
-        assert!(matches!(Port::new("127.0.0.1:1", Some("a\nb")), Err(Trouble::Unknown(_))));
+        assert!(matches!(AdminClient::new("127.0.0.1:1", Some("a\nb")), Err(CommandError::Unknown(_))));
     }
 }

@@ -5,7 +5,7 @@
 //! newer   delivery_id, tag, version_id, sha, timestamp, repository        and what was deployed
 //! ```
 
-use crate::decide::field::{Fields, Value};
+use crate::decide::field::{FieldValue, Fields};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt;
@@ -20,18 +20,18 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// All that steakpie has done.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Events {
+pub struct SteakpieEvents {
     /// What each row is known by.
-    pub shape: Shape,
+    pub shape: SteakpieSchema,
     /// Each row.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SteakpieEvent>,
     /// Rows that could not be read, a sentence each.
     pub odd: Vec<String>,
 }
 
 /// What a row is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum SteakpieSchema {
     /// Its delivery id.
     Id,
     /// Its delivery id, tag, version id and sha.
@@ -40,7 +40,7 @@ pub enum Shape {
 
 /// One event.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct SteakpieEvent {
     /// GitHub's id of the delivery.
     pub delivery_id: String,
     /// What was deployed, by the names of our fields; empty in the older shape.
@@ -49,13 +49,13 @@ pub struct Row {
 
 /// Why a database was not read.
 #[derive(Debug)]
-pub struct Unread {
+pub struct SteakpieReadError {
     path: PathBuf,
-    why: Why,
+    why: SteakpieReadErrorKind,
 }
 
 #[derive(Debug)]
-enum Why {
+enum SteakpieReadErrorKind {
     Missing,
     Folder,
     NotADatabase,
@@ -65,57 +65,63 @@ enum Why {
     Sqlite(rusqlite::Error),
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for SteakpieReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.why {
-            Why::Missing => write!(f, "there is no database at {path}; name steakpie's with --db"),
-            Why::Folder => write!(f, "{path} is a folder; name the file in it"),
-            Why::NotADatabase => write!(f, "{path} is not an SQLite database; name steakpie's with --db"),
-            Why::Ours => write!(f, "{path} is a store of hookonce, not steakpie's database"),
-            Why::NoTable => write!(f, "{path} has no table `events`, so it is not steakpie's database"),
-            Why::Shape(columns) => write!(
+            SteakpieReadErrorKind::Missing => write!(f, "there is no database at {path}; name steakpie's with --db"),
+            SteakpieReadErrorKind::Folder => write!(f, "{path} is a folder; name the file in it"),
+            SteakpieReadErrorKind::NotADatabase => {
+                write!(f, "{path} is not an SQLite database; name steakpie's with --db")
+            }
+            SteakpieReadErrorKind::Ours => write!(f, "{path} is a store of hookonce, not steakpie's database"),
+            SteakpieReadErrorKind::NoTable => {
+                write!(f, "{path} has no table `events`, so it is not steakpie's database")
+            }
+            SteakpieReadErrorKind::Shape(columns) => write!(
                 f,
                 "the table `events` in {path} is none that is known: it has {}, and neither `id` nor `delivery_id`, \
                  `tag`, `version_id` and `sha`",
                 columns.join(", ")
             ),
-            Why::Sqlite(error) => write!(f, "{path} could not be read: {error}"),
+            SteakpieReadErrorKind::Sqlite(error) => write!(f, "{path} could not be read: {error}"),
         }
     }
 }
 
-impl std::error::Error for Unread {
+impl std::error::Error for SteakpieReadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.why {
-            Why::Sqlite(error) => Some(error),
+            SteakpieReadErrorKind::Sqlite(error) => Some(error),
             _ => None,
         }
     }
 }
 
 /// Reads all of it; steakpie may be running.
-pub fn read(path: &Path) -> Result<Events, Unread> {
-    let unread = |why| Unread { path: path.to_owned(), why };
+pub fn read(path: &Path) -> Result<SteakpieEvents, SteakpieReadError> {
+    let unread = |why| SteakpieReadError { path: path.to_owned(), why };
     if path.is_dir() {
-        return Err(unread(Why::Folder));
+        return Err(unread(SteakpieReadErrorKind::Folder));
     }
     if !path.exists() {
-        return Err(unread(Why::Missing));
+        return Err(unread(SteakpieReadErrorKind::Missing));
     }
     rows(path).map_err(|why| match why {
-        Why::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => unread(Why::NotADatabase),
+        SteakpieReadErrorKind::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            unread(SteakpieReadErrorKind::NotADatabase)
+        }
         why => unread(why),
     })
 }
 
-impl From<rusqlite::Error> for Why {
+impl From<rusqlite::Error> for SteakpieReadErrorKind {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
 }
 
-fn rows(path: &Path) -> Result<Events, Why> {
+fn rows(path: &Path) -> Result<SteakpieEvents, SteakpieReadErrorKind> {
     // Absolute, so that no name is taken for a URI.
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let db = Connection::open_with_flags(whole, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -123,26 +129,26 @@ fn rows(path: &Path) -> Result<Events, Why> {
     let mut tables = db.prepare("select name from sqlite_schema where type = 'table'")?;
     let tables = tables.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     if tables.iter().any(|name| name == "schema_migrations") {
-        return Err(Why::Ours);
+        return Err(SteakpieReadErrorKind::Ours);
     }
     if !tables.iter().any(|name| name.eq_ignore_ascii_case("events")) {
-        return Err(Why::NoTable);
+        return Err(SteakpieReadErrorKind::NoTable);
     }
     let mut columns = db.prepare("select name from pragma_table_info('events')")?;
     let columns = columns.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     let has = |name: &str| columns.iter().any(|column| column == name);
     let shape = if has("delivery_id") && KNOWN.iter().all(|name| has(name)) {
-        Shape::Change
+        SteakpieSchema::Change
     } else if has("id") {
-        Shape::Id
+        SteakpieSchema::Id
     } else {
-        return Err(Why::Shape(columns));
+        return Err(SteakpieReadErrorKind::Shape(columns));
     };
     let sql = match shape {
-        Shape::Id => "select id from events",
-        Shape::Change => "select delivery_id, tag, version_id, sha from events",
+        SteakpieSchema::Id => "select id from events",
+        SteakpieSchema::Change => "select delivery_id, tag, version_id, sha from events",
     };
-    let mut events = Events { shape, rows: Vec::new(), odd: Vec::new() };
+    let mut events = SteakpieEvents { shape, rows: Vec::new(), odd: Vec::new() };
     let (mut query, mut number) = (db.prepare(sql)?, 0);
     let mut found = query.query([])?;
     while let Some(row) = found.next()? {
@@ -156,15 +162,15 @@ fn rows(path: &Path) -> Result<Events, Why> {
 }
 
 /// A row, or the name of the cell that cannot be understood.
-fn row(row: &rusqlite::Row<'_>, shape: Shape) -> Result<Result<Row, &'static str>, rusqlite::Error> {
+fn row(row: &rusqlite::Row<'_>, shape: SteakpieSchema) -> Result<Result<SteakpieEvent, &'static str>, rusqlite::Error> {
     let Some(delivery_id) = text(row.get_ref(0)?) else { return Ok(Err("delivery id")) };
-    let mut change: Vec<(Arc<str>, Value)> = Vec::new();
-    if shape == Shape::Change {
+    let mut change: Vec<(Arc<str>, FieldValue)> = Vec::new();
+    if shape == SteakpieSchema::Change {
         for (ix, name) in (1..).zip(KNOWN) {
             let cell = row.get_ref(ix)?;
             let value = match name {
-                "version_id" => number(cell).map(|number| Value::Number(number.into())),
-                _ => text(cell).map(|text| Value::Text(text.into())),
+                "version_id" => number(cell).map(|number| FieldValue::Number(number.into())),
+                _ => text(cell).map(|text| FieldValue::Text(text.into())),
             };
             match value {
                 Some(value) => change.push((name.into(), value)),
@@ -173,7 +179,7 @@ fn row(row: &rusqlite::Row<'_>, shape: Shape) -> Result<Result<Row, &'static str
             }
         }
     }
-    Ok(Ok(Row { delivery_id, change: change.into_iter().collect() }))
+    Ok(Ok(SteakpieEvent { delivery_id, change: change.into_iter().collect() }))
 }
 
 fn text(cell: ValueRef<'_>) -> Option<String> {

@@ -9,49 +9,49 @@
 //!         - a child
 //! ```
 
-use super::yaml::{Node, Value};
+use super::yaml::{YamlNode, YamlValue};
 
 /// What was understood, and what was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Steakpie {
+pub struct SteakpieConfig {
     /// Every package with commands, in the order of the file.
-    pub packages: Vec<Package>,
+    pub packages: Vec<SteakpiePackage>,
     /// What could not be carried over.
-    pub left: Vec<Left>,
+    pub left: Vec<SkippedEntry>,
 }
 
 /// A package and what is run when it was pushed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Package {
+pub struct SteakpiePackage {
     /// Its name.
     pub name: String,
     /// The line it begins on.
     pub line: usize,
     /// Where what is run.
-    pub folders: Vec<Folder>,
+    pub folders: Vec<SteakpieFolder>,
 }
 
 /// Commands of one folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Folder {
+pub struct SteakpieFolder {
     /// The folder; `None`: where steakpie was started.
     pub dir: Option<String>,
     /// They run one after the other, in any case.
-    pub commands: Vec<Command>,
+    pub commands: Vec<SteakpieCommand>,
 }
 
 /// A command and those that run only after it succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Command {
+pub struct SteakpieCommand {
     /// For `bash -lc`.
     pub text: String,
     /// One after the other, in any case.
-    pub children: Vec<Command>,
+    pub children: Vec<SteakpieCommand>,
 }
 
 /// Something that could not be carried over.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Left {
+pub struct SkippedEntry {
     /// Its line.
     pub line: usize,
     /// What it is, and why.
@@ -64,63 +64,64 @@ const RUN: [&str; 2] = ["run", "commands"];
 const DIR: [&str; 3] = ["dir", "directory", "path"];
 
 /// Understands a config.
-pub fn read(root: &Node) -> Steakpie {
-    let mut read = Steakpie::default();
+pub fn read(root: &YamlNode) -> SteakpieConfig {
+    let mut read = SteakpieConfig::default();
     match &root.value {
-        Value::Table(entries) => entries.iter().for_each(|(key, value)| read.package(key, value)),
+        YamlValue::Table(entries) => entries.iter().for_each(|(key, value)| read.package(key, value)),
         _ => read.leave(root, "the config is no table of packages"),
     }
     read.left.sort();
     read
 }
 
-impl Steakpie {
-    fn leave(&mut self, at: &Node, what: impl Into<String>) {
-        self.left.push(Left { line: at.line, what: what.into() });
+impl SteakpieConfig {
+    fn leave(&mut self, at: &YamlNode, what: impl Into<String>) {
+        self.left.push(SkippedEntry { line: at.line, what: what.into() });
     }
 
-    fn package(&mut self, key: &Node, value: &Node) {
+    fn package(&mut self, key: &YamlNode, value: &YamlNode) {
         let Some(name) = self.name(key, "a package") else { return };
         if name == "<<" {
             return self.leave(key, "a merge (`<<`) is not followed; write out what it brings");
         }
         let mut folders = Vec::new();
         match &value.value {
-            Value::List(items) => folders.push(Folder { dir: None, commands: self.commands(items) }),
-            Value::Table(entries) => self.entries(entries, &mut folders),
-            Value::Null => {}
-            Value::Text(_) => self.leave(value, format!("{} has a text and no list of commands", shown(name))),
+            YamlValue::List(items) => folders.push(SteakpieFolder { dir: None, commands: self.commands(items) }),
+            YamlValue::Table(entries) => self.entries(entries, &mut folders),
+            YamlValue::Null => {}
+            YamlValue::Text(_) => self.leave(value, format!("{} has a text and no list of commands", shown(name))),
         }
         folders.retain(|folder| !folder.commands.is_empty());
         if folders.is_empty() {
             return self.leave(key, format!("{} has no commands, so it gets no route", shown(name)));
         }
-        self.packages.push(Package { name: name.to_owned(), line: key.line, folders });
+        self.packages.push(SteakpiePackage { name: name.to_owned(), line: key.line, folders });
     }
 
     /// `run` with folders or a list, a folder beside it, or folders alone.
-    fn entries(&mut self, entries: &[(Node, Node)], folders: &mut Vec<Folder>) {
-        let word = |words: &[&str], key: &Node| matches!(&key.value, Value::Text(t) if words.contains(&t.as_str()));
+    fn entries(&mut self, entries: &[(YamlNode, YamlNode)], folders: &mut Vec<SteakpieFolder>) {
+        let word =
+            |words: &[&str], key: &YamlNode| matches!(&key.value, YamlValue::Text(t) if words.contains(&t.as_str()));
         let beside = entries.iter().find_map(|(key, value)| match &value.value {
-            Value::Text(dir) if word(&DIR, key) => Some(dir.clone()),
+            YamlValue::Text(dir) if word(&DIR, key) => Some(dir.clone()),
             _ => None,
         });
         for (key, value) in entries {
             match &value.value {
-                Value::Text(_) if word(&DIR, key) => {}
-                Value::List(items) if word(&RUN, key) => {
-                    folders.push(Folder { dir: beside.clone(), commands: self.commands(items) });
+                YamlValue::Text(_) if word(&DIR, key) => {}
+                YamlValue::List(items) if word(&RUN, key) => {
+                    folders.push(SteakpieFolder { dir: beside.clone(), commands: self.commands(items) });
                 }
-                Value::Table(inner) if word(&RUN, key) => {
+                YamlValue::Table(inner) if word(&RUN, key) => {
                     for (dir, commands) in inner {
                         self.folder(dir, commands, folders);
                     }
                 }
-                Value::List(_) if is_path(key) => self.folder(key, value, folders),
-                Value::Null if word(&RUN, key) => {}
+                YamlValue::List(_) if is_path(key) => self.folder(key, value, folders),
+                YamlValue::Null if word(&RUN, key) => {}
                 _ => {
                     let name = match &key.value {
-                        Value::Text(text) => shown(text),
+                        YamlValue::Text(text) => shown(text),
                         _ => "this".to_owned(),
                     };
                     self.leave(key, format!("{name} is nothing that steakpie knows of a package"));
@@ -129,26 +130,26 @@ impl Steakpie {
         }
     }
 
-    fn folder(&mut self, key: &Node, value: &Node, folders: &mut Vec<Folder>) {
+    fn folder(&mut self, key: &YamlNode, value: &YamlNode, folders: &mut Vec<SteakpieFolder>) {
         let Some(dir) = self.name(key, "a folder") else { return };
         match &value.value {
-            Value::List(items) => {
+            YamlValue::List(items) => {
                 let commands = self.commands(items);
-                folders.push(Folder { dir: Some(dir.to_owned()).filter(|dir| !dir.is_empty()), commands });
+                folders.push(SteakpieFolder { dir: Some(dir.to_owned()).filter(|dir| !dir.is_empty()), commands });
             }
-            Value::Null => {}
+            YamlValue::Null => {}
             _ => self.leave(value, format!("{} has no list of commands; write each behind a `- `", shown(dir))),
         }
     }
 
     /// A name that can be written down again.
-    fn name<'n>(&mut self, key: &'n Node, what: &str) -> Option<&'n str> {
+    fn name<'n>(&mut self, key: &'n YamlNode, what: &str) -> Option<&'n str> {
         match &key.value {
-            Value::Text(name) if name.chars().any(char::is_control) => {
+            YamlValue::Text(name) if name.chars().any(char::is_control) => {
                 self.leave(key, format!("the name of {what} cannot be printed: {}", shown(name)));
                 None
             }
-            Value::Text(name) => Some(name),
+            YamlValue::Text(name) => Some(name),
             _ => {
                 self.leave(key, format!("the name of {what} is no text"));
                 None
@@ -156,26 +157,26 @@ impl Steakpie {
         }
     }
 
-    fn commands(&mut self, items: &[Node]) -> Vec<Command> {
+    fn commands(&mut self, items: &[YamlNode]) -> Vec<SteakpieCommand> {
         items.iter().filter_map(|item| self.command(item)).collect()
     }
 
-    fn command(&mut self, node: &Node) -> Option<Command> {
+    fn command(&mut self, node: &YamlNode) -> Option<SteakpieCommand> {
         match &node.value {
-            Value::Text(_) => Some(Command { text: self.text(node)?, children: Vec::new() }),
-            Value::Null => {
+            YamlValue::Text(_) => Some(SteakpieCommand { text: self.text(node)?, children: Vec::new() }),
+            YamlValue::Null => {
                 self.leave(node, "a command is empty");
                 None
             }
-            Value::List(items) => match items.split_first() {
+            YamlValue::List(items) => match items.split_first() {
                 None => {
                     self.leave(node, "a list of commands is empty");
                     None
                 }
                 Some((parent, children)) => self.family(parent, children),
             },
-            Value::Table(entries) => {
-                if let [(parent, Node { value: Value::List(children), .. })] = entries.as_slice() {
+            YamlValue::Table(entries) => {
+                if let [(parent, YamlNode { value: YamlValue::List(children), .. })] = entries.as_slice() {
                     return self.family(parent, children);
                 }
                 let hint = "a command with `: ` in it stands in quotes, children stand in a list";
@@ -186,29 +187,29 @@ impl Steakpie {
     }
 
     /// Without its parent a child would run though it may not.
-    fn family(&mut self, parent: &Node, children: &[Node]) -> Option<Command> {
-        if !matches!(parent.value, Value::Text(_)) {
+    fn family(&mut self, parent: &YamlNode, children: &[YamlNode]) -> Option<SteakpieCommand> {
+        if !matches!(parent.value, YamlValue::Text(_)) {
             self.leave(parent, "a parent is no text, so its children are left with it");
             return None;
         }
         let text = self.text(parent)?;
-        Some(Command { text, children: self.commands(children) })
+        Some(SteakpieCommand { text, children: self.commands(children) })
     }
 
-    fn text(&mut self, node: &Node) -> Option<String> {
+    fn text(&mut self, node: &YamlNode) -> Option<String> {
         match &node.value {
-            Value::Text(text) if text.contains('\0') => {
+            YamlValue::Text(text) if text.contains('\0') => {
                 self.leave(node, "a command has a NUL byte, which no shell can be given");
                 None
             }
-            Value::Text(text) => Some(text.clone()),
+            YamlValue::Text(text) => Some(text.clone()),
             _ => None,
         }
     }
 }
 
-fn is_path(key: &Node) -> bool {
-    matches!(&key.value, Value::Text(text) if text.starts_with(['/', '.', '~']))
+fn is_path(key: &YamlNode) -> bool {
+    matches!(&key.value, YamlValue::Text(text) if text.starts_with(['/', '.', '~']))
 }
 
 fn shown(text: &str) -> String {

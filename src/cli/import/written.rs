@@ -4,7 +4,7 @@
 //! Where a command has several children, the next step runs each in a shell of its own, as steakpie did: what one of
 //! them does to its shell (`cd`, `exit`, an unclosed quote) never reaches the others.
 
-use super::steakpie::{Command, Folder, Package, Steakpie};
+use super::steakpie::{SteakpieCommand, SteakpieConfig, SteakpieFolder, SteakpiePackage};
 use crate::decide::limits;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ const USUAL: [&str; 20] = [
 
 /// How it is to be written.
 #[derive(Clone, Copy, Debug)]
-pub struct Form<'a> {
+pub struct GeneratedConfigOptions<'a> {
     /// What the old config is called, for comments.
     pub from: &'a str,
     /// The port.
@@ -49,8 +49,8 @@ pub struct Form<'a> {
 }
 
 /// The config.
-pub fn config(steakpie: &Steakpie, form: Form<'_>) -> String {
-    let Form { from, port, store } = form;
+pub fn config(steakpie: &SteakpieConfig, form: GeneratedConfigOptions<'_>) -> String {
+    let GeneratedConfigOptions { from, port, store } = form;
     let mut out = format!(
         "# Written by `hookonce import steakpie` from {}. `hookonce check` says what it means.\n\
          \n\
@@ -84,8 +84,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("writing to a string cannot fail");
 }
 
-fn route(out: &mut String, package: &Package, from: &str) {
-    let Package { name, line: at, folders } = package;
+fn route(out: &mut String, package: &SteakpiePackage, from: &str) {
+    let SteakpiePackage { name, line: at, folders } = package;
     line(out, format_args!("\n# {}, line {at}\n[[source.ghcr.route]]", comment(from)));
     line(out, format_args!("name  = {}", text(name)));
     line(out, format_args!("when  = {}", text(&format!("package == {}", expression(name)))));
@@ -96,7 +96,7 @@ fn route(out: &mut String, package: &Package, from: &str) {
         line(out, format_args!("env   = [{}]   # its commands name them", names.join(", ")));
     }
     let many = folders.iter().map(|folder| folder.commands.len()).sum::<usize>() > limits::BLOCKS_MAX;
-    for Folder { dir, commands } in folders {
+    for SteakpieFolder { dir, commands } in folders {
         if many {
             block(out, dir.as_deref(), &[siblings(commands)]);
         } else {
@@ -118,7 +118,7 @@ fn block(out: &mut String, dir: Option<&str>, steps: &[String]) {
 }
 
 /// A command, its only child, the only child of that; where there are several children, one step for all of them.
-fn steps(command: &Command) -> Vec<String> {
+fn steps(command: &SteakpieCommand) -> Vec<String> {
     let mut steps = vec![alone(&command.text)];
     match command.children.as_slice() {
         [] => {}
@@ -141,13 +141,13 @@ fn alone(command: &str) -> String {
 }
 
 /// All of them in any case; it failed if one of them did. No `exit`: in a login shell that runs `~/.bash_logout`.
-fn siblings(commands: &[Command]) -> String {
+fn siblings(commands: &[SteakpieCommand]) -> String {
     let all: Vec<_> = commands.iter().map(|command| format!("{} || r=1; ", family(command))).collect();
     format!("r=0; {}[ $r = 0 ]", all.concat())
 }
 
 /// A command in a shell of its own, and its children if it succeeded.
-fn family(command: &Command) -> String {
+fn family(command: &SteakpieCommand) -> String {
     let parent = in_a_shell(&command.text);
     match command.children.as_slice() {
         [] => parent,
@@ -172,8 +172,8 @@ fn in_a_shell(command: &str) -> String {
 }
 
 /// Variables that these commands name: steakpie gave them all it had.
-fn variables(folders: &[Folder]) -> BTreeSet<&str> {
-    fn of<'c>(command: &'c Command, into: &mut BTreeSet<&'c str>) {
+fn variables(folders: &[SteakpieFolder]) -> BTreeSet<&str> {
+    fn of<'c>(command: &'c SteakpieCommand, into: &mut BTreeSet<&'c str>) {
         for rest in command.text.split('$').skip(1) {
             let rest = rest.strip_prefix('{').unwrap_or(rest);
             let end = rest.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
@@ -223,12 +223,12 @@ fn comment(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(command: &Command, expected: &[&str]) {
+    fn check(command: &SteakpieCommand, expected: &[&str]) {
         assert_eq!(steps(command), expected);
     }
 
-    fn one(text: &str, children: &[Command]) -> Command {
-        Command { text: text.into(), children: children.to_vec() }
+    fn one(text: &str, children: &[SteakpieCommand]) -> SteakpieCommand {
+        SteakpieCommand { text: text.into(), children: children.to_vec() }
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn variables_that_commands_name_are_passed_on() {
         let commands = vec![one("echo $HOME $TOKEN ${B_2:-x} $1 $a", &[one("x $CHILD$DOCKER_HOST", &[])])];
-        let names = variables(&[Folder { dir: None, commands }]).into_iter().collect::<Vec<_>>().join(" ");
+        let names = variables(&[SteakpieFolder { dir: None, commands }]).into_iter().collect::<Vec<_>>().join(" ");
         assert_eq!(names, "B_2 CHILD TOKEN");
     }
 

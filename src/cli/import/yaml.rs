@@ -16,29 +16,29 @@ const DEPTH_MAX: usize = 64;
 
 /// A value and the line it begins on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node {
+pub struct YamlNode {
     /// The line, from 1.
     pub line: usize,
     /// What it is.
-    pub value: Value,
+    pub value: YamlValue,
 }
 
 /// What a value is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value {
+pub enum YamlValue {
     /// Nothing, `~` or `null`, without quotes.
     Null,
     /// Any other scalar.
     Text(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A table, in the order of the file.
-    Table(Vec<(Node, Node)>),
+    Table(Vec<(YamlNode, YamlNode)>),
 }
 
 /// Why a text was not read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NotYaml {
+pub struct YamlError {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong there.
@@ -49,16 +49,16 @@ pub struct NotYaml {
 
 /// The first document of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Document {
+pub struct YamlDocument {
     /// All of it; nothing in an empty one.
-    pub root: Option<Node>,
+    pub root: Option<YamlNode>,
     /// The line on which a second one begins.
     pub second: Option<usize>,
 }
 
 /// Reads the first document.
-pub fn parse(text: &str) -> Result<Document, NotYaml> {
-    let mut tree = Tree::default();
+pub fn parse(text: &str) -> Result<YamlDocument, YamlError> {
+    let mut tree = YamlTreeBuilder::default();
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| scan_error(text, &error))?;
@@ -66,15 +66,15 @@ pub fn parse(text: &str) -> Result<Document, NotYaml> {
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
             if documents > 1 {
-                return Ok(Document { root: tree.root, second: Some(line) });
+                return Ok(YamlDocument { root: tree.root, second: Some(line) });
             }
         }
         tree.take(event, line)?;
     }
-    Ok(Document { root: tree.root, second: None })
+    Ok(YamlDocument { root: tree.root, second: None })
 }
 
-fn scan_error(text: &str, error: &ScanError) -> NotYaml {
+fn scan_error(text: &str, error: &ScanError) -> YamlError {
     let line = error.marker().line();
     let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
     let indent: String = written.chars().take_while(|c| c.is_whitespace()).collect();
@@ -83,48 +83,48 @@ fn scan_error(text: &str, error: &ScanError) -> NotYaml {
     } else {
         "a command that holds `: `, ` #` or a quote at its beginning stands in quotes"
     };
-    NotYaml { line, what: error.info().to_owned(), hint: Some(hint.to_owned()) }
+    YamlError { line, what: error.info().to_owned(), hint: Some(hint.to_owned()) }
 }
 
 /// A list or table that is not over.
-struct Open {
+struct OpenYamlCollection {
     line: usize,
     anchor: usize,
-    items: Vec<Node>,
+    items: Vec<YamlNode>,
     is_table: bool,
 }
 
 /// What a value weighs, copies included.
 #[derive(Clone, Copy, Default)]
-struct Weight {
+struct YamlSize {
     nodes: usize,
     bytes: usize,
     depth: usize,
 }
 
 #[derive(Default)]
-struct Tree {
-    open: Vec<Open>,
+struct YamlTreeBuilder {
+    open: Vec<OpenYamlCollection>,
     /// Complete ones, by the parser's number for them.
-    anchors: HashMap<usize, (Node, Weight)>,
-    taken: Weight,
-    root: Option<Node>,
+    anchors: HashMap<usize, (YamlNode, YamlSize)>,
+    taken: YamlSize,
+    root: Option<YamlNode>,
 }
 
-impl Tree {
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), NotYaml> {
+impl YamlTreeBuilder {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), YamlError> {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let value = if null { Value::Null } else { Value::Text(text.into_owned()) };
-                self.add(Node { line, value }, anchor, line)
+                let value = if null { YamlValue::Null } else { YamlValue::Text(text.into_owned()) };
+                self.add(YamlNode { line, value }, anchor, line)
             }
             Event::SequenceStart(anchor, _) => self.begin(anchor, line, false),
             Event::MappingStart(anchor, _) => self.begin(anchor, line, true),
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { line, anchor, items, is_table }) = self.open.pop() else { return Ok(()) };
-                let value = if is_table { Value::Table(pairs(items)?) } else { Value::List(items) };
-                self.place(Node { line, value }, anchor);
+                let Some(OpenYamlCollection { line, anchor, items, is_table }) = self.open.pop() else { return Ok(()) };
+                let value = if is_table { YamlValue::Table(pairs(items)?) } else { YamlValue::List(items) };
+                self.place(YamlNode { line, value }, anchor);
                 Ok(())
             }
             Event::Alias(anchor) => {
@@ -141,19 +141,19 @@ impl Tree {
         }
     }
 
-    fn begin(&mut self, anchor: usize, line: usize, is_table: bool) -> Result<(), NotYaml> {
-        self.weigh(Weight { nodes: 1, bytes: 0, depth: 1 }, line)?;
-        self.open.push(Open { line, anchor, items: Vec::new(), is_table });
+    fn begin(&mut self, anchor: usize, line: usize, is_table: bool) -> Result<(), YamlError> {
+        self.weigh(YamlSize { nodes: 1, bytes: 0, depth: 1 }, line)?;
+        self.open.push(OpenYamlCollection { line, anchor, items: Vec::new(), is_table });
         Ok(())
     }
 
-    fn add(&mut self, node: Node, anchor: usize, line: usize) -> Result<(), NotYaml> {
+    fn add(&mut self, node: YamlNode, anchor: usize, line: usize) -> Result<(), YamlError> {
         self.weigh(weight(&node), line)?;
         self.place(node, anchor);
         Ok(())
     }
 
-    fn weigh(&mut self, more: Weight, line: usize) -> Result<(), NotYaml> {
+    fn weigh(&mut self, more: YamlSize, line: usize) -> Result<(), YamlError> {
         self.taken.nodes += more.nodes;
         self.taken.bytes += more.bytes;
         if self.taken.nodes > NODES_MAX || self.taken.bytes > TEXT_BYTES_MAX {
@@ -165,7 +165,7 @@ impl Tree {
         Ok(())
     }
 
-    fn place(&mut self, node: Node, anchor: usize) {
+    fn place(&mut self, node: YamlNode, anchor: usize) {
         if anchor > 0 {
             let weight = weight(&node);
             self.anchors.insert(anchor, (node.clone(), weight));
@@ -177,36 +177,36 @@ impl Tree {
     }
 }
 
-fn too_much(line: usize, what: &str) -> NotYaml {
-    NotYaml { line, what: what.to_owned(), hint: Some("is it steakpie's config?".to_owned()) }
+fn too_much(line: usize, what: &str) -> YamlError {
+    YamlError { line, what: what.to_owned(), hint: Some("is it steakpie's config?".to_owned()) }
 }
 
-fn weight(node: &Node) -> Weight {
-    let all = |inside: &mut dyn Iterator<Item = &Node>| {
-        let mut sum = Weight { nodes: 1, bytes: 0, depth: 0 };
-        for Weight { nodes, bytes, depth } in inside.map(weight) {
-            sum = Weight { nodes: sum.nodes + nodes, bytes: sum.bytes + bytes, depth: sum.depth.max(depth) };
+fn weight(node: &YamlNode) -> YamlSize {
+    let all = |inside: &mut dyn Iterator<Item = &YamlNode>| {
+        let mut sum = YamlSize { nodes: 1, bytes: 0, depth: 0 };
+        for YamlSize { nodes, bytes, depth } in inside.map(weight) {
+            sum = YamlSize { nodes: sum.nodes + nodes, bytes: sum.bytes + bytes, depth: sum.depth.max(depth) };
         }
-        Weight { depth: sum.depth + 1, ..sum }
+        YamlSize { depth: sum.depth + 1, ..sum }
     };
     match &node.value {
-        Value::Null => Weight { nodes: 1, bytes: 0, depth: 0 },
-        Value::Text(text) => Weight { nodes: 1, bytes: text.len(), depth: 0 },
-        Value::List(items) => all(&mut items.iter()),
-        Value::Table(entries) => all(&mut entries.iter().flat_map(|(key, value)| [key, value])),
+        YamlValue::Null => YamlSize { nodes: 1, bytes: 0, depth: 0 },
+        YamlValue::Text(text) => YamlSize { nodes: 1, bytes: text.len(), depth: 0 },
+        YamlValue::List(items) => all(&mut items.iter()),
+        YamlValue::Table(entries) => all(&mut entries.iter().flat_map(|(key, value)| [key, value])),
     }
 }
 
 /// Keys and values of a table, which come one after the other. A key that stands twice is nobody's meaning.
-fn pairs(items: Vec<Node>) -> Result<Vec<(Node, Node)>, NotYaml> {
+fn pairs(items: Vec<YamlNode>) -> Result<Vec<(YamlNode, YamlNode)>, YamlError> {
     let mut entries = Vec::new();
     let mut seen = HashSet::new();
     let mut items = items.into_iter();
     while let (Some(key), Some(value)) = (items.next(), items.next()) {
-        if let Value::Text(text) = &key.value
+        if let YamlValue::Text(text) = &key.value
             && !seen.insert(text.clone())
         {
-            return Err(NotYaml {
+            return Err(YamlError {
                 line: key.line,
                 what: format!("`{}` stands twice in one table", text.escape_debug()),
                 hint: Some("steakpie does not start with it either; keep one of them".to_owned()),
@@ -227,12 +227,12 @@ mod tests {
     }
 
     fn texts(text: &str) -> Vec<(usize, String)> {
-        fn walk(node: &Node, into: &mut Vec<(usize, String)>) {
+        fn walk(node: &YamlNode, into: &mut Vec<(usize, String)>) {
             match &node.value {
-                Value::Null => into.push((node.line, "null".into())),
-                Value::Text(text) => into.push((node.line, text.clone())),
-                Value::List(items) => items.iter().for_each(|item| walk(item, into)),
-                Value::Table(entries) => entries.iter().for_each(|(key, value)| {
+                YamlValue::Null => into.push((node.line, "null".into())),
+                YamlValue::Text(text) => into.push((node.line, text.clone())),
+                YamlValue::List(items) => items.iter().for_each(|item| walk(item, into)),
+                YamlValue::Table(entries) => entries.iter().for_each(|(key, value)| {
                     walk(key, into);
                     walk(value, into);
                 }),
@@ -278,6 +278,6 @@ mod tests {
     fn only_the_first_document_counts() {
         let read = parse("a: b\n---\nc: d\n").expect("YAML");
         assert_eq!(read.second, Some(2));
-        assert_eq!(parse("# nothing\n"), Ok(Document { root: None, second: None }));
+        assert_eq!(parse("# nothing\n"), Ok(YamlDocument { root: None, second: None }));
     }
 }

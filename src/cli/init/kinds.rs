@@ -4,7 +4,7 @@ use crate::decide::nearest::nearest;
 
 /// One kind of config.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct InitTemplate {
     /// Its name.
     pub(super) name: &'static str,
     /// What it does.
@@ -20,14 +20,14 @@ pub(super) struct Kind {
     /// The headers the sender has to set besides its signature; with gaps, too.
     headers: &'static str,
     /// What is asked for it.
-    pub(super) questions: &'static [Question],
+    pub(super) questions: &'static [InitQuestion],
     /// The config, with gaps such as `@url@`.
     text: &'static str,
 }
 
 /// One question.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct InitQuestion {
     /// The gap it fills.
     gap: &'static str,
     /// In words.
@@ -42,8 +42,8 @@ pub(super) struct Question {
 const SECRET: &str = "hookonce.secret";
 
 /// Every kind.
-pub(super) const KINDS: &[Kind] = &[
-    Kind {
+pub(super) const KINDS: &[InitTemplate] = &[
+    InitTemplate {
         name: "ghcr-deploy",
         about: "deploy a container image when it is pushed to ghcr.io",
         sender: "At GitHub: Settings, Webhooks, Add webhook",
@@ -52,12 +52,12 @@ pub(super) const KINDS: &[Kind] = &[
         secret: SECRET,
         headers: "",
         questions: &[
-            Question { gap: "when", ask: "Which package", default: "my-app", takes: package },
-            Question { gap: "dir", ask: "Folder with its compose file", default: "/opt/{}", takes: folder },
+            InitQuestion { gap: "when", ask: "Which package", default: "my-app", takes: package },
+            InitQuestion { gap: "dir", ask: "Folder with its compose file", default: "/opt/{}", takes: folder },
         ],
         text: include_str!("ghcr-deploy.toml"),
     },
-    Kind {
+    InitTemplate {
         name: "forward",
         about: "hand GitHub's webhooks to a service of yours",
         sender: "At GitHub: Settings, Webhooks, Add webhook",
@@ -65,7 +65,7 @@ pub(super) const KINDS: &[Kind] = &[
         events: "those that your service is for",
         secret: SECRET,
         headers: "",
-        questions: &[Question {
+        questions: &[InitQuestion {
             gap: "url",
             ask: "URL of the service",
             default: "http://127.0.0.1:8080/webhook",
@@ -73,7 +73,7 @@ pub(super) const KINDS: &[Kind] = &[
         }],
         text: include_str!("forward.toml"),
     },
-    Kind {
+    InitTemplate {
         name: "ci-ingestion",
         about: "hand results of CI runs to a service, and give its answer back",
         sender: "At the sender",
@@ -82,12 +82,12 @@ pub(super) const KINDS: &[Kind] = &[
         secret: "callers/@repo@",
         headers: "Authorization: Bearer @repo@ (its repo_id), X-FR-Sig: the HMAC of the body in hex",
         questions: &[
-            Question { gap: "url", ask: "URL of the service", default: "http://127.0.0.1:8080/ingest", takes: url },
-            Question { gap: "repo", ask: "Id of the first repository", default: "my-repo", takes: repository },
+            InitQuestion { gap: "url", ask: "URL of the service", default: "http://127.0.0.1:8080/ingest", takes: url },
+            InitQuestion { gap: "repo", ask: "Id of the first repository", default: "my-repo", takes: repository },
         ],
         text: include_str!("ci-ingestion.toml"),
     },
-    Kind {
+    InitTemplate {
         name: "hmac",
         about: "run a command for any sender that signs with an HMAC",
         sender: "At the sender",
@@ -96,15 +96,15 @@ pub(super) const KINDS: &[Kind] = &[
         secret: SECRET,
         headers: "",
         questions: &[
-            Question { gap: "header", ask: "Header with the signature", default: "x-signature", takes: header },
-            Question { gap: "command", ask: "Command", default: "cat >> hook.log", takes: command },
+            InitQuestion { gap: "header", ask: "Header with the signature", default: "x-signature", takes: header },
+            InitQuestion { gap: "command", ask: "Command", default: "cat >> hook.log", takes: command },
         ],
         text: include_str!("hmac.toml"),
     },
 ];
 
 /// The kind of this name, or a sentence.
-pub(super) fn find(name: &str) -> Result<&'static Kind, String> {
+pub(super) fn find(name: &str) -> Result<&'static InitTemplate, String> {
     KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         let meant = nearest(name, KINDS.iter().map(|kind| kind.name));
         let hint = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
@@ -116,14 +116,14 @@ pub(super) fn names() -> String {
     KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-impl Question {
+impl InitQuestion {
     /// What an empty answer means, after these answers.
     pub(super) fn default(&self, before: &[String]) -> String {
         self.default.replace("{}", before.first().map_or("", String::as_str))
     }
 }
 
-impl Kind {
+impl InitTemplate {
     /// What is answered where nobody is asked.
     pub(super) fn defaults(&self) -> Vec<String> {
         let mut answers = Vec::new();

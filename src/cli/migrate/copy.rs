@@ -1,10 +1,12 @@
 //! `hookonce migrate copy`: everything a store holds, copied into another one; `hookonce migrate reopen`: the way back.
 
 use crate::cli::consent::consent;
-use crate::cli::trouble::Trouble;
-use crate::config::Env;
-use crate::store::address::{Address, NoAddress};
-use crate::store::copy::{self, Copied, CopyError, CopyMark, CopyStore, Progress, Side, Stage, Totals};
+use crate::cli::trouble::CommandError;
+use crate::config::EnvLookup;
+use crate::store::address::{StoreUrl, StoreUrlError};
+use crate::store::copy::{
+    self, CopyError, CopyLock, CopyProgress, CopyReport, CopySide, CopyStage, CopyStore, CopyTotals,
+};
 use crate::store::open::open_to_copy;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -13,16 +15,16 @@ use std::path::Path;
 const BAR: u64 = 30;
 
 /// Copies all of one store into another. No node may run on either.
-pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> Result<u8, Trouble> {
-    let (source, target) = (address(from, env, Side::Source)?, address(to, env, Side::Target)?);
+pub async fn copy(from: &str, to: &str, env: EnvLookup<'_>, out: &mut impl Write) -> Result<u8, CommandError> {
+    let (source, target) = (address(from, env, CopySide::Source)?, address(to, env, CopySide::Target)?);
     if source == target || is_one_file(&source, &target) {
-        return Err(Trouble::unknown(CopyError::Same.to_string()));
+        return Err(CommandError::unknown(CopyError::Same.to_string()));
     }
-    let (from, to) = (open(&source, Side::Source).await?, open(&target, Side::Target).await?);
-    let mut bar = Bar { shown: None, live: io::stderr().is_terminal() };
+    let (from, to) = (open(&source, CopySide::Source).await?, open(&target, CopySide::Target).await?);
+    let mut bar = ProgressBar { shown: None, live: io::stderr().is_terminal() };
     let copied = copy::copy(&*from, &*to, |progress| bar.show(progress)).await;
     bar.end();
-    let Copied { source: here, target: there, resumed } = copied.map_err(trouble)?;
+    let CopyReport { source: here, target: there, resumed } = copied.map_err(trouble)?;
     let again = if resumed { ", finishing an earlier copy" } else { "" };
     writeln!(out, "copied {} events from {source} to {target}{again}", here.events)?;
     table(&here, &there, out)?;
@@ -35,18 +37,18 @@ pub async fn copy(from: &str, to: &str, env: Env<'_>, out: &mut impl Write) -> R
 }
 
 /// Makes a store usable again that was copied away.
-pub async fn reopen(address: &Address, yes: bool, out: &mut impl Write) -> Result<u8, Trouble> {
-    let store = open(address, Side::Source).await?;
+pub async fn reopen(address: &StoreUrl, yes: bool, out: &mut impl Write) -> Result<u8, CommandError> {
+    let store = open(address, CopySide::Source).await?;
     let what = match copy::mark_on(&*store).await.map_err(trouble)? {
         None => {
             writeln!(out, "{address} can be used: it is not part of a copy")?;
             return Ok(0);
         }
-        Some(mark @ CopyMark::Target { .. }) => return Err(Trouble::no(mark.refusal(address))),
-        Some(CopyMark::Source { .. }) => {
+        Some(mark @ CopyLock::Target { .. }) => return Err(CommandError::no(mark.refusal(address))),
+        Some(CopyLock::Source { .. }) => {
             "its copy would be given up, and must then begin again with an empty target.".to_owned()
         }
-        Some(CopyMark::Retired { at, .. }) => {
+        Some(CopyLock::Retired { at, .. }) => {
             format!("it was copied on {at}; what the other store has done since then would be done again.")
         }
     };
@@ -57,40 +59,40 @@ pub async fn reopen(address: &Address, yes: bool, out: &mut impl Write) -> Resul
 }
 
 /// The store that somebody gave on the command line: an address, `env:NAME`, or a file that is there.
-pub fn address(given: &str, env: Env<'_>, side: Side) -> Result<Address, Trouble> {
+pub fn address(given: &str, env: EnvLookup<'_>, side: CopySide) -> Result<StoreUrl, CommandError> {
     // A password on the command line could be read by everybody on this machine.
     let text = match given.strip_prefix("env:") {
         Some(name) => {
-            env(name).ok_or_else(|| Trouble::unknown(format!("the environment variable `{name}` is not set")))?
+            env(name).ok_or_else(|| CommandError::unknown(format!("the environment variable `{name}` is not set")))?
         }
         None => given.to_owned(),
     };
-    match Address::parse(&text, Path::new("")) {
+    match StoreUrl::parse(&text, Path::new("")) {
         Ok(address) => Ok(address),
-        Err(_) if Path::new(&text).is_file() => Ok(Address::Sqlite(text.into())),
-        Err(NoAddress) => Err(Trouble::unknown(format!(
+        Err(_) if Path::new(&text).is_file() => Ok(StoreUrl::Sqlite(text.into())),
+        Err(StoreUrlError) => Err(CommandError::unknown(format!(
             "`{}` cannot be the {side}: expected sqlite:PATH, postgres://HOST/DATABASE, redis://HOST, or env:NAME",
             shown(given)
         ))),
     }
 }
 
-async fn open(address: &Address, side: Side) -> Result<Box<dyn CopyStore>, Trouble> {
-    open_to_copy(address, side).await.map_err(|cannot| Trouble::unknown(cannot.to_string()))
+async fn open(address: &StoreUrl, side: CopySide) -> Result<Box<dyn CopyStore>, CommandError> {
+    open_to_copy(address, side).await.map_err(|cannot| CommandError::unknown(cannot.to_string()))
 }
 
 /// A server that does not answer may answer later; everything else is an answer.
-fn trouble(error: CopyError) -> Trouble {
+fn trouble(error: CopyError) -> CommandError {
     match error {
-        CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => Trouble::unknown(error.to_string()),
-        refused => Trouble::no(refused.to_string()),
+        CopyError::Store(..) | CopyError::InUse(..) | CopyError::Overtaken => CommandError::unknown(error.to_string()),
+        refused => CommandError::no(refused.to_string()),
     }
 }
 
 /// Two names of one file.
-fn is_one_file(one: &Address, other: &Address) -> bool {
+fn is_one_file(one: &StoreUrl, other: &StoreUrl) -> bool {
     match (one, other) {
-        (Address::Sqlite(one), Address::Sqlite(other)) => match (one.canonicalize(), other.canonicalize()) {
+        (StoreUrl::Sqlite(one), StoreUrl::Sqlite(other)) => match (one.canonicalize(), other.canonicalize()) {
             (Ok(one), Ok(other)) => one == other,
             _ => false,
         },
@@ -99,7 +101,7 @@ fn is_one_file(one: &Address, other: &Address) -> bool {
 }
 
 /// Both sides, number by number.
-fn table(here: &Totals, there: &Totals, out: &mut impl Write) -> io::Result<()> {
+fn table(here: &CopyTotals, there: &CopyTotals, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:<14} {:>12} {:>12}", "", "source", "target")?;
     for ((name, here), (_, there)) in here.lines().into_iter().zip(there.lines()) {
         writeln!(out, "{name:<14} {here:>12} {there:>12}")?;
@@ -113,13 +115,13 @@ fn shown(given: &str) -> String {
 }
 
 /// How far it is, on standard error: a bar for people, every tenth part for a log.
-struct Bar {
-    shown: Option<(Stage, u64)>,
+struct ProgressBar {
+    shown: Option<(CopyStage, u64)>,
     live: bool,
 }
 
-impl Bar {
-    fn show(&mut self, Progress { stage, done, of }: Progress) {
+impl ProgressBar {
+    fn show(&mut self, CopyProgress { stage, done, of }: CopyProgress) {
         let parts = if self.live { BAR } else { 10 };
         let part = done.saturating_mul(parts).checked_div(of).unwrap_or(parts);
         if self.shown == Some((stage, part)) {
@@ -130,8 +132,8 @@ impl Bar {
         }
         self.shown = Some((stage, part));
         let word = match stage {
-            Stage::Copies => "copying",
-            Stage::Compares => "comparing",
+            CopyStage::Copies => "copying",
+            CopyStage::Compares => "comparing",
         };
         let mut err = io::stderr();
         let told = if self.live {

@@ -1,22 +1,22 @@
 //! The schema of a PostgreSQL store. On the way up nodes may run meanwhile, if the new versions let them; on the way down
 //! none may: what they hold in mind is taken away.
 
-use super::{Configured, Consent, MigrateError, agreed, tell, tell_standings};
+use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
 use crate::store::address::ServerUrl;
-use crate::store::postgres::running::{Sessions, exclude_nodes};
-use crate::store::postgres::{Postgres, indexes};
+use crate::store::postgres::running::{NodeSessionList, exclude_nodes};
+use crate::store::postgres::{PostgresBackend, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
 use std::io::Write;
 use tokio_postgres::Client;
 
 /// Prints where every version stands, and which indexes are not finished.
-pub async fn status(url: &ServerUrl, config: &Configured, out: &mut impl Write) -> Result<(), MigrateError> {
+pub async fn status(url: &ServerUrl, config: &MigrationSettings, out: &mut impl Write) -> Result<(), MigrateError> {
     let (db, name) = connect(url).await?;
     let standings = schema::status(&db, &name).await.map_err(|problem| left(url, &problem))?;
     tell_standings(&standings, out)?;
     if standings.iter().all(|version| version.applied_at.is_some()) {
         let asked = indexes::unfinished(&db, &name, &config.fields, config.migrate).await;
-        for line in asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))? {
+        for line in asked.map_err(|error| left(url, &schema::PgMigrationError::Postgres(error)))? {
             writeln!(out, "{line}")?;
         }
     }
@@ -27,7 +27,7 @@ pub async fn status(url: &ServerUrl, config: &Configured, out: &mut impl Write) 
 /// store to this schema, if one is named.
 pub async fn up(
     url: &ServerUrl,
-    config: &Configured,
+    config: &MigrationSettings,
     schema: Option<&str>,
     to: Option<u32>,
     out: &mut impl Write,
@@ -50,7 +50,7 @@ pub async fn up(
 /// Builds the indexes of the newest version, if the store has come to it. Nodes may work meanwhile.
 async fn build(
     url: &ServerUrl,
-    config: &Configured,
+    config: &MigrationSettings,
     db: &Client,
     name: &SchemaName,
 ) -> Result<Vec<String>, MigrateError> {
@@ -59,7 +59,7 @@ async fn build(
         return Ok(Vec::new());
     }
     indexes::build_now(db, name, &config.fields).await.map_err(|error| {
-        let why = schema::Problem::Postgres(error);
+        let why = schema::PgMigrationError::Postgres(error);
         let hint = "the versions are applied, and nodes work without the index, but slower. Set this right and run \
                     `hookonce migrate up` again";
         MigrateError::Server(format!("{url}: an index was not built: {why}; {hint}"))
@@ -71,24 +71,32 @@ async fn moved(url: &ServerUrl, name: &str, out: &mut impl Write) -> Result<(Cli
     let Some(there) = SchemaName::parse(name) else {
         return Err(MigrateError::Server(format!("`{}` is no name of a schema", name.escape_debug())));
     };
-    let done = Postgres::relocate(url.expose(), &there).await;
+    let done = PostgresBackend::relocate(url.expose(), &there).await;
     let (db, from) = done.map_err(|cannot| MigrateError::Server(cannot.to_string()))?;
     if let Some(from) = from {
         writeln!(out, "moved from schema {from} to schema {there}")?;
     }
-    if !Postgres::names(url.expose(), &there) {
+    if !PostgresBackend::names(url.expose(), &there) {
         writeln!(out, "write `schema={}` into the store's URL before a node starts", there.as_str())?;
     }
     Ok((db, there))
 }
 
 /// Goes back to this version, which removes data.
-pub async fn down(url: &ServerUrl, to: u32, consent: Consent, out: &mut impl Write) -> Result<(), MigrateError> {
+pub async fn down(
+    url: &ServerUrl,
+    to: u32,
+    consent: DataLossConsent,
+    out: &mut impl Write,
+) -> Result<(), MigrateError> {
     agreed(to, consent)?;
     let (mut db, name) = connect(url).await?;
     let asked = exclude_nodes(&db, &name).await;
-    if let Err(nodes) = asked.map_err(|error| left(url, &schema::Problem::Postgres(error)))? {
-        let why = format!("{url}: a node is running: {}. Stop every node first; nothing was changed", Sessions(&nodes));
+    if let Err(nodes) = asked.map_err(|error| left(url, &schema::PgMigrationError::Postgres(error)))? {
+        let why = format!(
+            "{url}: a node is running: {}. Stop every node first; nothing was changed",
+            NodeSessionList(&nodes)
+        );
         return Err(MigrateError::Server(why));
     }
     let way = schema::down(&mut db, &name, to).await.map_err(|problem| left(url, &problem))?;
@@ -96,9 +104,9 @@ pub async fn down(url: &ServerUrl, to: u32, consent: Consent, out: &mut impl Wri
 }
 
 async fn connect(url: &ServerUrl) -> Result<(Client, SchemaName), MigrateError> {
-    Postgres::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
+    PostgresBackend::connect(url.expose()).await.map_err(|cannot| MigrateError::Server(cannot.to_string()))
 }
 
-fn left(url: &ServerUrl, problem: &schema::Problem) -> MigrateError {
+fn left(url: &ServerUrl, problem: &schema::PgMigrationError) -> MigrateError {
     MigrateError::Server(format!("{url}: {problem}"))
 }

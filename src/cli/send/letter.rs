@@ -1,15 +1,15 @@
 //! A delivery as its sender would make it: a body, with fields set to what a person wants, signed.
 
-use crate::cli::trouble::Trouble;
+use crate::cli::trouble::CommandError;
 use crate::decide::envelope;
-use crate::decide::field::{Field, FieldIx, Place};
+use crate::decide::field::{Field, FieldIndex, FieldLocation};
 use crate::decide::filter::Filter;
 use crate::decide::id::Digest;
 use crate::decide::kind;
 use crate::decide::nearest::nearest;
 use crate::decide::source::{Identity, Source};
 use crate::decide::time::Timestamp;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use serde_json::{Map, Value, json};
 
 /// Bodies that are known from their senders, by the preset's name.
@@ -19,35 +19,40 @@ const SAMPLES: &[(&str, &str)] = &[("github-package", include_str!("github-packa
 const SAMPLE_KIND: &str = "push";
 
 /// The field that says who calls, and a caller there is.
-fn caller(source: &Source) -> Option<(FieldIx, std::sync::Arc<str>)> {
-    let Scheme::Callers(callers) = &source.verify else { return None };
+fn caller(source: &Source) -> Option<(FieldIndex, std::sync::Arc<str>)> {
+    let VerificationScheme::Callers(callers) = &source.verify else { return None };
     Some((source.fields.ix(&callers.who.name)?, callers.book.anyone()?))
 }
 
 /// A delivery, not yet signed.
 #[derive(Clone, Debug)]
-pub(super) struct Letter {
+pub(super) struct DeliveryBuilder {
     pub(super) id: String,
     pub(super) body: Vec<u8>,
     headers: Vec<(String, String)>,
     query: Vec<(String, String)>,
 }
 
-impl Letter {
+impl DeliveryBuilder {
     /// With these bytes, as they are.
     pub(super) fn of(body: Vec<u8>, id: String) -> Self {
         Self { id, body, headers: Vec::new(), query: Vec::new() }
     }
 
     /// Something new that this source would let through, as far as that can be known.
-    pub(super) fn sample(source: &Source, preset: Option<&str>, id: String, now: Timestamp) -> Result<Self, Trouble> {
+    pub(super) fn sample(
+        source: &Source,
+        preset: Option<&str>,
+        id: String,
+        now: Timestamp,
+    ) -> Result<Self, CommandError> {
         let known = SAMPLES.iter().find(|(name, _)| Some(*name) == preset);
         let mut body = match known {
             Some((_, text)) => serde_json::from_str(text).expect("a sample is JSON"),
             None => json!({ "sample": id }),
         };
         if let Some(kind) = &source.kind {
-            put(&mut body, &kind.shape, None).map_err(Trouble::Unknown)?;
+            put(&mut body, &kind.shape, None).map_err(CommandError::Unknown)?;
         }
         let mut letter = Self::of(Vec::new(), id);
         let fresh = fresh_fields(source);
@@ -56,19 +61,19 @@ impl Letter {
         let wanted: Vec<_> = filters.into_iter().flatten().flat_map(Filter::wanted).collect();
         let equal: Vec<_> = filters.into_iter().flatten().flat_map(Filter::equal).collect();
         let caller = caller(source);
-        let asked_for = |ix: FieldIx| match &caller {
+        let asked_for = |ix: FieldIndex| match &caller {
             Some((who, name)) if *who == ix => Some(&**name),
             _ => wanted.iter().find(|(of, _)| *of == ix).map(|(_, text)| *text),
         };
         // What must equal another field is what that one is asked to be, or like it.
-        let asked_for = |ix: FieldIx| {
+        let asked_for = |ix: FieldIndex| {
             let others = equal.iter().filter_map(|(a, b)| [(*a, *b), (*b, *a)].into_iter().find(|(a, _)| *a == ix));
             let mut others = others.map(|(_, other)| asked_for(other).unwrap_or("sample"));
             asked_for(ix).or_else(|| others.next())
         };
         let mut kind = SAMPLE_KIND;
-        for (ix, field) in (0..).map(FieldIx).zip(source.fields.iter()) {
-            if source.fields.kind_use().is_some() && field.at == Place::Header(kind::HEADER.into()) {
+        for (ix, field) in (0..).map(FieldIndex).zip(source.fields.iter()) {
+            if source.fields.kind_use().is_some() && field.at == FieldLocation::Header(kind::HEADER.into()) {
                 kind = asked_for(ix).unwrap_or(SAMPLE_KIND);
                 letter.place(&mut body, field, kind.into())?;
                 continue;
@@ -92,13 +97,13 @@ impl Letter {
             let there = path.iter().try_fold(&body, |at, part| inside(at, part)).is_some();
             let value = (!is_object).then(|| "sample".into());
             if !there {
-                put(&mut body, &path, value).map_err(Trouble::Unknown)?;
+                put(&mut body, &path, value).map_err(CommandError::Unknown)?;
             }
         }
-        if let Scheme::Hmac(hmac) = source.verify.of_all()
-            && let Some(Place::Body(path)) = &hmac.timestamp
+        if let VerificationScheme::Hmac(hmac) = source.verify.of_all()
+            && let Some(FieldLocation::Body(path)) = &hmac.timestamp
         {
-            put(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(Trouble::Unknown)?;
+            put(&mut body, path, Some(Value::from(now.0 / 1_000_000))).map_err(CommandError::Unknown)?;
         }
         letter.body = body.to_string().into_bytes();
         letter.name(source)?;
@@ -106,21 +111,24 @@ impl Letter {
     }
 
     /// Sets fields: `tag=main`. What was a number stays one; otherwise a value that is a JSON scalar is taken as that.
-    pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), Trouble> {
+    pub(super) fn set(&mut self, source: &Source, settings: &[String]) -> Result<(), CommandError> {
         if settings.is_empty() {
             return Ok(());
         }
         let mut body: Value = serde_json::from_slice(&self.body)
-            .map_err(|error| Trouble::unknown(format!("--set needs a JSON body, and this is none: {error}")))?;
+            .map_err(|error| CommandError::unknown(format!("--set needs a JSON body, and this is none: {error}")))?;
         for setting in settings {
             let Some((name, value)) = setting.split_once('=') else {
-                return Err(Trouble::unknown(format!("--set {setting}: expected NAME=VALUE")));
+                return Err(CommandError::unknown(format!("--set {setting}: expected NAME=VALUE")));
             };
             let Some(field) = source.fields.iter().find(|field| *field.name == *name) else {
                 let names: Vec<_> = source.fields.iter().map(|field| &*field.name).collect();
                 let meant = nearest(name, names.iter().copied()).map(|name| format!("; did you mean `{name}`?"));
                 let (all, meant) = (names.join(", "), meant.unwrap_or_default());
-                return Err(Trouble::unknown(format!("source `{}` has no field `{name}`: {all}{meant}", source.name)));
+                return Err(CommandError::unknown(format!(
+                    "source `{}` has no field `{name}`: {all}{meant}",
+                    source.name
+                )));
             };
             let was = in_body(&body, field).unwrap_or_default();
             self.place(&mut body, field, like(&was, value))?;
@@ -130,17 +138,17 @@ impl Letter {
     }
 
     /// Puts the delivery id where this source looks for it in the body or the query; headers are made when signing.
-    pub(super) fn name(&mut self, source: &Source) -> Result<(), Trouble> {
+    pub(super) fn name(&mut self, source: &Source) -> Result<(), CommandError> {
         match source.delivery.as_ref().map(|delivery| &delivery.at) {
-            Some(Place::Body(path)) => {
+            Some(FieldLocation::Body(path)) => {
                 let mut body: Value = serde_json::from_slice(&self.body).map_err(|error| {
-                    Trouble::unknown(format!("the id belongs into a JSON body, and this is none: {error}"))
+                    CommandError::unknown(format!("the id belongs into a JSON body, and this is none: {error}"))
                 })?;
-                put(&mut body, path, Some(self.id.clone().into())).map_err(Trouble::Unknown)?;
+                put(&mut body, path, Some(self.id.clone().into())).map_err(CommandError::Unknown)?;
                 self.body = body.to_string().into_bytes();
             }
-            Some(Place::Query(name)) => self.query.push((name.clone(), self.id.clone())),
-            Some(Place::Header(_) | Place::Path) | None => {}
+            Some(FieldLocation::Query(name)) => self.query.push((name.clone(), self.id.clone())),
+            Some(FieldLocation::Header(_) | FieldLocation::Path) | None => {}
         }
         Ok(())
     }
@@ -156,7 +164,7 @@ impl Letter {
         if let Some(kind) = &source.kind {
             add(&kind.header, &kind.is);
         }
-        if let Some(Place::Header(name)) = source.delivery.as_ref().map(|delivery| &delivery.at) {
+        if let Some(FieldLocation::Header(name)) = source.delivery.as_ref().map(|delivery| &delivery.at) {
             add(name, &self.id);
         }
         for (name, value) in &self.headers {
@@ -173,32 +181,34 @@ impl Letter {
         &self.query
     }
 
-    fn place(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), Trouble> {
+    fn place(&mut self, body: &mut Value, field: &Field, value: Value) -> Result<(), CommandError> {
         let prefix = field.after.as_deref().unwrap_or("");
         let plain = match &value {
             Value::String(text) => format!("{prefix}{text}"),
             other => format!("{prefix}{other}"),
         };
         match &field.at {
-            Place::Body(path) if prefix.is_empty() => put(body, path, Some(value)).map_err(Trouble::Unknown),
-            Place::Body(path) => put(body, path, Some(plain.into())).map_err(Trouble::Unknown),
-            Place::Header(name) => {
+            FieldLocation::Body(path) if prefix.is_empty() => {
+                put(body, path, Some(value)).map_err(CommandError::Unknown)
+            }
+            FieldLocation::Body(path) => put(body, path, Some(plain.into())).map_err(CommandError::Unknown),
+            FieldLocation::Header(name) => {
                 self.headers.retain(|(known, _)| known != name);
                 self.headers.push((name.clone(), plain));
                 Ok(())
             }
-            Place::Query(name) => {
+            FieldLocation::Query(name) => {
                 self.query.retain(|(known, _)| known != name);
                 self.query.push((name.clone(), plain));
                 Ok(())
             }
-            Place::Path => Ok(()), // it is what it is
+            FieldLocation::Path => Ok(()), // it is what it is
         }
     }
 }
 
 /// Fields that make a sample something new: what a subject is changed to, and the last of each named identity.
-fn fresh_fields(source: &Source) -> Vec<FieldIx> {
+fn fresh_fields(source: &Source) -> Vec<FieldIndex> {
     let changed = source.once.change.iter().flat_map(|change| change.to.iter().copied());
     let named = source.once.per.iter().filter_map(|identity| match identity {
         Identity::Named(fields) => fields.last().copied(),
@@ -238,8 +248,8 @@ fn like(was: &Value, text: &str) -> Value {
 
 fn in_body(body: &Value, field: &Field) -> Option<Value> {
     match &field.at {
-        Place::Body(path) => path.iter().try_fold(body, |at, part| inside(at, part)).cloned(),
-        Place::Header(_) | Place::Query(_) | Place::Path => None,
+        FieldLocation::Body(path) => path.iter().try_fold(body, |at, part| inside(at, part)).cloned(),
+        FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path => None,
     }
 }
 
@@ -360,7 +370,7 @@ mod tests {
         let (source, preset) = source(text);
         let now = Timestamp::parse("2026-02-07T16:20:40Z").unwrap();
         let settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut letter = Letter::sample(&source, preset, "id-1".into(), now).unwrap();
+        let mut letter = DeliveryBuilder::sample(&source, preset, "id-1".into(), now).unwrap();
         letter.set(&source, &settings).unwrap();
         let headers = letter.headers(&source, now).into_iter().map(|(n, v)| (n, v.into_bytes())).collect::<Vec<_>>();
         let query: Vec<_> = letter.query().iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -2,7 +2,7 @@
 
 /// A part of the config that has keys of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum SectionKind {
     /// Outside of every table.
     Top,
     /// `[admin]`

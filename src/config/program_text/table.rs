@@ -442,3 +442,13 @@ pub(super) const CODE_VARIABLE_PREFIXES: &str = "BASH_FUNC_ GIT_CONFIG_ LUA_INIT
 
 /// Variables that only shells take code from, and often data for other programs.
 pub(super) const SHELL_VARIABLES: &str = "ENV";
+
+/// Is the word the beginning of one in this list, or all of it?
+pub(super) fn abbreviates(list: &str, word: &str) -> bool {
+    !word.is_empty() && list.split(' ').any(|one| one.starts_with(word))
+}
+
+/// Is the word in this list of words?
+pub(super) fn listed(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word && !one.is_empty())
+}

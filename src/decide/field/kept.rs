@@ -1,7 +1,7 @@
 //! What an event keeps of its fields, as it goes through the stores: one JSON object.
 
-use super::Value;
-use crate::decide::json::{self, Scalar};
+use super::FieldValue;
+use crate::decide::json::{self, JsonScalar};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 /// The declared fields that were there, by name, in the order of their declaration: what an event keeps.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Fields(Arc<[(Arc<str>, Value)]>);
+pub struct Fields(Arc<[(Arc<str>, FieldValue)]>);
 
-impl FromIterator<(Arc<str>, Value)> for Fields {
-    fn from_iter<I: IntoIterator<Item = (Arc<str>, Value)>>(fields: I) -> Self {
+impl FromIterator<(Arc<str>, FieldValue)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, FieldValue)>>(fields: I) -> Self {
         Self(fields.into_iter().collect())
     }
 }
 
 impl Fields {
     /// The value of this name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&FieldValue> {
         self.0.iter().find(|(n, _)| &**n == name).map(|(_, value)| value)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &FieldValue)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
@@ -38,10 +38,10 @@ impl Fields {
             out.push_str(&quoted(name));
             out.push(':');
             match value {
-                Value::Text(text) => out.push_str(&quoted(text)),
-                Value::Number(raw) => out.push_str(raw),
-                Value::Bool(true) => out.push_str("true"),
-                Value::Bool(false) => out.push_str("false"),
+                FieldValue::Text(text) => out.push_str(&quoted(text)),
+                FieldValue::Number(raw) => out.push_str(raw),
+                FieldValue::Bool(true) => out.push_str("true"),
+                FieldValue::Bool(false) => out.push_str("false"),
             }
         }
         out.push('}');
@@ -51,7 +51,7 @@ impl Fields {
     /// From what `to_json` wrote; `None` if it is something else.
     pub fn from_json(text: &str) -> Option<Self> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let read = reader.deserialize_map(Read).ok()??;
+        let read = reader.deserialize_map(FieldsVisitor).ok()??;
         reader.end().ok().map(|()| read)
     }
 }
@@ -60,9 +60,9 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("every text can be written as JSON")
 }
 
-struct Read;
+struct FieldsVisitor;
 
-impl<'j> Visitor<'j> for Read {
+impl<'j> Visitor<'j> for FieldsVisitor {
     type Value = Option<Fields>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,13 +70,13 @@ impl<'j> Visitor<'j> for Read {
     }
 
     fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields: Vec<(Arc<str>, Value)> = Vec::new();
+        let mut fields: Vec<(Arc<str>, FieldValue)> = Vec::new();
         let mut whole = true;
         while let Some((name, raw)) = map.next_entry::<String, &'j RawValue>()? {
             let value = match json::scalar(raw.get()) {
-                Ok(Some(Scalar::Text(text))) => Value::Text(text.into()),
-                Ok(Some(Scalar::Number(raw))) => Value::Number(raw.into()),
-                Ok(Some(Scalar::Bool(value))) => Value::Bool(value),
+                Ok(Some(JsonScalar::Text(text))) => FieldValue::Text(text.into()),
+                Ok(Some(JsonScalar::Number(raw))) => FieldValue::Number(raw.into()),
+                Ok(Some(JsonScalar::Bool(value))) => FieldValue::Bool(value),
                 _ => {
                     whole = false;
                     continue;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(text: &str, expected: Option<&[(&str, Value)]>) {
+    fn check(text: &str, expected: Option<&[(&str, FieldValue)]>) {
         let expected = expected.map(|fields| fields.iter().map(|(n, v)| ((*n).into(), v.clone())).collect());
         assert_eq!(Fields::from_json(text), expected, "{text}");
     }
@@ -105,9 +105,9 @@ mod tests {
         check(
             r#"{"tag":"a\nb","id":1e400,"late":false}"#,
             Some(&[
-                ("tag", Value::Text("a\nb".into())),
-                ("id", Value::Number("1e400".into())),
-                ("late", Value::Bool(false)),
+                ("tag", FieldValue::Text("a\nb".into())),
+                ("id", FieldValue::Number("1e400".into())),
+                ("late", FieldValue::Bool(false)),
             ]),
         );
     }
@@ -122,16 +122,17 @@ mod tests {
     #[test]
     fn a_field_is_found_by_its_name() {
         let fields = Fields::from_json(r#"{"a":1,"b":true}"#).expect("an object");
-        assert_eq!(fields.get("b"), Some(&Value::Bool(true)));
+        assert_eq!(fields.get("b"), Some(&FieldValue::Bool(true)));
         assert_eq!(fields.get("c"), None);
         assert_eq!(fields.to_json(), r#"{"a":1,"b":true}"#);
     }
 
-    fn values() -> impl Strategy<Value = Value> {
+    fn values() -> impl Strategy<Value = FieldValue> {
         prop_oneof![
-            any::<String>().prop_map(|text| Value::Text(text.into())),
-            "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,9})?([eE][-+]?[0-9]{1,3})?".prop_map(|raw| Value::Number(raw.into())),
-            any::<bool>().prop_map(Value::Bool),
+            any::<String>().prop_map(|text| FieldValue::Text(text.into())),
+            "-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,9})?([eE][-+]?[0-9]{1,3})?"
+                .prop_map(|raw| FieldValue::Number(raw.into())),
+            any::<bool>().prop_map(FieldValue::Bool),
         ]
     }
 

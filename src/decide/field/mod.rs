@@ -7,24 +7,24 @@
 mod kept;
 mod place;
 
-use super::json::{Paths, Scalar, Seen, Wants};
-use super::kind::{KindUse, Kinds};
+use super::json::{JsonMatch, JsonPathTrie, JsonScalar, PathInterest};
+use super::kind::{EventKindMatcher, EventKindUse};
 use super::limits;
-use super::refusal::Refusal;
-use super::verify::Verified;
+use super::refusal::DeliveryRejection;
+use super::verify::VerifiedDelivery;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use kept::Fields;
-pub use place::Place;
+pub use place::FieldLocation;
 
 /// A declared field, by its place in its source's list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FieldIx(pub u16);
+pub struct FieldIndex(pub u16);
 
 /// A scalar found in a delivery. A JSON `null`, an object and an array count as missing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Value {
+pub enum FieldValue {
     /// Text.
     Text(Arc<str>),
     /// A number, as it was written.
@@ -33,7 +33,7 @@ pub enum Value {
     Bool(bool),
 }
 
-impl Value {
+impl FieldValue {
     /// Is it a text in which nothing is to be seen? Such a text tells nobody apart: whoever leaves a field empty shares it.
     pub fn is_blank(&self) -> bool {
         matches!(self, Self::Text(text) if is_blank(text))
@@ -58,7 +58,7 @@ pub struct Field {
     /// Its name.
     pub name: Arc<str>,
     /// Where it is.
-    pub at: Place,
+    pub at: FieldLocation,
     /// Cut white space off both ends of a text; what is then blank is missing.
     pub trim: bool,
     /// A text must begin with this, which is cut off; otherwise it is missing.
@@ -71,52 +71,56 @@ pub struct Field {
 #[derive(Clone, Debug)]
 pub struct FieldSet {
     fields: Vec<Field>,
-    paths: Paths,
+    paths: JsonPathTrie,
     /// Where each field's path leads; `None` for those outside the body.
     nodes: Vec<Option<usize>>,
     /// Where the shape's path leads.
     shape: Option<usize>,
     /// What the kind of event is compared with, where an unsigned header names it and it is used.
-    kinds: Option<Kinds>,
+    kinds: Option<EventKindMatcher>,
 }
 
 /// What was found of a [`FieldSet`] in one verified delivery.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Found {
-    slots: Vec<Slot>,
+pub struct ExtractedFields {
+    slots: Vec<ExtractedField>,
     shape: bool,
     kind: Result<(), String>,
 }
 
 /// What was found of one field.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Slot {
+pub enum ExtractedField {
     /// Nothing, or nothing that is a scalar.
     Missing,
     /// Its value.
-    Present(Value),
+    Present(FieldValue),
     /// Nothing, and its default stands in.
-    Defaulted(Value),
+    Defaulted(FieldValue),
 }
 
 impl Field {
     /// What this field makes of what was there.
-    pub(in crate::decide) fn slot(&self, found: Option<Scalar<'_>>) -> Result<Slot, Refusal> {
+    pub(in crate::decide) fn slot(&self, found: Option<JsonScalar<'_>>) -> Result<ExtractedField, DeliveryRejection> {
         let value = match found {
             None => None,
-            Some(Scalar::Bool(value)) => Some(Value::Bool(value)),
-            Some(Scalar::Number(raw)) => Some(Value::Number(self.bounded(raw)?)),
-            Some(Scalar::Text(text)) if text.contains('\0') => {
-                return Err(Refusal::Malformed(format!("field `{}` has a NUL character in it", self.name)));
+            Some(JsonScalar::Bool(value)) => Some(FieldValue::Bool(value)),
+            Some(JsonScalar::Number(raw)) => Some(FieldValue::Number(self.bounded(raw)?)),
+            Some(JsonScalar::Text(text)) if text.contains('\0') => {
+                return Err(DeliveryRejection::Malformed(format!("field `{}` has a NUL character in it", self.name)));
             }
-            Some(Scalar::Text(text)) => self.cut(&text).map(|text| self.bounded(text)).transpose()?.map(Value::Text),
+            Some(JsonScalar::Text(text)) => {
+                self.cut(&text).map(|text| self.bounded(text)).transpose()?.map(FieldValue::Text)
+            }
         };
-        Ok(value.map_or_else(|| self.missing(), Slot::Present))
+        Ok(value.map_or_else(|| self.missing(), ExtractedField::Present))
     }
 
     /// Nothing was there.
-    fn missing(&self) -> Slot {
-        self.default.as_ref().map_or(Slot::Missing, |default| Slot::Defaulted(Value::Text(default.clone())))
+    fn missing(&self) -> ExtractedField {
+        self.default
+            .as_ref()
+            .map_or(ExtractedField::Missing, |default| ExtractedField::Defaulted(FieldValue::Text(default.clone())))
     }
 
     /// The part of a text that counts.
@@ -129,9 +133,9 @@ impl Field {
         if self.trim && text.is_empty() { None } else { Some(text) }
     }
 
-    fn bounded(&self, text: &str) -> Result<Arc<str>, Refusal> {
+    fn bounded(&self, text: &str) -> Result<Arc<str>, DeliveryRejection> {
         if text.len() > limits::FIELD_BYTES_MAX {
-            return Err(Refusal::FieldTooLong(self.name.clone()));
+            return Err(DeliveryRejection::FieldTooLong(self.name.clone()));
         }
         Ok(text.into())
     }
@@ -140,37 +144,37 @@ impl Field {
 impl FieldSet {
     /// These fields, and the path a body of the right kind has (see `source::Kind`), such as `["registry_package"]`.
     pub fn new(fields: Vec<Field>, shape: Option<Vec<String>>) -> Self {
-        let mut paths = Paths::new();
+        let mut paths = JsonPathTrie::new();
         let node = |field: &Field| match &field.at {
-            Place::Body(path) => Some(paths.add(path, Wants::Value)),
+            FieldLocation::Body(path) => Some(paths.add(path, PathInterest::Value)),
             _ => None,
         };
         let nodes = fields.iter().map(node).collect();
-        let shape = shape.map(|path| paths.add(&path, Wants::Shape));
+        let shape = shape.map(|path| paths.add(&path, PathInterest::Shape));
         Self { fields, paths, nodes, shape, kinds: None }
     }
 
     /// The same, and the kind of event is compared with the body's shape. `own` are kinds that the config describes,
     /// each by a path its bodies have.
     #[must_use]
-    pub fn comparing_kinds(mut self, used: KindUse, own: &[(String, Vec<String>)]) -> Self {
-        self.kinds = Some(Kinds::new(used, own, &mut self.paths));
+    pub fn comparing_kinds(mut self, used: EventKindUse, own: &[(String, Vec<String>)]) -> Self {
+        self.kinds = Some(EventKindMatcher::new(used, own, &mut self.paths));
         self
     }
 
     /// What the kind of event is used for, where it is compared with the body's shape.
-    pub fn kind_use(&self) -> Option<KindUse> {
-        self.kinds.as_ref().map(Kinds::used)
+    pub fn kind_use(&self) -> Option<EventKindUse> {
+        self.kinds.as_ref().map(EventKindMatcher::used)
     }
 
     /// The field of this name.
-    pub fn ix(&self, name: &str) -> Option<FieldIx> {
+    pub fn ix(&self, name: &str) -> Option<FieldIndex> {
         let at = self.fields.iter().position(|field| &*field.name == name)?;
-        u16::try_from(at).ok().map(FieldIx)
+        u16::try_from(at).ok().map(FieldIndex)
     }
 
     /// The field at this place in the list.
-    pub fn get(&self, ix: FieldIx) -> &Field {
+    pub fn get(&self, ix: FieldIndex) -> &Field {
         &self.fields[usize::from(ix.0)]
     }
 
@@ -180,11 +184,15 @@ impl FieldSet {
     }
 
     /// Looks for all of them at once. A body that nobody points into is not even read.
-    pub fn read(&self, verified: &Verified<'_>) -> Result<Found, Refusal> {
+    pub fn read(&self, verified: &VerifiedDelivery<'_>) -> Result<ExtractedFields, DeliveryRejection> {
         let kinds = self.kinds.as_ref().filter(|kinds| kinds.asks(verified.delivery()));
         let into_body = kinds.is_some() || self.shape.is_some() || self.nodes.iter().any(Option::is_some);
-        let seen = if into_body { self.paths.walk(verified.json()?).map_err(Refusal::Malformed)? } else { Vec::new() };
-        let shape = self.shape.is_none_or(|node| seen[node] == Seen::Object);
+        let seen = if into_body {
+            self.paths.walk(verified.json()?).map_err(DeliveryRejection::Malformed)?
+        } else {
+            Vec::new()
+        };
+        let shape = self.shape.is_none_or(|node| seen[node] == JsonMatch::Object);
         let mut slots = Vec::with_capacity(self.fields.len());
         for (field, node) in self.fields.iter().zip(&self.nodes) {
             let found = match node {
@@ -194,25 +202,25 @@ impl FieldSet {
             slots.push(field.slot(found)?);
         }
         let kind = kinds.map_or(Ok(()), |kinds| kinds.compare(verified.delivery(), &seen));
-        Ok(Found { slots, shape, kind })
+        Ok(ExtractedFields { slots, shape, kind })
     }
 }
 
-impl Found {
+impl ExtractedFields {
     /// What was found of this field.
-    pub fn slot(&self, ix: FieldIx) -> &Slot {
+    pub fn slot(&self, ix: FieldIndex) -> &ExtractedField {
         &self.slots[usize::from(ix.0)]
     }
 
     /// Its value: what was there, or its default.
-    pub fn value(&self, ix: FieldIx) -> Option<&Value> {
+    pub fn value(&self, ix: FieldIndex) -> Option<&FieldValue> {
         self.slot(ix).value()
     }
 
     /// The same as identities, changes and orders read it: a blank text is a missing field, for which its default
     /// stands in. To everybody else it is the text that it is.
     pub fn telling(&self, set: &FieldSet) -> Cow<'_, Self> {
-        let blank = |slot: &Slot| matches!(slot, Slot::Present(value) if value.is_blank());
+        let blank = |slot: &ExtractedField| matches!(slot, ExtractedField::Present(value) if value.is_blank());
         if !self.slots.iter().any(blank) {
             return Cow::Borrowed(self);
         }
@@ -227,20 +235,20 @@ impl Found {
     }
 
     /// Does the body have the shape of the kind that the header names? Where the kind is not used, any will do.
-    pub fn kind_fits(&self) -> Result<(), Refusal> {
-        self.kind.clone().map_err(Refusal::KindMismatch)
+    pub fn kind_fits(&self) -> Result<(), DeliveryRejection> {
+        self.kind.clone().map_err(DeliveryRejection::KindMismatch)
     }
 
     /// What an event keeps of it: every field that has a value.
     pub fn keep(&self, set: &FieldSet) -> Fields {
-        let values = self.slots.iter().map(Slot::value);
+        let values = self.slots.iter().map(ExtractedField::value);
         let both = set.fields.iter().zip(values);
         both.filter_map(|(field, value)| Some((field.name.clone(), value?.clone()))).collect()
     }
 }
 
-impl Slot {
-    fn value(&self) -> Option<&Value> {
+impl ExtractedField {
+    fn value(&self) -> Option<&FieldValue> {
         match self {
             Self::Missing => None,
             Self::Present(value) | Self::Defaulted(value) => Some(value),

@@ -1,17 +1,17 @@
 //! Where a value is, as the config writes it: `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`.
 
-use crate::decide::delivery::{Delivery, Header};
-use crate::decide::form::{self, Entry};
-use crate::decide::json::{Paths, Scalar, Wants};
+use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::form::{self, FormLookup};
+use crate::decide::json::{JsonPathTrie, JsonScalar, PathInterest};
 use crate::decide::limits;
 use crate::decide::nearest::nearest;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use std::borrow::Cow;
 use std::fmt;
 
 /// Where a value is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FieldLocation {
     /// In the JSON body: names, or positions in an array.
     Body(Vec<String>),
     /// In a header, its name in lower case.
@@ -22,7 +22,7 @@ pub enum Place {
     Path,
 }
 
-impl Place {
+impl FieldLocation {
     /// Reads `body.a.0.b`, `body."a.b"`, `header.x`, `query.x`, `path`. An error is a sentence for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('.').map_or((text, None), |(root, rest)| (root, Some(rest))) {
@@ -48,45 +48,45 @@ impl Place {
         &self,
         delivery: &'d Delivery<'_>,
         json: &'d [u8],
-    ) -> Result<Option<Scalar<'d>>, Refusal> {
+    ) -> Result<Option<JsonScalar<'d>>, DeliveryRejection> {
         let text = match self {
             Self::Body(path) => {
-                let mut paths = Paths::new();
-                let node = paths.add(path, Wants::Value);
-                return Ok(paths.walk(json).map_err(Refusal::Malformed)?[node].scalar());
+                let mut paths = JsonPathTrie::new();
+                let node = paths.add(path, PathInterest::Value);
+                return Ok(paths.walk(json).map_err(DeliveryRejection::Malformed)?[node].scalar());
             }
             Self::Header(name) => header(delivery, name)?,
             Self::Query(name) => query(delivery, name)?,
             Self::Path => Some(Cow::Borrowed(delivery.path)),
         };
-        Ok(text.map(Scalar::Text))
+        Ok(text.map(JsonScalar::Text))
     }
 }
 
-fn header<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, str>>, Refusal> {
+fn header<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, str>>, DeliveryRejection> {
     match delivery.header(name) {
-        Header::Missing => Ok(None),
-        Header::One(value) => match std::str::from_utf8(value) {
+        HeaderLookup::Missing => Ok(None),
+        HeaderLookup::One(value) => match std::str::from_utf8(value) {
             Ok(text) if !text.contains(char::is_control) => Ok(Some(Cow::Borrowed(text))),
-            _ => Err(Refusal::Malformed(format!("header `{name}` is not plain text"))),
+            _ => Err(DeliveryRejection::Malformed(format!("header `{name}` is not plain text"))),
         },
-        Header::Several => Err(Refusal::Malformed(format!("header `{name}` occurs more than once"))),
+        HeaderLookup::Several => Err(DeliveryRejection::Malformed(format!("header `{name}` occurs more than once"))),
     }
 }
 
-fn query<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, str>>, Refusal> {
-    let malformed = |what: &str| Err(Refusal::Malformed(format!("`{name}` in the query {what}")));
+fn query<'d>(delivery: &'d Delivery<'_>, name: &str) -> Result<Option<Cow<'d, str>>, DeliveryRejection> {
+    let malformed = |what: &str| Err(DeliveryRejection::Malformed(format!("`{name}` in the query {what}")));
     match form::entry(delivery.query.as_bytes(), name) {
-        Entry::Missing => Ok(None),
-        Entry::One(value) => {
+        FormLookup::Missing => Ok(None),
+        FormLookup::One(value) => {
             let text = match value {
                 Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
                 Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
             };
             text.map_or_else(|| malformed("is not UTF-8"), |text| Ok(Some(text)))
         }
-        Entry::Several => malformed("occurs more than once"),
-        Entry::Broken => malformed("is not percent-encoded properly"),
+        FormLookup::Several => malformed("occurs more than once"),
+        FormLookup::Broken => malformed("is not percent-encoded properly"),
     }
 }
 
@@ -145,7 +145,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FieldLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body(path) => {
@@ -170,18 +170,18 @@ impl fmt::Display for Place {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: &Place) {
-        assert_eq!(Place::parse(text).as_ref(), Ok(expected), "{text}");
-        assert_eq!(Place::parse(&expected.to_string()).as_ref(), Ok(expected), "{text}");
+    fn check(text: &str, expected: &FieldLocation) {
+        assert_eq!(FieldLocation::parse(text).as_ref(), Ok(expected), "{text}");
+        assert_eq!(FieldLocation::parse(&expected.to_string()).as_ref(), Ok(expected), "{text}");
     }
 
     fn check_wrong(text: &str, expected: &str) {
-        let error = Place::parse(text).expect_err(text);
+        let error = FieldLocation::parse(text).expect_err(text);
         assert!(error.contains(expected), "{text}: {error}");
     }
 
-    fn body(parts: &[&str]) -> Place {
-        Place::Body(parts.iter().map(|&part| part.to_owned()).collect())
+    fn body(parts: &[&str]) -> FieldLocation {
+        FieldLocation::Body(parts.iter().map(|&part| part.to_owned()).collect())
     }
 
     #[test]
@@ -191,9 +191,9 @@ mod tests {
         check(r#"body."a\"\\".c"#, &body(&["a\"\\", "c"]));
         check("body.a-b.ä b", &body(&["a-b", "ä b"]));
         check("body.\"\"", &body(&[""]));
-        check("header.X-GitHub-Event", &Place::Header("x-github-event".into()));
-        check("query.a.b", &Place::Query("a.b".into()));
-        check("path", &Place::Path);
+        check("header.X-GitHub-Event", &FieldLocation::Header("x-github-event".into()));
+        check("query.a.b", &FieldLocation::Query("a.b".into()));
+        check("path", &FieldLocation::Path);
     }
 
     #[test]
@@ -224,13 +224,13 @@ mod tests {
 
         #[test]
         fn a_place_is_written_as_it_is_read(path in proptest::collection::vec("[a\"\\\\.\\[ä0]{0,4}", 1..5)) {
-            let place = Place::Body(path);
-            proptest::prop_assert_eq!(Place::parse(&place.to_string()), Ok(place));
+            let place = FieldLocation::Body(path);
+            proptest::prop_assert_eq!(FieldLocation::parse(&place.to_string()), Ok(place));
         }
 
         #[test]
         fn any_text_is_read_or_told_why(text in "(body|header|query|path)?\\PC*") {
-            drop(Place::parse(&text));
+            drop(FieldLocation::parse(&text));
         }
     }
 }

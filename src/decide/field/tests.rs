@@ -1,26 +1,31 @@
 use super::*;
 use crate::decide::delivery::Delivery;
 use crate::decide::time::Timestamp;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 
 /// Everything but the body.
-struct Around<'a> {
+struct FieldTestRequest<'a> {
     path: &'a str,
     query: &'a str,
     headers: &'a [(&'a str, &'a [u8])],
 }
 
-const NOTHING: Around<'_> = Around { path: "/in/x", query: "", headers: &[] };
+const NOTHING: FieldTestRequest<'_> = FieldTestRequest { path: "/in/x", query: "", headers: &[] };
 
 fn field(at: &str) -> Field {
-    let at = Place::parse(at).expect("a place");
+    let at = FieldLocation::parse(at).expect("a place");
     Field { name: "it".into(), at, trim: false, after: None, default: None }
 }
 
-fn read(fields: &[Field], shape: Option<&[&str]>, body: &[u8], around: &Around<'_>) -> Result<Found, Refusal> {
+fn read(
+    fields: &[Field],
+    shape: Option<&[&str]>,
+    body: &[u8],
+    around: &FieldTestRequest<'_>,
+) -> Result<ExtractedFields, DeliveryRejection> {
     let headers: Vec<_> = around.headers.iter().map(|(name, value)| ((*name).into(), value.to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
     let delivery = Delivery {
@@ -32,30 +37,30 @@ fn read(fields: &[Field], shape: Option<&[&str]>, body: &[u8], around: &Around<'
         wall: Timestamp(0),
     };
     let shape = shape.map(|path| path.iter().map(|&part| part.to_owned()).collect());
-    FieldSet::new(fields.to_vec(), shape).read(&Scheme::None.verify(&delivery).expect("no scheme"))
+    FieldSet::new(fields.to_vec(), shape).read(&VerificationScheme::None.verify(&delivery).expect("no scheme"))
 }
 
-fn slot(field: &Field, body: &[u8], around: &Around<'_>) -> Result<Slot, Refusal> {
-    read(std::slice::from_ref(field), None, body, around).map(|found| found.slot(FieldIx(0)).clone())
+fn slot(field: &Field, body: &[u8], around: &FieldTestRequest<'_>) -> Result<ExtractedField, DeliveryRejection> {
+    read(std::slice::from_ref(field), None, body, around).map(|found| found.slot(FieldIndex(0)).clone())
 }
 
-fn check(at: &str, body: &str, expected: &Slot) {
+fn check(at: &str, body: &str, expected: &ExtractedField) {
     assert_eq!(slot(&field(at), body.as_bytes(), &NOTHING).as_ref(), Ok(expected), "{at} in {body}");
 }
 
 fn check_malformed(at: &str, body: &[u8], expected: &str) {
     match slot(&field(at), body, &NOTHING) {
-        Err(Refusal::Malformed(what)) => assert!(what.contains(expected), "{what}"),
+        Err(DeliveryRejection::Malformed(what)) => assert!(what.contains(expected), "{what}"),
         other => panic!("{}: {other:?}", String::from_utf8_lossy(body)),
     }
 }
 
-fn text(text: &str) -> Slot {
-    Slot::Present(Value::Text(text.into()))
+fn text(text: &str) -> ExtractedField {
+    ExtractedField::Present(FieldValue::Text(text.into()))
 }
 
-fn number(raw: &str) -> Slot {
-    Slot::Present(Value::Number(raw.into()))
+fn number(raw: &str) -> ExtractedField {
+    ExtractedField::Present(FieldValue::Number(raw.into()))
 }
 
 #[test]
@@ -63,9 +68,9 @@ fn a_value_is_found_along_its_path() {
     check("body.a.b", r#"{"x":[1,{"b":2}],"a":{"c":0,"b":"v"},"y":null}"#, &text("v"));
     check("body.a.1.b", r#"{"a":[0,{"b":"v"},2]}"#, &text("v"));
     check("body.a.1", r#"{"a":{"1":"v"}}"#, &text("v"));
-    check("body.a.01", r#"{"a":["x","y"]}"#, &Slot::Missing);
-    check("body.0", "[true]", &Slot::Present(Value::Bool(true)));
-    check("body.\"a.b\"", r#"{"a":{"b":1},"a.b":false}"#, &Slot::Present(Value::Bool(false)));
+    check("body.a.01", r#"{"a":["x","y"]}"#, &ExtractedField::Missing);
+    check("body.0", "[true]", &ExtractedField::Present(FieldValue::Bool(true)));
+    check("body.\"a.b\"", r#"{"a":{"b":1},"a.b":false}"#, &ExtractedField::Present(FieldValue::Bool(false)));
     check("body.a", r#"{"\u0061":"\u00e4\ud83d\ude00\n\\"}"#, &text("ä😀\n\\"));
     check("body.a", " \n{\t\"a\" : \"\" } ", &text(""));
 }
@@ -82,12 +87,12 @@ fn a_number_keeps_the_text_it_was_written_with() {
 fn what_is_no_scalar_is_missing() {
     for body in [r#"{"a":null}"#, r#"{"a":{}}"#, r#"{"a":[1]}"#, "{}", "[]", "5", "\"a\"", "null", "true", "-1", "1.5"]
     {
-        check("body.a", body, &Slot::Missing);
+        check("body.a", body, &ExtractedField::Missing);
     }
     for body in
         [r#"{"a":1}"#, r#"{"a":-1}"#, r#"{"a":1.5}"#, r#"{"a":"b"}"#, r#"{"a":false}"#, r#"{"a":null}"#, r#"{"a":[]}"#]
     {
-        check("body.a.b", body, &Slot::Missing);
+        check("body.a.b", body, &ExtractedField::Missing);
     }
 }
 
@@ -96,13 +101,19 @@ fn paths_may_share_their_beginning_and_their_end() {
     let fields = ["body.a.b", "body.a", "body.a.b.c", "body.a.b"].map(field);
     let found = |body: &str| {
         let found = read(&fields, None, body.as_bytes(), &NOTHING).expect("JSON");
-        [0, 1, 2, 3].map(|ix| found.slot(FieldIx(ix)).clone())
+        [0, 1, 2, 3].map(|ix| found.slot(FieldIndex(ix)).clone())
     };
-    assert_eq!(found(r#"{"a":{"b":1}}"#), [number("1"), Slot::Missing, Slot::Missing, number("1")]);
-    assert_eq!(found(r#"{"a":2}"#), [Slot::Missing, number("2"), Slot::Missing, Slot::Missing]);
-    assert_eq!(found(r#"{"a":{"b":{"c":3}}}"#), [Slot::Missing, Slot::Missing, number("3"), Slot::Missing]);
+    assert_eq!(found(r#"{"a":{"b":1}}"#), [number("1"), ExtractedField::Missing, ExtractedField::Missing, number("1")]);
+    assert_eq!(
+        found(r#"{"a":2}"#),
+        [ExtractedField::Missing, number("2"), ExtractedField::Missing, ExtractedField::Missing]
+    );
+    assert_eq!(
+        found(r#"{"a":{"b":{"c":3}}}"#),
+        [ExtractedField::Missing, ExtractedField::Missing, number("3"), ExtractedField::Missing]
+    );
     let twice = read(&fields, None, br#"{"a":{"b":1,"b":1}}"#, &NOTHING);
-    assert!(matches!(twice, Err(Refusal::Malformed(what)) if what.contains("\"b\" occurs twice")));
+    assert!(matches!(twice, Err(DeliveryRejection::Malformed(what)) if what.contains("\"b\" occurs twice")));
 }
 
 #[test]
@@ -189,15 +200,15 @@ fn headers_queries_and_the_path_have_values_too() {
         ("x-bad", b"\xff"),
         ("x-ok", "ä".as_bytes()),
     ];
-    let around = Around { path: "/p", query: "a=x%20y&b=1&b=2&c=%zz&d=%ff&e&f=%00&g=1", headers: &headers };
+    let around = FieldTestRequest { path: "/p", query: "a=x%20y&b=1&b=2&c=%zz&d=%ff&e&f=%00&g=1", headers: &headers };
     let slot = |at: &str| slot(&field(at), b"", &around);
     assert_eq!(slot("header.X-A"), Ok(text("1")));
     assert_eq!(slot("header.x-ok"), Ok(text("ä")));
-    assert_eq!(slot("header.x-none"), Ok(Slot::Missing));
+    assert_eq!(slot("header.x-none"), Ok(ExtractedField::Missing));
     assert_eq!(slot("query.a"), Ok(text("x y")));
     assert_eq!(slot("query.e"), Ok(text("")));
     assert_eq!(slot("query.g"), Ok(text("1")));
-    assert_eq!(slot("query.none"), Ok(Slot::Missing));
+    assert_eq!(slot("query.none"), Ok(ExtractedField::Missing));
     assert_eq!(slot("path"), Ok(text("/p")));
     for (at, what) in [
         ("header.x-two", "header `x-two` occurs more than once"),
@@ -208,7 +219,7 @@ fn headers_queries_and_the_path_have_values_too() {
         ("query.d", "`d` in the query is not UTF-8"),
         ("query.f", "field `it` has a NUL character in it"),
     ] {
-        assert_eq!(slot(at), Err(Refusal::Malformed(what.into())), "{at}");
+        assert_eq!(slot(at), Err(DeliveryRejection::Malformed(what.into())), "{at}");
     }
 }
 
@@ -218,15 +229,15 @@ fn a_value_is_trimmed_and_cut_before_it_counts() {
         let cut = Field { trim, after: after.map(Into::into), default: default.map(Into::into), ..field("body.a") };
         slot(&cut, format!(r#"{{"a":{value}}}"#).as_bytes(), &NOTHING).expect("JSON")
     };
-    let default = || Slot::Defaulted(Value::Text("d".into()));
+    let default = || ExtractedField::Defaulted(FieldValue::Text("d".into()));
     assert_eq!(at(true, None, None, r#"" x y\n""#), text("x y"));
-    assert_eq!(at(true, None, None, r#"" \t""#), Slot::Missing);
+    assert_eq!(at(true, None, None, r#"" \t""#), ExtractedField::Missing);
     assert_eq!(at(false, None, None, r#"" ""#), text(" "));
     assert_eq!(at(false, Some("v"), None, r#""v1""#), text("1"));
     assert_eq!(at(false, Some("v"), None, r#""v""#), text(""));
-    assert_eq!(at(false, Some("v"), None, r#""1""#), Slot::Missing);
+    assert_eq!(at(false, Some("v"), None, r#""1""#), ExtractedField::Missing);
     assert_eq!(at(true, Some("Bearer "), None, r#""  Bearer   x ""#), text("x"));
-    assert_eq!(at(true, Some("Bearer"), None, r#""Bearer ""#), Slot::Missing);
+    assert_eq!(at(true, Some("Bearer"), None, r#""Bearer ""#), ExtractedField::Missing);
     assert_eq!(at(true, Some("v"), None, "5"), number("5"));
     assert_eq!(at(false, None, Some("d"), "null"), default());
     assert_eq!(at(false, None, Some("d"), r#""""#), text(""));
@@ -240,10 +251,10 @@ fn a_value_is_trimmed_and_cut_before_it_counts() {
 fn a_value_has_its_limit() {
     let fits = "x".repeat(limits::FIELD_BYTES_MAX);
     check("body.a", &format!(r#"{{"a":"{fits}"}}"#), &text(&fits));
-    let too_long = Err(Refusal::FieldTooLong("it".into()));
+    let too_long = Err(DeliveryRejection::FieldTooLong("it".into()));
     assert_eq!(slot(&field("body.a"), format!(r#"{{"a":"{fits}x"}}"#).as_bytes(), &NOTHING), too_long);
     assert_eq!(slot(&field("body.a"), format!(r#"{{"a":1{}}}"#, "0".repeat(4096)).as_bytes(), &NOTHING), too_long);
-    check("body.b", &format!(r#"{{"a":"{fits}x"}}"#), &Slot::Missing);
+    check("body.b", &format!(r#"{{"a":"{fits}x"}}"#), &ExtractedField::Missing);
 }
 
 #[test]
@@ -254,13 +265,13 @@ fn an_event_keeps_every_field_that_has_a_value() {
         ..field(&format!("body.{name}"))
     };
     let set = FieldSet::new(vec![named("b", None), named("a", None), named("c", Some("d"))], None);
-    assert_eq!(set.ix("a"), Some(FieldIx(1)));
+    assert_eq!(set.ix("a"), Some(FieldIndex(1)));
     assert_eq!(set.ix("z"), None);
     let body = Bytes::from_static(br#"{"b":1.0}"#);
     let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0), wall: Timestamp(0) };
-    let found = set.read(&Scheme::None.verify(&delivery).expect("no scheme")).expect("JSON");
+    let found = set.read(&VerificationScheme::None.verify(&delivery).expect("no scheme")).expect("JSON");
     assert_eq!(found.keep(&set).to_json(), r#"{"b":1.0,"c":"d"}"#);
-    assert_eq!(found.value(FieldIx(1)), None);
+    assert_eq!(found.value(FieldIndex(1)), None);
 }
 
 /// JSON whose names are few, so that paths lead somewhere.
@@ -281,17 +292,17 @@ fn trees() -> impl Strategy<Value = serde_json::Value> {
 }
 
 /// What a tree says, the slow way.
-fn looked_up(tree: &serde_json::Value, path: &[String]) -> Slot {
+fn looked_up(tree: &serde_json::Value, path: &[String]) -> ExtractedField {
     let step = |value: &serde_json::Value, part: &String| match value {
         serde_json::Value::Object(fields) => fields.get(part).cloned(),
         serde_json::Value::Array(items) => part.parse::<usize>().ok().and_then(|at| items.get(at).cloned()),
         _ => None,
     };
     match path.iter().try_fold(tree.clone(), |value, part| step(&value, part)) {
-        Some(serde_json::Value::Bool(value)) => Slot::Present(Value::Bool(value)),
+        Some(serde_json::Value::Bool(value)) => ExtractedField::Present(FieldValue::Bool(value)),
         Some(serde_json::Value::Number(value)) => number(&value.to_string()),
         Some(serde_json::Value::String(value)) => text(&value),
-        _ => Slot::Missing,
+        _ => ExtractedField::Missing,
     }
 }
 
@@ -303,18 +314,18 @@ proptest! {
         tree in trees(),
         paths in prop::collection::vec(prop::collection::vec("[ab01]", 1..5), 1..8),
     ) {
-        let fields: Vec<_> = paths.iter().map(|path| Field { at: Place::Body(path.clone()), ..field("path") }).collect();
+        let fields: Vec<_> = paths.iter().map(|path| Field { at: FieldLocation::Body(path.clone()), ..field("path") }).collect();
         for body in [tree.to_string(), serde_json::to_string_pretty(&tree).expect("JSON")] {
             let found = read(&fields, None, body.as_bytes(), &NOTHING).expect("JSON");
             for (ix, path) in (0..).zip(&paths) {
-                prop_assert_eq!(found.slot(FieldIx(ix)), &looked_up(&tree, path), "{:?} in {}", path, body);
+                prop_assert_eq!(found.slot(FieldIndex(ix)), &looked_up(&tree, path), "{:?} in {}", path, body);
             }
         }
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(body: Vec<u8>, query: String) {
-        let around = Around { path: "", query: &query, headers: &[("x", &body)] };
+        let around = FieldTestRequest { path: "", query: &query, headers: &[("x", &body)] };
         for at in ["body.a", "body.0.a", "header.x", "query.a", "path"] {
             drop(slot(&field(at), &body, &around));
         }

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 /// A word or sign, and where in the text it is.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Token {
+pub(super) struct FilterToken {
     pub(super) at: Range<usize>,
-    pub(super) kind: Kind,
+    pub(super) kind: FilterTokenKind,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Kind {
+pub(super) enum FilterTokenKind {
     Word(String),
     Text(String),
     Number(String),
@@ -33,14 +33,14 @@ const FOREIGN: [(&str, &str); 5] = [
 ];
 
 /// Cuts a text into words and signs. The last one is always [`Kind::End`].
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
+pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     loop {
         at += text[at..].len() - text[at..].trim_start().len();
         let (kind, length) = token(text, at)?;
-        let end = kind == Kind::End;
-        tokens.push(Token { at: at..at + length, kind });
+        let end = kind == FilterTokenKind::End;
+        tokens.push(FilterToken { at: at..at + length, kind });
         if end {
             return Ok(tokens);
         }
@@ -49,20 +49,20 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
 }
 
 /// The token that begins here, and how many bytes it takes.
-fn token(text: &str, at: usize) -> Result<(Kind, usize), FilterError> {
+fn token(text: &str, at: usize) -> Result<(FilterTokenKind, usize), FilterError> {
     let rest = &text[at..];
     let mut chars = rest.chars();
     match (chars.next(), chars.next()) {
-        (None, _) => Ok((Kind::End, 0)),
+        (None, _) => Ok((FilterTokenKind::End, 0)),
         (Some(quote @ ('"' | '\'')), _) => quoted(text, at, quote),
         (Some('r'), Some(quote @ ('"' | '\''))) => raw(text, at, quote),
         (Some(first), _) if first.is_ascii_digit() => Ok(number(rest)),
         (Some(first), _) if is_letter(first) => {
             let length = rest.find(|c| !is_letter(c) && !c.is_ascii_digit()).unwrap_or(rest.len());
-            Ok((Kind::Word(rest[..length].into()), length))
+            Ok((FilterTokenKind::Word(rest[..length].into()), length))
         }
         (Some(first), _) => match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
-            Some(sign) => Ok((Kind::Sign(sign), sign.len())),
+            Some(sign) => Ok((FilterTokenKind::Sign(sign), sign.len())),
             None => Err(foreign(rest, at..at + first.len_utf8())),
         },
     }
@@ -79,7 +79,7 @@ fn foreign(rest: &str, at: Range<usize>) -> FilterError {
 }
 
 /// Digits, perhaps a fraction, perhaps an exponent: written as JSON writes numbers, but without the minus.
-fn number(rest: &str) -> (Kind, usize) {
+fn number(rest: &str) -> (FilterTokenKind, usize) {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     let mut length = digits(0);
     if rest[length..].starts_with('.') && digits(length + 1) > 0 {
@@ -92,22 +92,22 @@ fn number(rest: &str) -> (Kind, usize) {
             more => length += 1 + sign + more,
         }
     }
-    (Kind::Number(rest[..length].into()), length)
+    (FilterTokenKind::Number(rest[..length].into()), length)
 }
 
 /// `r"…"`: every character stands for itself.
-fn raw(text: &str, at: usize, quote: char) -> Result<(Kind, usize), FilterError> {
+fn raw(text: &str, at: usize, quote: char) -> Result<(FilterTokenKind, usize), FilterError> {
     let inner = &text[at + 2..];
     let length = inner.find(quote).ok_or_else(|| unterminated(text, at, quote))?;
-    Ok((Kind::Text(inner[..length].into()), length + 3))
+    Ok((FilterTokenKind::Text(inner[..length].into()), length + 3))
 }
 
-fn quoted(text: &str, at: usize, quote: char) -> Result<(Kind, usize), FilterError> {
+fn quoted(text: &str, at: usize, quote: char) -> Result<(FilterTokenKind, usize), FilterError> {
     let mut out = String::new();
     let mut chars = text[at + 1..].char_indices();
     while let Some((offset, c)) = chars.next() {
         match c {
-            _ if c == quote => return Ok((Kind::Text(out), offset + 2)),
+            _ if c == quote => return Ok((FilterTokenKind::Text(out), offset + 2)),
             '\\' => {
                 let escape = chars.as_str();
                 let (meant, length) = unescape(escape).ok_or_else(|| unknown_escape(escape, at + 1 + offset))?;

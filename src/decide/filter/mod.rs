@@ -8,7 +8,7 @@ mod lex;
 mod parse;
 
 use super::decimal;
-use super::field::{FieldIx, FieldSet, Found, Value};
+use super::field::{ExtractedFields, FieldIndex, FieldSet, FieldValue};
 use regex::Regex;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub const RESERVED: [&str; 4] = ["true", "false", "null", "in"];
 #[derive(Clone, Debug)]
 pub struct Filter {
     text: String,
-    root: Expr,
+    root: FilterExpr,
 }
 
 /// What is wrong with an expression, and where in its text.
@@ -36,7 +36,7 @@ pub struct FilterError {
 
 /// One term of an expression, for one delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Term {
+pub struct FilterTerm {
     /// As it was written.
     pub text: String,
     /// What it saw: `tag was "main"`.
@@ -47,30 +47,30 @@ pub struct Term {
 
 /// A part of an expression, and where in the text it is.
 #[derive(Clone, Debug)]
-struct Expr {
+struct FilterExpr {
     at: Range<usize>,
-    node: Node,
+    node: FilterExprNode,
 }
 
 #[derive(Clone, Debug)]
-enum Node {
-    Field(FieldIx),
+enum FilterExprNode {
+    Field(FieldIndex),
     Text(String),
     Number(String),
     Bool(bool),
     Null,
-    Exists(FieldIx),
-    Not(Box<Expr>),
-    All(Vec<Expr>),
-    Any(Vec<Expr>),
-    Compare(Box<Expr>, Compare, Box<Expr>),
-    In(Box<Expr>, Vec<Expr>),
-    Has(Box<Expr>, Has, Box<Expr>),
-    Matches(Box<Expr>, Regex),
+    Exists(FieldIndex),
+    Not(Box<FilterExpr>),
+    All(Vec<FilterExpr>),
+    Any(Vec<FilterExpr>),
+    Compare(Box<FilterExpr>, CompareOp, Box<FilterExpr>),
+    In(Box<FilterExpr>, Vec<FilterExpr>),
+    Has(Box<FilterExpr>, SubstringOp, Box<FilterExpr>),
+    Matches(Box<FilterExpr>, Regex),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Compare {
+enum CompareOp {
     Equal,
     NotEqual,
     Less,
@@ -81,7 +81,7 @@ enum Compare {
 
 /// Where in a text another one is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Has {
+enum SubstringOp {
     AtStart,
     AtEnd,
     Anywhere,
@@ -89,7 +89,7 @@ enum Has {
 
 /// What a part of an expression comes to for one delivery.
 #[derive(Clone, Copy, Debug)]
-enum Operand<'v> {
+enum FilterOperand<'v> {
     Null,
     Text(&'v str),
     Number(&'v str),
@@ -103,22 +103,22 @@ impl Filter {
     }
 
     /// Does it let this through? A missing field is `null`.
-    pub fn matches(&self, found: &Found) -> bool {
+    pub fn matches(&self, found: &ExtractedFields) -> bool {
         self.root.is_true(found)
     }
 
     /// Why not, in one line: `tag was "main", wanted tag == "latest"`. Empty if it does let it through.
-    pub fn explain(&self, found: &Found, fields: &FieldSet) -> String {
+    pub fn explain(&self, found: &ExtractedFields, fields: &FieldSet) -> String {
         explain::explain(&self.text, &self.root, found, fields)
     }
 
     /// Each of its terms with what it saw: what stands between `&&`, `||` and `!`.
-    pub fn terms(&self, found: &Found, fields: &FieldSet) -> Vec<Term> {
+    pub fn terms(&self, found: &ExtractedFields, fields: &FieldSet) -> Vec<FilterTerm> {
         explain::terms(&self.text, &self.root, found, fields)
     }
 
     /// The fields it looks at.
-    pub fn fields(&self) -> Vec<FieldIx> {
+    pub fn fields(&self) -> Vec<FieldIndex> {
         self.root.fields()
     }
 
@@ -128,97 +128,98 @@ impl Filter {
     }
 
     /// Texts that fields must have for it to be true: what a made-up delivery is given.
-    pub fn wanted(&self) -> Vec<(FieldIx, &str)> {
+    pub fn wanted(&self) -> Vec<(FieldIndex, &str)> {
         self.must_hold().iter().filter_map(wanted).collect()
     }
 
     /// Fields that must be equal for it to be true.
-    pub fn equal(&self) -> Vec<(FieldIx, FieldIx)> {
+    pub fn equal(&self) -> Vec<(FieldIndex, FieldIndex)> {
         self.must_hold().iter().filter_map(equal).collect()
     }
 
-    fn must_hold(&self) -> &[Expr] {
+    fn must_hold(&self) -> &[FilterExpr] {
         match &self.root.node {
-            Node::All(terms) => terms.as_slice(),
+            FilterExprNode::All(terms) => terms.as_slice(),
             _ => std::slice::from_ref(&self.root),
         }
     }
 }
 
-fn equal(term: &Expr) -> Option<(FieldIx, FieldIx)> {
-    let Node::Compare(left, Compare::Equal, right) = &term.node else { return None };
+fn equal(term: &FilterExpr) -> Option<(FieldIndex, FieldIndex)> {
+    let FilterExprNode::Compare(left, CompareOp::Equal, right) = &term.node else { return None };
     match (&left.node, &right.node) {
-        (Node::Field(one), Node::Field(other)) => Some((*one, *other)),
+        (FilterExprNode::Field(one), FilterExprNode::Field(other)) => Some((*one, *other)),
         _ => None,
     }
 }
 
-fn wanted(term: &Expr) -> Option<(FieldIx, &str)> {
-    let Node::Compare(left, Compare::Equal, right) = &term.node else { return None };
+fn wanted(term: &FilterExpr) -> Option<(FieldIndex, &str)> {
+    let FilterExprNode::Compare(left, CompareOp::Equal, right) = &term.node else { return None };
     match (&left.node, &right.node) {
-        (Node::Field(ix), Node::Text(text)) | (Node::Text(text), Node::Field(ix)) => Some((*ix, text)),
+        (FilterExprNode::Field(ix), FilterExprNode::Text(text))
+        | (FilterExprNode::Text(text), FilterExprNode::Field(ix)) => Some((*ix, text)),
         _ => None,
     }
 }
 
-impl Expr {
-    fn is_true(&self, found: &Found) -> bool {
-        matches!(self.value(found), Operand::Bool(true))
+impl FilterExpr {
+    fn is_true(&self, found: &ExtractedFields) -> bool {
+        matches!(self.value(found), FilterOperand::Bool(true))
     }
 
-    fn value<'v>(&'v self, found: &'v Found) -> Operand<'v> {
-        Operand::Bool(match &self.node {
-            Node::Field(ix) => return found.value(*ix).map_or(Operand::Null, Operand::of),
-            Node::Text(text) => return Operand::Text(text),
-            Node::Number(raw) => return Operand::Number(raw),
-            Node::Null => return Operand::Null,
-            Node::Bool(value) => *value,
-            Node::Exists(ix) => found.value(*ix).is_some(),
-            Node::Not(inner) => !inner.is_true(found),
-            Node::All(parts) => parts.iter().all(|part| part.is_true(found)),
-            Node::Any(parts) => parts.iter().any(|part| part.is_true(found)),
-            Node::Compare(left, how, right) => how.holds(left.value(found), right.value(found)),
-            Node::In(left, list) => {
+    fn value<'v>(&'v self, found: &'v ExtractedFields) -> FilterOperand<'v> {
+        FilterOperand::Bool(match &self.node {
+            FilterExprNode::Field(ix) => return found.value(*ix).map_or(FilterOperand::Null, FilterOperand::of),
+            FilterExprNode::Text(text) => return FilterOperand::Text(text),
+            FilterExprNode::Number(raw) => return FilterOperand::Number(raw),
+            FilterExprNode::Null => return FilterOperand::Null,
+            FilterExprNode::Bool(value) => *value,
+            FilterExprNode::Exists(ix) => found.value(*ix).is_some(),
+            FilterExprNode::Not(inner) => !inner.is_true(found),
+            FilterExprNode::All(parts) => parts.iter().all(|part| part.is_true(found)),
+            FilterExprNode::Any(parts) => parts.iter().any(|part| part.is_true(found)),
+            FilterExprNode::Compare(left, how, right) => how.holds(left.value(found), right.value(found)),
+            FilterExprNode::In(left, list) => {
                 let left = left.value(found);
                 list.iter().any(|item| left.compare(item.value(found)) == Some(Ordering::Equal))
             }
-            Node::Has(text, how, part) => match (text.value(found), part.value(found)) {
-                (Operand::Text(text), Operand::Text(part)) => how.holds(text, part),
+            FilterExprNode::Has(text, how, part) => match (text.value(found), part.value(found)) {
+                (FilterOperand::Text(text), FilterOperand::Text(part)) => how.holds(text, part),
                 _ => false,
             },
-            Node::Matches(text, regex) => match text.value(found) {
-                Operand::Text(text) => regex.is_match(text),
+            FilterExprNode::Matches(text, regex) => match text.value(found) {
+                FilterOperand::Text(text) => regex.is_match(text),
                 _ => false,
             },
         })
     }
 
     /// The fields it looks at, each once, in the order in which they are named.
-    fn fields(&self) -> Vec<FieldIx> {
+    fn fields(&self) -> Vec<FieldIndex> {
         let mut fields = Vec::new();
         self.collect(&mut fields);
         fields
     }
 
-    fn collect(&self, fields: &mut Vec<FieldIx>) {
+    fn collect(&self, fields: &mut Vec<FieldIndex>) {
         match &self.node {
-            Node::Field(ix) | Node::Exists(ix) => {
+            FilterExprNode::Field(ix) | FilterExprNode::Exists(ix) => {
                 if !fields.contains(ix) {
                     fields.push(*ix);
                 }
             }
-            Node::Text(_) | Node::Number(_) | Node::Bool(_) | Node::Null => {}
-            Node::Not(inner) | Node::Matches(inner, _) => inner.collect(fields),
-            Node::All(parts) | Node::Any(parts) => {
+            FilterExprNode::Text(_) | FilterExprNode::Number(_) | FilterExprNode::Bool(_) | FilterExprNode::Null => {}
+            FilterExprNode::Not(inner) | FilterExprNode::Matches(inner, _) => inner.collect(fields),
+            FilterExprNode::All(parts) | FilterExprNode::Any(parts) => {
                 for part in parts {
                     part.collect(fields);
                 }
             }
-            Node::Compare(left, _, right) | Node::Has(left, _, right) => {
+            FilterExprNode::Compare(left, _, right) | FilterExprNode::Has(left, _, right) => {
                 left.collect(fields);
                 right.collect(fields);
             }
-            Node::In(left, list) => {
+            FilterExprNode::In(left, list) => {
                 left.collect(fields);
                 for item in list {
                     item.collect(fields);
@@ -228,12 +229,12 @@ impl Expr {
     }
 }
 
-impl<'v> Operand<'v> {
-    fn of(value: &'v Value) -> Self {
+impl<'v> FilterOperand<'v> {
+    fn of(value: &'v FieldValue) -> Self {
         match value {
-            Value::Text(text) => Self::Text(text),
-            Value::Number(raw) => Self::Number(raw),
-            Value::Bool(value) => Self::Bool(*value),
+            FieldValue::Text(text) => Self::Text(text),
+            FieldValue::Number(raw) => Self::Number(raw),
+            FieldValue::Bool(value) => Self::Bool(*value),
         }
     }
 
@@ -249,14 +250,14 @@ impl<'v> Operand<'v> {
     }
 }
 
-impl Compare {
-    fn holds(self, left: Operand<'_>, right: Operand<'_>) -> bool {
+impl CompareOp {
+    fn holds(self, left: FilterOperand<'_>, right: FilterOperand<'_>) -> bool {
         let order = left.compare(right);
         match (self, left) {
             (Self::Equal, _) => order == Some(Ordering::Equal),
             (Self::NotEqual, _) => order != Some(Ordering::Equal),
             // Nothing is not even at most nothing.
-            (_, Operand::Null) => false,
+            (_, FilterOperand::Null) => false,
             (Self::Less, _) => order == Some(Ordering::Less),
             (Self::LessOrEqual, _) => order.is_some_and(Ordering::is_le),
             (Self::More, _) => order == Some(Ordering::Greater),
@@ -265,7 +266,7 @@ impl Compare {
     }
 }
 
-impl Has {
+impl SubstringOp {
     fn holds(self, text: &str, part: &str) -> bool {
         match self {
             Self::AtStart => text.starts_with(part),

@@ -6,9 +6,9 @@
 //! primary = field | text | number | true | false | null | exists(field) | "(" any ")"
 //! ```
 
-use super::lex::{Kind, Token, tokens};
-use super::{Compare, Expr, FilterError, Has, Node, RESERVED};
-use crate::decide::field::{FieldIx, FieldSet};
+use super::lex::{FilterToken, FilterTokenKind, tokens};
+use super::{CompareOp, FilterError, FilterExpr, FilterExprNode, RESERVED, SubstringOp};
+use crate::decide::field::{FieldIndex, FieldSet};
 use crate::decide::limits;
 use crate::decide::nearest::nearest;
 use regex::RegexBuilder;
@@ -25,22 +25,22 @@ const FOREIGN: [(&str, &str); 4] = [
 ];
 
 /// Reads a whole expression.
-pub(super) fn parse(text: &str, fields: &FieldSet) -> Result<Expr, FilterError> {
+pub(super) fn parse(text: &str, fields: &FieldSet) -> Result<FilterExpr, FilterError> {
     if text.len() > limits::FILTER_BYTES_MAX {
         let what = format!("an expression may be at most {} bytes long", limits::FILTER_BYTES_MAX);
         return Err(FilterError { at: 0..text.len(), what, hint: None });
     }
-    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0, text, fields };
+    let mut parser = FilterParser { tokens: tokens(text)?, next: 0, depth: 0, text, fields };
     let root = parser.any()?;
-    if parser.peek().kind != Kind::End {
+    if parser.peek().kind != FilterTokenKind::End {
         return Err(parser.leftover());
     }
     parser.must_be_bool(&root)?;
     Ok(root)
 }
 
-struct Parser<'t> {
-    tokens: Vec<Token>,
+struct FilterParser<'t> {
+    tokens: Vec<FilterToken>,
     next: usize,
     depth: usize,
     text: &'t str,
@@ -49,21 +49,21 @@ struct Parser<'t> {
 
 /// What an expression comes to, where that is known before any delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Type {
+enum FilterExprType {
     Null,
     Text,
     Number,
     Bool,
 }
 
-impl Type {
+impl FilterExprType {
     /// `None` for a field: it may be anything.
-    fn of(expr: &Expr) -> Option<Self> {
+    fn of(expr: &FilterExpr) -> Option<Self> {
         match expr.node {
-            Node::Field(_) => None,
-            Node::Text(_) => Some(Self::Text),
-            Node::Number(_) => Some(Self::Number),
-            Node::Null => Some(Self::Null),
+            FilterExprNode::Field(_) => None,
+            FilterExprNode::Text(_) => Some(Self::Text),
+            FilterExprNode::Number(_) => Some(Self::Number),
+            FilterExprNode::Null => Some(Self::Null),
             _ => Some(Self::Bool),
         }
     }
@@ -78,22 +78,22 @@ impl Type {
     }
 }
 
-impl Parser<'_> {
-    fn any(&mut self) -> Result<Expr, FilterError> {
-        self.chain("||", Self::all, Node::Any)
+impl FilterParser<'_> {
+    fn any(&mut self) -> Result<FilterExpr, FilterError> {
+        self.chain("||", Self::all, FilterExprNode::Any)
     }
 
-    fn all(&mut self) -> Result<Expr, FilterError> {
-        self.chain("&&", Self::compare, Node::All)
+    fn all(&mut self) -> Result<FilterExpr, FilterError> {
+        self.chain("&&", Self::compare, FilterExprNode::All)
     }
 
     /// Parts with a sign between them, kept side by side: a long chain is not a deep one.
     fn chain(
         &mut self,
         sign: &str,
-        part: fn(&mut Self) -> Result<Expr, FilterError>,
-        node: fn(Vec<Expr>) -> Node,
-    ) -> Result<Expr, FilterError> {
+        part: fn(&mut Self) -> Result<FilterExpr, FilterError>,
+        node: fn(Vec<FilterExpr>) -> FilterExprNode,
+    ) -> Result<FilterExpr, FilterError> {
         let start = self.peek().at.start;
         let first = part(self)?;
         if !self.sees(sign) {
@@ -104,29 +104,29 @@ impl Parser<'_> {
             parts.push(part(self)?);
         }
         parts.iter().try_for_each(|part| self.must_be_bool(part))?;
-        Ok(Expr { at: self.since(start), node: node(parts) })
+        Ok(FilterExpr { at: self.since(start), node: node(parts) })
     }
 
-    fn compare(&mut self) -> Result<Expr, FilterError> {
+    fn compare(&mut self) -> Result<FilterExpr, FilterError> {
         let start = self.peek().at.start;
         let left = self.value()?;
         let compared = match self.peek().kind {
-            Kind::Sign(sign) if let Some(how) = comparison(sign) => {
+            FilterTokenKind::Sign(sign) if let Some(how) = comparison(sign) => {
                 self.next += 1;
                 let right = self.value()?;
                 let at = self.since(start);
                 self.must_compare(&left, &right, &at)?;
-                Expr { at, node: Node::Compare(Box::new(left), how, Box::new(right)) }
+                FilterExpr { at, node: FilterExprNode::Compare(Box::new(left), how, Box::new(right)) }
             }
-            Kind::Word(ref word) if word == "in" => {
+            FilterTokenKind::Word(ref word) if word == "in" => {
                 self.next += 1;
                 let items = self.list(&left)?;
-                Expr { at: self.since(start), node: Node::In(Box::new(left), items) }
+                FilterExpr { at: self.since(start), node: FilterExprNode::In(Box::new(left), items) }
             }
             _ => return Ok(left),
         };
         match self.peek() {
-            Token { at, kind: Kind::Sign(sign) } if comparison(sign).is_some() => Err(FilterError {
+            FilterToken { at, kind: FilterTokenKind::Sign(sign) } if comparison(sign).is_some() => Err(FilterError {
                 at: at.clone(),
                 what: "comparisons cannot be chained".into(),
                 hint: Some("write `a < b && b < c`, or put parentheses around one of them".into()),
@@ -135,7 +135,7 @@ impl Parser<'_> {
         }
     }
 
-    fn list(&mut self, left: &Expr) -> Result<Vec<Expr>, FilterError> {
+    fn list(&mut self, left: &FilterExpr) -> Result<Vec<FilterExpr>, FilterError> {
         self.expect("[", "`in` is followed by a list: `tag in [\"a\", \"b\"]`")?;
         let mut items = Vec::new();
         while !self.sees("]") {
@@ -150,62 +150,62 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    fn value(&mut self) -> Result<Expr, FilterError> {
+    fn value(&mut self) -> Result<FilterExpr, FilterError> {
         let start = self.peek().at.start;
         if self.takes("!") {
             let inner = self.deeper(Self::value)?;
             self.must_be_bool(&inner)?;
-            return Ok(Expr { at: self.since(start), node: Node::Not(Box::new(inner)) });
+            return Ok(FilterExpr { at: self.since(start), node: FilterExprNode::Not(Box::new(inner)) });
         }
         let mut value = self.primary()?;
         while self.takes(".") {
             let node = self.method(value)?;
-            value = Expr { at: self.since(start), node };
+            value = FilterExpr { at: self.since(start), node };
         }
         Ok(value)
     }
 
-    fn primary(&mut self) -> Result<Expr, FilterError> {
-        let Token { at, kind } = self.take();
+    fn primary(&mut self) -> Result<FilterExpr, FilterError> {
+        let FilterToken { at, kind } = self.take();
         let node = match kind {
-            Kind::Text(text) => Node::Text(text),
-            Kind::Number(raw) => Node::Number(raw),
-            Kind::Sign("-") => match self.take() {
-                Token { kind: Kind::Number(raw), .. } => Node::Number(format!("-{raw}")),
+            FilterTokenKind::Text(text) => FilterExprNode::Text(text),
+            FilterTokenKind::Number(raw) => FilterExprNode::Number(raw),
+            FilterTokenKind::Sign("-") => match self.take() {
+                FilterToken { kind: FilterTokenKind::Number(raw), .. } => FilterExprNode::Number(format!("-{raw}")),
                 token => return Err(self.unexpected(&token)),
             },
-            Kind::Sign("(") => {
+            FilterTokenKind::Sign("(") => {
                 let inner = self.deeper(Self::any)?;
                 self.expect(")", "a parenthesis is not closed")?;
                 return Ok(inner);
             }
-            Kind::Word(word) if word == "exists" && self.sees("(") => self.exists()?,
-            Kind::Word(word) => match word.as_str() {
-                "true" => Node::Bool(true),
-                "false" => Node::Bool(false),
-                "null" => Node::Null,
-                _ => Node::Field(self.field(&word, &at)?),
+            FilterTokenKind::Word(word) if word == "exists" && self.sees("(") => self.exists()?,
+            FilterTokenKind::Word(word) => match word.as_str() {
+                "true" => FilterExprNode::Bool(true),
+                "false" => FilterExprNode::Bool(false),
+                "null" => FilterExprNode::Null,
+                _ => FilterExprNode::Field(self.field(&word, &at)?),
             },
-            kind => return Err(self.unexpected(&Token { at, kind })),
+            kind => return Err(self.unexpected(&FilterToken { at, kind })),
         };
-        Ok(Expr { at: self.since(at.start), node })
+        Ok(FilterExpr { at: self.since(at.start), node })
     }
 
-    fn exists(&mut self) -> Result<Node, FilterError> {
+    fn exists(&mut self) -> Result<FilterExprNode, FilterError> {
         self.expect("(", "write `exists(field)`")?;
         let ix = match self.take() {
-            Token { at, kind: Kind::Word(word) } => self.field(&word, &at)?,
-            Token { at, .. } => return Err(wrong(at, "`exists` asks about a field", "write `exists(field)`")),
+            FilterToken { at, kind: FilterTokenKind::Word(word) } => self.field(&word, &at)?,
+            FilterToken { at, .. } => return Err(wrong(at, "`exists` asks about a field", "write `exists(field)`")),
         };
         self.expect(")", "write `exists(field)`")?;
-        Ok(Node::Exists(ix))
+        Ok(FilterExprNode::Exists(ix))
     }
 
     /// What follows the dot behind a value.
-    fn method(&mut self, text: Expr) -> Result<Node, FilterError> {
-        let Token { at, kind } = self.take();
+    fn method(&mut self, text: FilterExpr) -> Result<FilterExprNode, FilterError> {
+        let FilterToken { at, kind } = self.take();
         let name = match kind {
-            Kind::Word(name) if METHODS.contains(&name.as_str()) => name,
+            FilterTokenKind::Word(name) if METHODS.contains(&name.as_str()) => name,
             _ => return Err(self.unknown_method(at)),
         };
         must_be_text(&text, &format!("`.{name}` is for texts"))?;
@@ -214,12 +214,12 @@ impl Parser<'_> {
         self.expect(")", "a method has one argument, in parentheses")?;
         must_be_text(&part, &format!("`.{name}` looks for a text"))?;
         let how = match name.as_str() {
-            "startsWith" => Has::AtStart,
-            "endsWith" => Has::AtEnd,
-            "contains" => Has::Anywhere,
+            "startsWith" => SubstringOp::AtStart,
+            "endsWith" => SubstringOp::AtEnd,
+            "contains" => SubstringOp::Anywhere,
             _ => return matches(text, &part),
         };
-        Ok(Node::Has(Box::new(text), how, Box::new(part)))
+        Ok(FilterExprNode::Has(Box::new(text), how, Box::new(part)))
     }
 
     fn unknown_method(&self, at: Range<usize>) -> FilterError {
@@ -229,7 +229,7 @@ impl Parser<'_> {
         FilterError { at, what, hint }
     }
 
-    fn field(&self, name: &str, at: &Range<usize>) -> Result<FieldIx, FilterError> {
+    fn field(&self, name: &str, at: &Range<usize>) -> Result<FieldIndex, FilterError> {
         if let Some(ix) = self.fields.ix(name).filter(|_| !RESERVED.contains(&name)) {
             return Ok(ix);
         }
@@ -243,7 +243,7 @@ impl Parser<'_> {
     }
 
     /// One level down, unless that is too deep.
-    fn deeper(&mut self, part: fn(&mut Self) -> Result<Expr, FilterError>) -> Result<Expr, FilterError> {
+    fn deeper(&mut self, part: fn(&mut Self) -> Result<FilterExpr, FilterError>) -> Result<FilterExpr, FilterError> {
         if self.depth == limits::FILTER_DEPTH_MAX {
             let what = format!("an expression may be at most {} levels deep", limits::FILTER_DEPTH_MAX);
             return Err(FilterError { at: self.peek().at.clone(), what, hint: None });
@@ -254,10 +254,10 @@ impl Parser<'_> {
         inner
     }
 
-    fn must_be_bool(&self, expr: &Expr) -> Result<(), FilterError> {
+    fn must_be_bool(&self, expr: &FilterExpr) -> Result<(), FilterError> {
         let text = &self.text[expr.at.clone()];
-        match Type::of(expr) {
-            Some(Type::Bool) => Ok(()),
+        match FilterExprType::of(expr) {
+            Some(FilterExprType::Bool) => Ok(()),
             Some(other) => Err(wrong(
                 expr.at.clone(),
                 &format!("this is {}, not true or false", other.words()),
@@ -271,8 +271,8 @@ impl Parser<'_> {
         }
     }
 
-    fn must_compare(&self, left: &Expr, right: &Expr, at: &Range<usize>) -> Result<(), FilterError> {
-        match (Type::of(left), Type::of(right)) {
+    fn must_compare(&self, left: &FilterExpr, right: &FilterExpr, at: &Range<usize>) -> Result<(), FilterError> {
+        match (FilterExprType::of(left), FilterExprType::of(right)) {
             (Some(a), Some(b)) if a != b => Err(FilterError {
                 at: at.clone(),
                 what: format!("{} and {} cannot be compared", a.words(), b.words()),
@@ -287,18 +287,18 @@ impl Parser<'_> {
         start..self.tokens[self.next.saturating_sub(1)].at.end
     }
 
-    fn peek(&self) -> &Token {
+    fn peek(&self) -> &FilterToken {
         &self.tokens[self.next]
     }
 
-    fn take(&mut self) -> Token {
+    fn take(&mut self) -> FilterToken {
         let token = self.peek().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
 
     fn sees(&self, sign: &str) -> bool {
-        matches!(self.peek().kind, Kind::Sign(seen) if seen == sign)
+        matches!(self.peek().kind, FilterTokenKind::Sign(seen) if seen == sign)
     }
 
     fn takes(&mut self, sign: &str) -> bool {
@@ -312,18 +312,20 @@ impl Parser<'_> {
         if self.takes(sign) { Ok(()) } else { Err(wrong(at, &format!("`{sign}` is missing here"), otherwise)) }
     }
 
-    fn unexpected(&self, token: &Token) -> FilterError {
+    fn unexpected(&self, token: &FilterToken) -> FilterError {
         let what = match &token.kind {
-            Kind::End => "the expression ends where a value should stand".into(),
+            FilterTokenKind::End => "the expression ends where a value should stand".into(),
             _ => format!("`{}` stands where a value should", &self.text[token.at.clone()]),
         };
         FilterError { at: token.at.clone(), what, hint: None }
     }
 
     fn leftover(&self) -> FilterError {
-        let Token { at, kind } = self.peek();
+        let FilterToken { at, kind } = self.peek();
         let hint = match kind {
-            Kind::Word(word) => FOREIGN.iter().find(|(foreign, _)| foreign == word).map(|(_, hint)| (*hint).to_owned()),
+            FilterTokenKind::Word(word) => {
+                FOREIGN.iter().find(|(foreign, _)| foreign == word).map(|(_, hint)| (*hint).to_owned())
+            }
             _ => None,
         };
         FilterError {
@@ -334,35 +336,35 @@ impl Parser<'_> {
     }
 }
 
-fn comparison(sign: &str) -> Option<Compare> {
+fn comparison(sign: &str) -> Option<CompareOp> {
     Some(match sign {
-        "==" => Compare::Equal,
-        "!=" => Compare::NotEqual,
-        "<" => Compare::Less,
-        "<=" => Compare::LessOrEqual,
-        ">" => Compare::More,
-        ">=" => Compare::MoreOrEqual,
+        "==" => CompareOp::Equal,
+        "!=" => CompareOp::NotEqual,
+        "<" => CompareOp::Less,
+        "<=" => CompareOp::LessOrEqual,
+        ">" => CompareOp::More,
+        ">=" => CompareOp::MoreOrEqual,
         _ => return None,
     })
 }
 
-fn must_be_text(expr: &Expr, what: &str) -> Result<(), FilterError> {
-    match Type::of(expr) {
-        None | Some(Type::Text) => Ok(()),
+fn must_be_text(expr: &FilterExpr, what: &str) -> Result<(), FilterError> {
+    match FilterExprType::of(expr) {
+        None | Some(FilterExprType::Text) => Ok(()),
         Some(other) => {
             Err(FilterError { at: expr.at.clone(), what: format!("{what}, and this is {}", other.words()), hint: None })
         }
     }
 }
 
-fn matches(text: Expr, pattern: &Expr) -> Result<Node, FilterError> {
-    let Node::Text(regex) = &pattern.node else {
+fn matches(text: FilterExpr, pattern: &FilterExpr) -> Result<FilterExprNode, FilterError> {
+    let FilterExprNode::Text(regex) = &pattern.node else {
         return Err(wrong(pattern.at.clone(), "`.matches` takes a text that stands here", "write `.matches(\"…\")`"));
     };
     let built =
         RegexBuilder::new(regex).size_limit(limits::REGEX_BYTES_MAX).dfa_size_limit(limits::REGEX_BYTES_MAX).build();
     match built {
-        Ok(regex) => Ok(Node::Matches(Box::new(text), regex)),
+        Ok(regex) => Ok(FilterExprNode::Matches(Box::new(text), regex)),
         Err(regex::Error::CompiledTooBig(_)) => Err(wrong(
             pattern.at.clone(),
             "this regular expression is too large",

@@ -1,9 +1,9 @@
 use super::*;
 use crate::decide::delivery::Delivery;
-use crate::decide::field::{Field, Place};
+use crate::decide::field::{Field, FieldLocation};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::decide::verify::Scheme;
+use crate::decide::verify::VerificationScheme;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ const BODY: &str = r#"{"tag": "main", "package": "jamiec_ts", "id": 900719925474
 fn fields() -> FieldSet {
     let field = |name: &str| Field {
         name: name.into(),
-        at: Place::Body(vec![name.into()]),
+        at: FieldLocation::Body(vec![name.into()]),
         trim: false,
         after: None,
         default: None,
@@ -20,10 +20,10 @@ fn fields() -> FieldSet {
     FieldSet::new(["tag", "package", "id", "price", "late", "sha", "digest"].map(field).to_vec(), None)
 }
 
-fn found(body: &str) -> Found {
+fn found(body: &str) -> ExtractedFields {
     let body = Bytes::copy_from_slice(body.as_bytes());
     let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: Timestamp(0), wall: Timestamp(0) };
-    fields().read(&Scheme::None.verify(&delivery).expect("no scheme")).expect("JSON")
+    fields().read(&VerificationScheme::None.verify(&delivery).expect("no scheme")).expect("JSON")
 }
 
 fn check(text: &str, expected: bool) {
@@ -273,7 +273,7 @@ proptest! {
 #[test]
 fn every_term_is_told_with_what_it_saw_whatever_became_of_the_whole() {
     let filter = Filter::parse(r#"tag == "latest" || !(id > 5 && exists(sha))"#, &fields()).expect("an expression");
-    let term = |text: &str, saw: &str, holds| Term { text: text.into(), saw: vec![saw.into()], holds };
+    let term = |text: &str, saw: &str, holds| FilterTerm { text: text.into(), saw: vec![saw.into()], holds };
     assert_eq!(
         filter.terms(&found(BODY), &fields()),
         [

@@ -2,30 +2,30 @@
 //! few on purpose: servers that imitate GitHub leave some out. Not in the table are kinds that cannot be told from each
 //! other by their members, such as the requests to bypass a rule, and those that are newer than this release.
 
-use super::Member::{Any, Object};
-use super::{Lacks, Shape};
+use super::ShapeMember::{Any, Object};
+use super::{AbsentMembers, PayloadShape};
 
 /// Members that bodies of many kinds have: they identify none.
 pub(super) const COMMON: &[&str] =
     &["action", "changes", "enterprise", "installation", "organization", "repository", "sender"];
 
 /// A kind with members of its own.
-const fn shape(kind: &'static str, has: &'static [super::Member], lacks: &'static [&'static str]) -> Shape {
-    Shape { kind, has, lacks: Lacks::These(lacks), actions: &[] }
+const fn shape(kind: &'static str, has: &'static [super::ShapeMember], lacks: &'static [&'static str]) -> PayloadShape {
+    PayloadShape { kind, has, lacks: AbsentMembers::These(lacks), actions: &[] }
 }
 
 /// A kind whose bodies have only common members: its `action` identifies it.
 const fn bare(
     kind: &'static str,
-    has: &'static [super::Member],
+    has: &'static [super::ShapeMember],
     lacks: &'static [&'static str],
     actions: &'static [&'static str],
-) -> Shape {
-    Shape { kind, has, lacks: Lacks::Others(lacks), actions }
+) -> PayloadShape {
+    PayloadShape { kind, has, lacks: AbsentMembers::Others(lacks), actions }
 }
 
 /// Every kind that is known, in the order of their names.
-pub(super) const SHAPES: &[Shape] = &[
+pub(super) const SHAPES: &[PayloadShape] = &[
     bare("branch_protection_configuration", &[Object("repository")], &[], &["disabled", "enabled"]),
     shape("branch_protection_rule", &[Object("rule")], &[]),
     shape("check_run", &[Object("check_run")], &["deployment_status"]),

@@ -156,20 +156,25 @@ fn body(members: &str) -> String {
 }
 
 /// The known kinds, and those of the test, with the paths to walk a body along.
-fn kinds(used: KindUse, own: &[(String, Vec<String>)]) -> (Paths, Kinds) {
-    let mut paths = Paths::new();
-    let kinds = Kinds::new(used, own, &mut paths);
+fn kinds(used: EventKindUse, own: &[(String, Vec<String>)]) -> (JsonPathTrie, EventKindMatcher) {
+    let mut paths = JsonPathTrie::new();
+    let kinds = EventKindMatcher::new(used, own, &mut paths);
     (paths, kinds)
 }
 
-static DECIDES: LazyLock<(Paths, Kinds)> = LazyLock::new(|| kinds(KindUse::Decides, &[]));
-static PASSED_ON: LazyLock<(Paths, Kinds)> = LazyLock::new(|| kinds(KindUse::PassedOn, &[]));
+static DECIDES: LazyLock<(JsonPathTrie, EventKindMatcher)> = LazyLock::new(|| kinds(EventKindUse::Decides, &[]));
+static PASSED_ON: LazyLock<(JsonPathTrie, EventKindMatcher)> = LazyLock::new(|| kinds(EventKindUse::PassedOn, &[]));
 
-fn compare(used: KindUse, own: &[(String, Vec<String>)], headers: &[(&str, &str)], body: &str) -> Result<(), String> {
+fn compare(
+    used: EventKindUse,
+    own: &[(String, Vec<String>)],
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Result<(), String> {
     let described;
     let (paths, kinds) = match (own, used) {
-        ([], KindUse::Decides) => &*DECIDES,
-        ([], KindUse::PassedOn) => &*PASSED_ON,
+        ([], EventKindUse::Decides) => &*DECIDES,
+        ([], EventKindUse::PassedOn) => &*PASSED_ON,
         _ => {
             described = kinds(used, own);
             &described
@@ -190,7 +195,7 @@ fn compare(used: KindUse, own: &[(String, Vec<String>)], headers: &[(&str, &str)
 }
 
 /// Does a body of this kind pass under this kind?
-fn check(used: KindUse, kind: &str, body: &str, expected: bool) {
+fn check(used: EventKindUse, kind: &str, body: &str, expected: bool) {
     let found = compare(used, &[], &[(HEADER, kind)], body);
     assert_eq!(found.is_ok(), expected, "{body} as {kind}: {found:?}");
 }
@@ -200,8 +205,8 @@ fn every_body_has_the_shape_of_its_own_kind_and_of_no_other() {
     for (of, members) in BODIES {
         let body = body(members);
         for shape in table::SHAPES {
-            check(KindUse::Decides, shape.kind, &body, shape.kind == *of);
-            check(KindUse::PassedOn, shape.kind, &body, shape.kind == *of);
+            check(EventKindUse::Decides, shape.kind, &body, shape.kind == *of);
+            check(EventKindUse::PassedOn, shape.kind, &body, shape.kind == *of);
         }
         assert_eq!(of_body(body.as_bytes()).as_deref(), Some(*of), "{body}");
     }
@@ -218,35 +223,35 @@ fn every_kind_of_the_table_is_tried_and_stands_in_it_once() {
 #[test]
 fn a_kind_that_is_not_known_decides_nothing_unless_the_config_describes_it() {
     let body = r#"{"action":"made","novelty":{}}"#;
-    let why = compare(KindUse::Decides, &[], &[(HEADER, "novelty")], body).unwrap_err();
+    let why = compare(EventKindUse::Decides, &[], &[(HEADER, "novelty")], body).unwrap_err();
     assert!(why.contains(r#"kinds = { novelty = "body.…" }"#), "{why}");
-    check(KindUse::PassedOn, "novelty", body, true);
+    check(EventKindUse::PassedOn, "novelty", body, true);
     let own = [("novelty".to_owned(), vec!["novelty".to_owned()])];
-    assert_eq!(compare(KindUse::Decides, &own, &[(HEADER, "novelty")], body), Ok(()));
-    for used in [KindUse::Decides, KindUse::PassedOn] {
+    assert_eq!(compare(EventKindUse::Decides, &own, &[(HEADER, "novelty")], body), Ok(()));
+    for used in [EventKindUse::Decides, EventKindUse::PassedOn] {
         assert!(compare(used, &own, &[(HEADER, "novelty")], r#"{"action":"made"}"#).is_err());
         assert!(compare(used, &own, &[(HEADER, "push")], body).is_err());
     }
     let other = [("push".to_owned(), vec!["novelty".to_owned()])];
-    assert_eq!(compare(KindUse::Decides, &other, &[(HEADER, "push")], body), Ok(()), "the config's counts");
+    assert_eq!(compare(EventKindUse::Decides, &other, &[(HEADER, "push")], body), Ok(()), "the config's counts");
 }
 
 #[test]
 fn a_body_of_a_known_kind_never_passes_for_one_that_the_config_describes() {
     let push = body("ref= after= commits= repository sender");
     let own = [("novelty".to_owned(), vec!["ref".to_owned()])];
-    assert!(compare(KindUse::Decides, &own, &[(HEADER, "novelty")], &push).is_err());
-    assert_eq!(compare(KindUse::Decides, &own, &[(HEADER, "push")], &push), Ok(()));
+    assert!(compare(EventKindUse::Decides, &own, &[(HEADER, "novelty")], &push).is_err());
+    assert_eq!(compare(EventKindUse::Decides, &own, &[(HEADER, "push")], &push), Ok(()));
     let own = [("novelty".to_owned(), vec!["novelty".to_owned()])];
     let made = body("action=created novelty repository sender");
-    assert_eq!(compare(KindUse::Decides, &own, &[(HEADER, "novelty")], &made), Ok(()));
-    assert!(compare(KindUse::Decides, &own, &[(HEADER, "repository")], &made).is_err());
+    assert_eq!(compare(EventKindUse::Decides, &own, &[(HEADER, "novelty")], &made), Ok(()));
+    assert!(compare(EventKindUse::Decides, &own, &[(HEADER, "repository")], &made).is_err());
 }
 
 #[test]
 fn a_header_that_is_missing_doubled_or_no_text_decides_nothing() {
     let body = body("ref= after= commits=");
-    for used in [KindUse::Decides, KindUse::PassedOn] {
+    for used in [EventKindUse::Decides, EventKindUse::PassedOn] {
         assert!(compare(used, &[], &[(HEADER, "push"), (HEADER, "push")], &body).is_err());
         assert!(compare(used, &[], &[(HEADER, "")], &body).is_err());
         assert!(compare(used, &[], &[(HEADER, "p\u{fc}sh")], &body).is_err());
@@ -255,8 +260,8 @@ fn a_header_that_is_missing_doubled_or_no_text_decides_nothing() {
             assert!(compare(used, &[], &[(HEADER, other)], &body).is_err(), "{other:?}");
         }
     }
-    assert!(compare(KindUse::Decides, &[], &[], &body).is_err());
-    assert_eq!(compare(KindUse::PassedOn, &[], &[], &body), Ok(()));
+    assert!(compare(EventKindUse::Decides, &[], &[], &body).is_err());
+    assert_eq!(compare(EventKindUse::PassedOn, &[], &[], &body), Ok(()));
 }
 
 proptest! {
@@ -266,7 +271,7 @@ proptest! {
         let (of, members) = BODIES[at.index(BODIES.len())];
         let body = body(&format!("{members} {name}"));
         for shape in table::SHAPES {
-            check(KindUse::Decides, shape.kind, &body, shape.kind == of);
+            check(EventKindUse::Decides, shape.kind, &body, shape.kind == of);
         }
     }
 }

@@ -2,18 +2,18 @@
 //! have signed. The secrets are somebody else's to fetch: here it is only decided whom to ask about, and that who is
 //! unknown cannot be told from who signs wrongly.
 
-use super::Scheme;
+use super::VerificationScheme;
 use crate::decide::delivery::Delivery;
-use crate::decide::field::{Field, Place, Slot, Value};
+use crate::decide::field::{ExtractedField, Field, FieldLocation, FieldValue};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 
 /// What is known about callers now. It may answer otherwise for the next delivery.
-pub trait Book: Send + Sync + fmt::Debug {
+pub trait CallerDirectory: Send + Sync + fmt::Debug {
     /// How this caller's deliveries are verified; `None`: there is no such caller.
-    fn scheme(&self, caller: &str) -> Option<Arc<Scheme>>;
+    fn scheme(&self, caller: &str) -> Option<Arc<VerificationScheme>>;
 
     /// Any caller, to sign as one.
     fn anyone(&self) -> Option<Arc<str>>;
@@ -21,27 +21,27 @@ pub trait Book: Send + Sync + fmt::Debug {
 
 /// A source with a secret for each caller.
 #[derive(Clone, Debug)]
-pub struct Callers {
+pub struct PerCallerScheme {
     /// Who calls: a field that stands outside of the body.
     pub who: Field,
     /// The same scheme with a secret that nobody knows. An unknown caller is verified with it, which takes as long.
-    pub of_nobody: Scheme,
+    pub of_nobody: VerificationScheme,
     /// Who is known.
-    pub book: Arc<dyn Book>,
+    pub book: Arc<dyn CallerDirectory>,
 }
 
-impl Callers {
+impl PerCallerScheme {
     /// Who calls, as far as anybody has said so; nothing about it is believed yet.
     pub(super) fn caller(&self, delivery: &Delivery<'_>) -> Option<Arc<str>> {
         let found = self.who.at.read(delivery, b"").ok()?;
         match self.who.slot(found) {
-            Ok(Slot::Present(Value::Text(name))) if is_plain(&name) => Some(name),
+            Ok(ExtractedField::Present(FieldValue::Text(name))) if is_plain(&name) => Some(name),
             _ => None,
         }
     }
 
     /// How to verify this caller: by the book, or by a secret that nobody knows.
-    pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<Scheme> {
+    pub(super) fn scheme(&self, caller: Option<&str>) -> Arc<VerificationScheme> {
         let known = caller.and_then(|caller| self.book.scheme(caller));
         known.unwrap_or_else(|| Arc::new(self.of_nobody.clone()))
     }
@@ -50,7 +50,7 @@ impl Callers {
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let caller = self.book.anyone();
         let mut headers = self.scheme(caller.as_deref()).proof(id, at, body);
-        if let (Some(caller), Place::Header(name)) = (caller, &self.who.at) {
+        if let (Some(caller), FieldLocation::Header(name)) = (caller, &self.who.at) {
             headers.push((name.clone(), format!("{}{caller}", self.who.after.as_deref().unwrap_or_default())));
         }
         headers

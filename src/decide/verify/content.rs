@@ -1,9 +1,9 @@
 //! What a body is, and whether the headers about it agree. Nothing unsigned chooses how signed bytes are read: the bytes
 //! decide, and a header that contradicts them is refused.
 
-use crate::decide::delivery::{Delivery, Header};
+use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::form;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
@@ -19,14 +19,14 @@ pub(super) fn type_of(body: &[u8]) -> &'static str {
 }
 
 /// The JSON that GitHub sent: what a form carries as `payload`, else the body itself.
-pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, Refusal> {
-    let json = form::payload(delivery.body).map_err(|why| Refusal::Malformed(why.into()))?;
+pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, DeliveryRejection> {
+    let json = form::payload(delivery.body).map_err(|why| DeliveryRejection::Malformed(why.into()))?;
     match (media_type(delivery)?.as_deref(), &json) {
         (Some(FORM), Some(_)) | (Some(JSON), None) => {}
         (Some(FORM), None) if !begins_as_json(delivery.body) => {
-            return Err(Refusal::Malformed("the form does not begin with `payload=`".into()));
+            return Err(DeliveryRejection::Malformed("the form does not begin with `payload=`".into()));
         }
-        _ => return Err(Refusal::ContentType),
+        _ => return Err(DeliveryRejection::ContentType),
     }
     if json.is_some() || begins_as_json(delivery.body) {
         plain(delivery)?;
@@ -36,7 +36,7 @@ pub(super) fn github<'d>(delivery: &'d Delivery<'d>) -> Result<Cow<'d, [u8]>, Re
 
 /// Refuses signed JSON under headers that call it something else. We would read it as JSON anyway; a receiver that the
 /// headers are passed on to might not.
-pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), Refusal> {
+pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     if !begins_as_json(delivery.body) {
         return Ok(());
     }
@@ -48,19 +48,19 @@ pub(super) fn agrees(delivery: &Delivery<'_>) -> Result<(), Refusal> {
             || matches!(&*media_type, JSON | "text/json" | "text/plain" | "application/octet-stream")
     });
     if !fits && serde_json::from_slice::<IgnoredAny>(delivery.body).is_ok() {
-        return Err(Refusal::ContentType);
+        return Err(DeliveryRejection::ContentType);
     }
     plain(delivery)
 }
 
 /// Refuses what cannot be JSON: forms, pages, pictures. Senders that say nothing, or `text/plain`, are heard.
-pub(super) fn any(delivery: &Delivery<'_>) -> Result<(), Refusal> {
+pub(super) fn any(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     let Some(media_type) = media_type(delivery)? else { return Ok(()) };
     let (family, kind) = media_type.split_once('/').unwrap_or((&media_type, ""));
     let other = matches!(family, "multipart" | "image" | "audio" | "video")
         || matches!(kind, "x-www-form-urlencoded" | "html" | "xml")
         || kind.ends_with("+xml");
-    if other { Err(Refusal::ContentType) } else { Ok(()) }
+    if other { Err(DeliveryRejection::ContentType) } else { Ok(()) }
 }
 
 /// Is this a JSON object, list or text, as far as its first byte tells? No form, page or archive begins so.
@@ -70,33 +70,35 @@ fn begins_as_json(body: &[u8]) -> bool {
 }
 
 /// Refuses a charset in which these bytes would be another text, and an encoding that they do not have.
-fn plain(delivery: &Delivery<'_>) -> Result<(), Refusal> {
-    if let Header::One(value) = delivery.header("content-type") {
+fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
+    if let HeaderLookup::One(value) = delivery.header("content-type") {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
         let named = |parameter: &str| parameter.trim().trim_end_matches('*').trim_end() == "charset";
         let parameters = text.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
         let mut charsets = parameters.filter(|(name, _)| named(name));
         if !charsets.all(|(_, charset)| CHARSETS.contains(&charset.trim().trim_matches('"'))) {
-            return Err(Refusal::ContentType);
+            return Err(DeliveryRejection::ContentType);
         }
     }
     let coded = |(name, value): &(String, Vec<u8>)| {
         name == "content-encoding" && !matches!(&*value.trim_ascii().to_ascii_lowercase(), b"" | b"identity")
     };
     if delivery.headers.iter().any(coded) {
-        return Err(Refusal::Malformed("Content-Encoding says that the body is compressed, and it is not".into()));
+        return Err(DeliveryRejection::Malformed(
+            "Content-Encoding says that the body is compressed, and it is not".into(),
+        ));
     }
     Ok(())
 }
 
 /// `application/json` of `Application/JSON; charset=utf-8`. Two content types are none that we take.
-fn media_type(delivery: &Delivery<'_>) -> Result<Option<String>, Refusal> {
+fn media_type(delivery: &Delivery<'_>) -> Result<Option<String>, DeliveryRejection> {
     match delivery.header("content-type") {
-        Header::Missing => Ok(None),
-        Header::One(value) => {
+        HeaderLookup::Missing => Ok(None),
+        HeaderLookup::One(value) => {
             let essence = value.split(|&byte| byte == b';').next().unwrap_or_default();
             Ok(Some(String::from_utf8_lossy(essence.trim_ascii()).to_ascii_lowercase()))
         }
-        Header::Several => Err(Refusal::ContentType),
+        HeaderLookup::Several => Err(DeliveryRejection::ContentType),
     }
 }

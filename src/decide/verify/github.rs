@@ -1,10 +1,10 @@
 //! GitHub's own signature: HMAC-SHA256 of the body as it came, in hex. The SHA-1 header beside it never counts.
 
-use super::hmac::Hash;
-use super::secrets::{Matched, Secrets};
+use super::hmac::HmacHash;
+use super::secrets::{MatchedSecret, SourceSecrets};
 use super::signature;
 use crate::decide::delivery::Delivery;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 
 /// Names the event, and stays the same when GitHub delivers it again. Not signed.
 pub(super) const DELIVERY: &str = "x-github-delivery";
@@ -14,16 +14,16 @@ pub(super) const SIGNATURE: &str = "x-hub-signature-256";
 const PREFIX: &str = "sha256=";
 
 /// Which secret the body was signed with.
-pub(super) fn verify(secrets: &Secrets, delivery: &Delivery<'_>) -> Result<Matched, Refusal> {
-    let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(Refusal::BadSignature)?;
-    let theirs = hex::decode(hex).map_err(|_| Refusal::BadSignature)?;
-    secrets.signed(Hash::Sha256, &[delivery.body], &[theirs])
+pub(super) fn verify(secrets: &SourceSecrets, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
+    let hex = signature(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
+    let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
+    secrets.signed(HmacHash::Sha256, &[delivery.body], &[theirs])
 }
 
 /// The headers GitHub would set.
-pub(super) fn sign(secrets: &Secrets, id: &str, body: &[u8]) -> Vec<(String, String)> {
+pub(super) fn sign(secrets: &SourceSecrets, id: &str, body: &[u8]) -> Vec<(String, String)> {
     let mut headers = vec![(DELIVERY.to_owned(), id.to_owned())];
-    let mac = secrets.sign(Hash::Sha256, &[body]);
+    let mac = secrets.sign(HmacHash::Sha256, &[body]);
     headers.extend(mac.map(|mac| (SIGNATURE.to_owned(), format!("{PREFIX}{}", hex::encode(mac)))));
     headers
 }

@@ -1,13 +1,13 @@
 //! Any HMAC that can be described: which header, which hash, over what.
 
-use super::secrets::{Matched, Secrets};
+use super::secrets::{MatchedSecret, SourceSecrets};
 use super::{seconds, signature, timely};
 use crate::decide::delivery::Delivery;
-use crate::decide::field::Place;
-use crate::decide::json::Scalar;
+use crate::decide::field::FieldLocation;
+use crate::decide::json::JsonScalar;
 use crate::decide::limits;
 use crate::decide::nearest::nearest;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,30 +15,30 @@ use std::borrow::Cow;
 
 /// An HMAC as described in the config.
 #[derive(Clone, Debug)]
-pub struct Hmac {
+pub struct HmacScheme {
     /// The keys.
-    pub secrets: Secrets,
+    pub secrets: SourceSecrets,
     /// The header with the signature, in lower case.
     pub header: String,
     /// What stands before it.
     pub prefix: String,
     /// The hash.
-    pub hash: Hash,
+    pub hash: HmacHash,
     /// How it is written.
-    pub encoding: Encoding,
+    pub encoding: SignatureEncoding,
     /// What is signed; see [`parse_over`].
-    pub over: Vec<Piece>,
+    pub over: Vec<SignedPiece>,
     /// Where `{timestamp}` is: in a header or in the body.
-    pub timestamp: Option<Place>,
+    pub timestamp: Option<FieldLocation>,
     /// Where `{id}` is: in a header or in the body.
-    pub id: Option<Place>,
+    pub id: Option<FieldLocation>,
     /// How old or new the timestamp may be.
     pub tolerance: Duration,
 }
 
 /// A hash for HMAC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hash {
+pub enum HmacHash {
     /// SHA-1: still sent by some.
     Sha1,
     /// SHA-256.
@@ -49,7 +49,7 @@ pub enum Hash {
 
 /// How a signature is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoding {
+pub enum SignatureEncoding {
     /// Hexadecimal, either case.
     Hex,
     /// Base64, with padding.
@@ -58,7 +58,7 @@ pub enum Encoding {
 
 /// A piece of what is signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Piece {
+pub enum SignedPiece {
     /// These bytes.
     Literal(String),
     /// The sender's delivery id.
@@ -70,18 +70,18 @@ pub enum Piece {
 }
 
 /// Reads what is signed, such as `{timestamp}.{body}`. An error is a sentence for people.
-pub fn parse_over(text: &str) -> Result<Vec<Piece>, String> {
+pub fn parse_over(text: &str) -> Result<Vec<SignedPiece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or_else(|| format!("`{{{after}` has no `}}`"))?;
         if !before.is_empty() {
-            pieces.push(Piece::Literal(before.into()));
+            pieces.push(SignedPiece::Literal(before.into()));
         }
         pieces.push(match name {
-            "id" => Piece::Id,
-            "timestamp" => Piece::Timestamp,
-            "body" => Piece::Body,
+            "id" => SignedPiece::Id,
+            "timestamp" => SignedPiece::Timestamp,
+            "body" => SignedPiece::Body,
             _ => {
                 let meant = nearest(name, ["id", "timestamp", "body"]);
                 let hint = meant.map(|meant| format!("; did you mean `{{{meant}}}`?")).unwrap_or_default();
@@ -91,22 +91,22 @@ pub fn parse_over(text: &str) -> Result<Vec<Piece>, String> {
         rest = after;
     }
     if !rest.is_empty() {
-        pieces.push(Piece::Literal(rest.into()));
+        pieces.push(SignedPiece::Literal(rest.into()));
     }
-    let placeholder = |piece: &Piece| !matches!(piece, Piece::Literal(_));
+    let placeholder = |piece: &SignedPiece| !matches!(piece, SignedPiece::Literal(_));
     if pieces.windows(2).any(|pair| pair.iter().all(placeholder)) {
         return Err("two placeholders stand side by side: a byte could move from one to the other unseen".into());
     }
-    if pieces.iter().skip_while(|piece| **piece != Piece::Body).skip(1).any(placeholder) {
+    if pieces.iter().skip_while(|piece| **piece != SignedPiece::Body).skip(1).any(placeholder) {
         return Err("`{body}` must be the last placeholder: what follows it could be part of the body".into());
     }
-    match pieces.iter().filter(|piece| **piece == Piece::Body).count() {
+    match pieces.iter().filter(|piece| **piece == SignedPiece::Body).count() {
         1 => Ok(pieces),
         _ => Err("without `{body}` a signature would say nothing about what was sent".into()),
     }
 }
 
-impl Hash {
+impl HmacHash {
     /// How long a signature is.
     pub(super) fn bytes(self) -> usize {
         match self {
@@ -126,7 +126,7 @@ impl Hash {
     }
 }
 
-impl Encoding {
+impl SignatureEncoding {
     fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Hex => hex::decode(text).ok(),
@@ -142,30 +142,30 @@ impl Encoding {
     }
 }
 
-impl Hmac {
+impl HmacScheme {
     /// Which secret the delivery was signed with.
-    pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<Matched, Refusal> {
+    pub(super) fn verify(&self, delivery: &Delivery<'_>) -> Result<MatchedSecret, DeliveryRejection> {
         let theirs = self.signatures(signature(delivery, &self.header)?)?;
         let stamp = match &self.timestamp {
             Some(place) => text_at(place, delivery)?,
             None => Cow::Borrowed(""),
         };
         if self.timestamp.is_some() {
-            timely(parse_time(&stamp).ok_or(Refusal::BadSignature)?, delivery.wall, self.tolerance)?;
+            timely(parse_time(&stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
         }
         let id = match &self.id {
-            Some(place) if self.over.contains(&Piece::Id) => text_at(place, delivery)?,
+            Some(place) if self.over.contains(&SignedPiece::Id) => text_at(place, delivery)?,
             _ => Cow::Borrowed(""),
         };
-        let message = self.message(&id, &stamp, delivery.body).ok_or(Refusal::BadSignature)?;
+        let message = self.message(&id, &stamp, delivery.body).ok_or(DeliveryRejection::BadSignature)?;
         self.secrets.signed(self.hash, &message, &theirs)
     }
 
     /// `v1=…,v1=…`: what has another prefix, or is not written as it should be, is skipped.
-    fn signatures(&self, header: &str) -> Result<Vec<Vec<u8>>, Refusal> {
+    fn signatures(&self, header: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
         let separator = if self.prefix.contains(',') { '\0' } else { ',' };
         if header.split(separator).count() > limits::SIGNATURES_MAX {
-            return Err(Refusal::BadSignature);
+            return Err(DeliveryRejection::BadSignature);
         }
         let ours = header.split(separator).filter_map(|entry| entry.trim().strip_prefix(self.prefix.as_str()));
         Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
@@ -178,32 +178,32 @@ impl Hmac {
         // what was signed falls into its parts in one way only.
         let moves = |part: &str, next: &str| format!("{part}{next}").find(next) != Some(part.len());
         let unclear = self.over.windows(2).any(|pair| match pair {
-            [Piece::Id, Piece::Literal(next)] => moves(id, next),
-            [Piece::Timestamp, Piece::Literal(next)] => moves(stamp, next),
+            [SignedPiece::Id, SignedPiece::Literal(next)] => moves(id, next),
+            [SignedPiece::Timestamp, SignedPiece::Literal(next)] => moves(stamp, next),
             _ => false,
         });
-        let part = |piece: &'m Piece| match piece {
-            Piece::Literal(text) => Some(text.as_bytes()),
-            Piece::Id => Some(id.as_bytes()).filter(|id| !id.is_empty()),
-            Piece::Timestamp => Some(stamp.as_bytes()).filter(|stamp| !stamp.is_empty()),
-            Piece::Body => Some(body),
+        let part = |piece: &'m SignedPiece| match piece {
+            SignedPiece::Literal(text) => Some(text.as_bytes()),
+            SignedPiece::Id => Some(id.as_bytes()).filter(|id| !id.is_empty()),
+            SignedPiece::Timestamp => Some(stamp.as_bytes()).filter(|stamp| !stamp.is_empty()),
+            SignedPiece::Body => Some(body),
         };
         if unclear { None } else { self.over.iter().map(part).collect() }
     }
 
     /// The headers that are signed with the body.
     pub(super) fn signed_headers(&self) -> Vec<&str> {
-        let places = [(&self.timestamp, Piece::Timestamp), (&self.id, Piece::Id)];
+        let places = [(&self.timestamp, SignedPiece::Timestamp), (&self.id, SignedPiece::Id)];
         let signed = places.into_iter().filter(|(_, piece)| self.over.contains(piece));
         signed
-            .filter_map(|(place, _)| if let Some(Place::Header(name)) = place { Some(&**name) } else { None })
+            .filter_map(|(place, _)| if let Some(FieldLocation::Header(name)) = place { Some(&**name) } else { None })
             .collect()
     }
 
     /// Is a time signed that stands outside of the body?
     pub(super) fn signs_time(&self) -> bool {
-        let outside = self.timestamp.as_ref().is_some_and(|place| !matches!(place, Place::Body(_)));
-        outside && self.over.contains(&Piece::Timestamp)
+        let outside = self.timestamp.as_ref().is_some_and(|place| !matches!(place, FieldLocation::Body(_)));
+        outside && self.over.contains(&SignedPiece::Timestamp)
     }
 
     /// That time, as it was signed.
@@ -215,12 +215,12 @@ impl Hmac {
     /// The headers a sender would set.
     pub(super) fn sign(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let mut headers = Vec::new();
-        let mut put = |place: &Option<Place>, value: String| match place {
-            Some(Place::Header(name)) => {
+        let mut put = |place: &Option<FieldLocation>, value: String| match place {
+            Some(FieldLocation::Header(name)) => {
                 headers.push((name.clone(), value.clone()));
                 value
             }
-            Some(Place::Body(_)) => in_body(place.as_ref(), body).unwrap_or(value),
+            Some(FieldLocation::Body(_)) => in_body(place.as_ref(), body).unwrap_or(value),
             _ => value,
         };
         let id = put(&self.id, id.to_owned());
@@ -234,7 +234,7 @@ impl Hmac {
 }
 
 /// What a sender has already written into the body.
-fn in_body(place: Option<&Place>, body: &[u8]) -> Option<String> {
+fn in_body(place: Option<&FieldLocation>, body: &[u8]) -> Option<String> {
     let body = bytes::Bytes::copy_from_slice(body);
     let delivery = Delivery {
         path: "",
@@ -248,11 +248,11 @@ fn in_body(place: Option<&Place>, body: &[u8]) -> Option<String> {
 }
 
 /// What stands at this place before anything is believed. Whatever is wrong with it, the answer is the same.
-fn text_at<'d>(place: &Place, delivery: &'d Delivery<'_>) -> Result<Cow<'d, str>, Refusal> {
+fn text_at<'d>(place: &FieldLocation, delivery: &'d Delivery<'_>) -> Result<Cow<'d, str>, DeliveryRejection> {
     match place.read(delivery, delivery.body) {
-        Ok(Some(Scalar::Text(text))) => Ok(text),
-        Ok(Some(Scalar::Number(raw))) => Ok(Cow::Borrowed(raw)),
-        _ => Err(Refusal::BadSignature),
+        Ok(Some(JsonScalar::Text(text))) => Ok(text),
+        Ok(Some(JsonScalar::Number(raw))) => Ok(Cow::Borrowed(raw)),
+        _ => Err(DeliveryRejection::BadSignature),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Believing a delivery: every scheme, and the proof that it was believed.
 //!
-//! Only this module can make a [`Verified`], and everything after it asks for one: filtering or keying unsigned bytes
+//! Only this module can make a [`VerifiedDelivery`], and everything after it asks for one: filtering or keying unsigned bytes
 //! does not compile. Every refusal looks the same from outside. The content type is looked at last, so that nobody
 //! without the secret learns anything about what we take. It never chooses how signed bytes are read: see `content.rs`.
 
@@ -12,60 +12,60 @@ mod hmac;
 mod secrets;
 mod standard;
 
-use super::delivery::{Delivery, Header};
-use super::field::{Place, is_blank};
+use super::delivery::{Delivery, HeaderLookup};
+use super::field::{FieldLocation, is_blank};
 use super::id::Digest;
-use super::json::Scalar;
+use super::json::JsonScalar;
 use super::limits;
-use super::refusal::Refusal;
-use super::source::DeliveryId;
+use super::refusal::DeliveryRejection;
+use super::source::DeliveryIdLocation;
 use super::time::{Duration, Timestamp};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use callers::{Book, Callers};
-pub use hmac::{Encoding, Hash, Hmac, Piece, parse_over};
-use secrets::Matched;
-pub use secrets::Secrets;
+pub use callers::{CallerDirectory, PerCallerScheme};
+pub use hmac::{HmacHash, HmacScheme, SignatureEncoding, SignedPiece, parse_over};
+use secrets::MatchedSecret;
+pub use secrets::SourceSecrets;
 pub use standard::is_standard_header;
 
 /// How a source's deliveries are verified.
 #[derive(Clone, Debug)]
-pub enum Scheme {
+pub enum VerificationScheme {
     /// GitHub: HMAC-SHA256 of the body, in hex, in `X-Hub-Signature-256`.
-    Github(Secrets),
-    /// Standard Webhooks (Svix): HMAC-SHA256 of id, time and body. Made by [`Scheme::standard_webhooks`].
+    Github(SourceSecrets),
+    /// Standard Webhooks (Svix): HMAC-SHA256 of id, time and body. Made by [`VerificationScheme::standard_webhooks`].
     StandardWebhooks {
         /// What each `whsec_…` stands for.
-        secrets: Secrets,
+        secrets: SourceSecrets,
         /// How old or new the time may be.
         tolerance: Duration,
     },
     /// Any other HMAC, as described.
-    Hmac(Box<Hmac>),
+    Hmac(Box<HmacScheme>),
     /// A token in `Authorization: Bearer …`.
-    Bearer(Secrets),
+    Bearer(SourceSecrets),
     /// One of these, with a secret for each caller.
-    Callers(Box<Callers>),
+    Callers(Box<PerCallerScheme>),
     /// Nothing is verified, because the config says so in so many words.
     None,
 }
 
 /// A delivery that was believed.
 #[derive(Debug)]
-pub struct Verified<'d> {
+pub struct VerifiedDelivery<'d> {
     delivery: &'d Delivery<'d>,
     /// The JSON, where it was looked for; else the body is to be it.
     json: Option<Cow<'d, [u8]>>,
     secret: usize,
-    by: Credential,
+    by: SenderCredential,
     /// The id that Standard Webhooks signs, whichever of its two headers it came in.
     id: Option<&'d str>,
 }
 
 /// With what a delivery was believed: who sent it, as far as that is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Credential {
+pub enum SenderCredential {
     /// With nothing.
     None,
     /// With this secret of the source, by its mark. Several are one sender that rotates them.
@@ -74,7 +74,7 @@ pub enum Credential {
     Caller(Arc<str>),
 }
 
-impl<'d> Verified<'d> {
+impl<'d> VerifiedDelivery<'d> {
     /// The delivery.
     pub fn delivery(&self) -> &'d Delivery<'d> {
         self.delivery
@@ -82,7 +82,7 @@ impl<'d> Verified<'d> {
 
     /// The JSON in it: the body, or what GitHub's form carries as `payload`. Refused where its type says that it is none:
     /// that matters to who reads in it, and to nobody else.
-    pub fn json(&self) -> Result<&[u8], Refusal> {
+    pub fn json(&self) -> Result<&[u8], DeliveryRejection> {
         match &self.json {
             Some(json) => Ok(json),
             None => content::any(self.delivery).map(|()| &self.delivery.body[..]),
@@ -95,50 +95,58 @@ impl<'d> Verified<'d> {
     }
 
     /// With what it was believed.
-    pub fn by(&self) -> &Credential {
+    pub fn by(&self) -> &SenderCredential {
         &self.by
     }
 
     /// The sender's delivery id, if it stands where the source says; an empty or blank one is none.
-    pub fn delivery_id(&self, id: &DeliveryId) -> Result<Option<Arc<str>>, Refusal> {
+    pub fn delivery_id(&self, id: &DeliveryIdLocation) -> Result<Option<Arc<str>>, DeliveryRejection> {
         if let (Some(signed), true) = (self.id, standard::is_id_place(&id.at)) {
             return Ok(Some(signed).filter(|id| !is_blank(id)).map(Into::into));
         }
-        let json = if let Place::Body(_) = id.at { self.json()? } else { &[] };
+        let json = if let FieldLocation::Body(_) = id.at { self.json()? } else { &[] };
         Ok(match id.at.read(self.delivery, json)? {
-            Some(Scalar::Text(text)) if !is_blank(&text) => Some(text.into()),
-            Some(Scalar::Number(raw)) => Some(raw.into()),
+            Some(JsonScalar::Text(text)) if !is_blank(&text) => Some(text.into()),
+            Some(JsonScalar::Number(raw)) => Some(raw.into()),
             _ => None,
         })
     }
 }
 
-impl Scheme {
+impl VerificationScheme {
     /// Standard Webhooks with these secrets, as they are handed out: `whsec_` and base64. An error is a sentence for
     /// people.
     pub fn standard_webhooks(secrets: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
         let decoded = secrets.iter().map(|secret| standard::decode_secret(secret)).collect::<Result<_, _>>()?;
-        Ok(Self::StandardWebhooks { secrets: Secrets::new(decoded), tolerance })
+        Ok(Self::StandardWebhooks { secrets: SourceSecrets::new(decoded), tolerance })
     }
 
     /// The same scheme with these secrets, as its senders are given them. An error is a sentence for people.
     pub fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Self, String> {
         Ok(match self {
-            Self::Github(_) => Self::Github(Secrets::new(secrets)),
+            Self::Github(_) => Self::Github(SourceSecrets::new(secrets)),
             Self::StandardWebhooks { tolerance, .. } => return Self::standard_webhooks(&secrets, *tolerance),
-            Self::Hmac(hmac) => Self::Hmac(Box::new(Hmac { secrets: Secrets::new(secrets), ..(**hmac).clone() })),
-            Self::Bearer(_) => Self::Bearer(Secrets::new(secrets)),
+            Self::Hmac(hmac) => {
+                Self::Hmac(Box::new(HmacScheme { secrets: SourceSecrets::new(secrets), ..(**hmac).clone() }))
+            }
+            Self::Bearer(_) => Self::Bearer(SourceSecrets::new(secrets)),
             Self::Callers(_) | Self::None => self.clone(),
         })
     }
 
     /// Believes the delivery or refuses it.
-    pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
+    pub fn verify<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         let (matched, id) = match self {
             Self::Github(secrets) => {
-                let Matched { secret, mark } = github::verify(secrets, delivery)?;
+                let MatchedSecret { secret, mark } = github::verify(secrets, delivery)?;
                 let json = content::github(delivery)?;
-                return Ok(Verified { delivery, json: Some(json), secret, by: Credential::Secret(mark), id: None });
+                return Ok(VerifiedDelivery {
+                    delivery,
+                    json: Some(json),
+                    secret,
+                    by: SenderCredential::Secret(mark),
+                    id: None,
+                });
             }
             Self::StandardWebhooks { secrets, tolerance } => {
                 let (matched, id) = standard::verify(secrets, *tolerance, delivery)?;
@@ -154,20 +162,20 @@ impl Scheme {
             Self::Callers(callers) => {
                 let caller = callers.caller(delivery);
                 let verified = callers.scheme(caller.as_deref()).verify(delivery)?;
-                let by = Credential::Caller(caller.ok_or(Refusal::BadSignature)?);
-                return Ok(Verified { by, ..verified });
+                let by = SenderCredential::Caller(caller.ok_or(DeliveryRejection::BadSignature)?);
+                return Ok(VerifiedDelivery { by, ..verified });
             }
             Self::None => (None, None),
         };
         let secret = matched.map_or(0, |matched| matched.secret);
-        let by = matched.map_or(Credential::None, |matched| Credential::Secret(matched.mark));
-        Ok(Verified { delivery, json: None, secret, by, id })
+        let by = matched.map_or(SenderCredential::None, |matched| SenderCredential::Secret(matched.mark));
+        Ok(VerifiedDelivery { delivery, json: None, secret, by, id })
     }
 
     /// For `explain`: nothing is believed, nothing is written. The delivery as if its signature were right, so that the
     /// rest of the walk can be shown for one whose secret is not here. Where several secrets are several senders, it
     /// counts as the first one's.
-    pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<Verified<'d>, Refusal> {
+    pub fn take_on_trust<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
         if let Self::StandardWebhooks { .. } | Self::Hmac(_) = self {
             content::agrees(delivery)?;
         }
@@ -177,12 +185,12 @@ impl Scheme {
             Self::Hmac(_) | Self::Bearer(_) | Self::None => (None, None),
             Self::Callers(callers) => {
                 let verified = callers.of_nobody.take_on_trust(delivery)?;
-                let by = callers.caller(delivery).map_or(Credential::None, Credential::Caller);
-                return Ok(Verified { by, ..verified });
+                let by = callers.caller(delivery).map_or(SenderCredential::None, SenderCredential::Caller);
+                return Ok(VerifiedDelivery { by, ..verified });
             }
         };
-        let by = self.secrets().and_then(Secrets::mark).map_or(Credential::None, Credential::Secret);
-        Ok(Verified { delivery, json, secret: 0, by, id })
+        let by = self.secrets().and_then(SourceSecrets::mark).map_or(SenderCredential::None, SenderCredential::Secret);
+        Ok(VerifiedDelivery { delivery, json, secret: 0, by, id })
     }
 
     /// For `explain`: the same scheme for a delivery of any age, to tell an old signature from a wrong one.
@@ -207,10 +215,10 @@ impl Scheme {
 
     /// Whether there is a secret to verify with. A config that a node runs on has seen to that.
     pub fn has_secret(&self) -> bool {
-        matches!(self, Self::Callers(_)) || self.secrets().is_some_and(Secrets::any)
+        matches!(self, Self::Callers(_)) || self.secrets().is_some_and(SourceSecrets::any)
     }
 
-    fn secrets(&self) -> Option<&Secrets> {
+    fn secrets(&self) -> Option<&SourceSecrets> {
         match self {
             Self::Github(secrets) | Self::StandardWebhooks { secrets, .. } | Self::Bearer(secrets) => Some(secrets),
             Self::Hmac(hmac) => Some(&hmac.secrets),
@@ -249,8 +257,8 @@ impl Scheme {
     /// The headers that a worker behind a stream needs to verify a delivery again, in lower case. A token is not among
     /// them: it would let the worker send as its owner.
     pub fn carried(&self) -> Vec<String> {
-        let of = |place: Place| match place {
-            Place::Header(name) => Some(name),
+        let of = |place: FieldLocation| match place {
+            FieldLocation::Header(name) => Some(name),
             _ => None,
         };
         let common = self.of_all();
@@ -273,24 +281,26 @@ impl Scheme {
     }
 
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
-    pub fn delivery_id(&self) -> Option<DeliveryId> {
+    pub fn delivery_id(&self) -> Option<DeliveryIdLocation> {
         match self {
-            Self::Github(_) => Some(DeliveryId { at: Place::Header(github::DELIVERY.into()), signed: false }),
-            Self::StandardWebhooks { .. } => Some(DeliveryId { at: standard::id_place(), signed: true }),
+            Self::Github(_) => {
+                Some(DeliveryIdLocation { at: FieldLocation::Header(github::DELIVERY.into()), signed: false })
+            }
+            Self::StandardWebhooks { .. } => Some(DeliveryIdLocation { at: standard::id_place(), signed: true }),
             Self::Callers(_) => self.of_all().delivery_id(),
             Self::Hmac(_) | Self::Bearer(_) | Self::None => None,
         }
     }
 
     /// Is what stands at this place covered by the signature (or by the caller's token)?
-    pub fn covers(&self, place: &Place) -> bool {
+    pub fn covers(&self, place: &FieldLocation) -> bool {
         match (self, place) {
-            (Self::Bearer(_) | Self::None, _) | (_, Place::Body(_)) => true,
-            (Self::StandardWebhooks { .. } | Self::Hmac(_), Place::Header(name)) => {
+            (Self::Bearer(_) | Self::None, _) | (_, FieldLocation::Body(_)) => true,
+            (Self::StandardWebhooks { .. } | Self::Hmac(_), FieldLocation::Header(name)) => {
                 self.signed_headers().contains(&name.as_str())
             }
             (Self::Callers(callers), _) => callers.who.at == *place || callers.of_nobody.covers(place),
-            (_, Place::Header(_) | Place::Query(_) | Place::Path) => false,
+            (_, FieldLocation::Header(_) | FieldLocation::Query(_) | FieldLocation::Path) => false,
         }
     }
 
@@ -340,11 +350,12 @@ impl Scheme {
     /// right signature would have been.
     pub fn doubts(&self, delivery: &Delivery<'_>) -> String {
         let names = self.signature_headers();
-        let here: Vec<_> = names.iter().filter(|name| delivery.header(name) != Header::Missing).copied().collect();
+        let here: Vec<_> =
+            names.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing).copied().collect();
         match here[..] {
             [] if names.is_empty() => String::new(),
             [] => format!("there is no {} header: is a secret set at the sender?", names.join(" or ")),
-            [name] if delivery.header(name) == Header::Several => format!("there is more than one {name} header"),
+            [name] if delivery.header(name) == HeaderLookup::Several => format!("there is more than one {name} header"),
             [name] => {
                 format!("{name} does not fit these bytes, or is too old: is the secret at the sender the one here?")
             }
@@ -373,19 +384,19 @@ impl Scheme {
 }
 
 /// The header with the signature, or the token: there once, not empty, not endless.
-fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, Refusal> {
+fn signature<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, DeliveryRejection> {
     match delivery.header(name) {
-        Header::One(value) if !value.is_empty() && value.len() <= limits::SIGNATURE_BYTES_MAX => {
-            std::str::from_utf8(value).map_err(|_| Refusal::BadSignature)
+        HeaderLookup::One(value) if !value.is_empty() && value.len() <= limits::SIGNATURE_BYTES_MAX => {
+            std::str::from_utf8(value).map_err(|_| DeliveryRejection::BadSignature)
         }
-        _ => Err(Refusal::BadSignature),
+        _ => Err(DeliveryRejection::BadSignature),
     }
 }
 
 /// Refuses what is older or newer than it may be.
-fn timely(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), Refusal> {
+fn timely(stamp: Timestamp, at: Timestamp, tolerance: Duration) -> Result<(), DeliveryRejection> {
     let off = stamp.since(at).max(at.since(stamp));
-    if off <= tolerance { Ok(()) } else { Err(Refusal::BadSignature) }
+    if off <= tolerance { Ok(()) } else { Err(DeliveryRejection::BadSignature) }
 }
 
 /// Whole seconds since 1970, as senders write them.

@@ -1,8 +1,8 @@
 //! The secrets of a source, and the only places where they are compared with anything.
 
-use super::hmac::Hash;
+use super::hmac::HmacHash;
 use crate::decide::id::Digest;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag, sign};
 use std::borrow::Cow;
@@ -10,10 +10,10 @@ use std::fmt;
 
 /// The secrets of a source: one, or several while rotating. Never printed.
 #[derive(Clone)]
-pub struct Secrets(Vec<Secret>);
+pub struct SourceSecrets(Vec<SourceSecret>);
 
 #[derive(Clone)]
-struct Secret {
+struct SourceSecret {
     bytes: Vec<u8>,
     /// Made once: it is what nearly every sender uses.
     sha256: Key,
@@ -23,20 +23,20 @@ struct Secret {
 
 /// The secret that matched.
 #[derive(Clone, Copy)]
-pub(super) struct Matched {
+pub(super) struct MatchedSecret {
     /// Which one, counted from 0.
     pub(super) secret: usize,
     /// Its mark.
     pub(super) mark: Digest,
 }
 
-impl Secrets {
+impl SourceSecrets {
     /// These secrets; the config has refused empty ones, and should one slip through, nothing matches it.
     pub fn new(secrets: Vec<Vec<u8>>) -> Self {
         let made = secrets.into_iter().map(|bytes| {
             let sha256 = Key::new(HMAC_SHA256, &bytes);
             let mark = Digest::of(sign(&sha256, b"hookonce: the mark of this secret").as_ref());
-            Secret { bytes, sha256, mark }
+            SourceSecret { bytes, sha256, mark }
         });
         Self(made.collect())
     }
@@ -52,10 +52,15 @@ impl Secrets {
     }
 
     /// Which secret one of these signatures was made with, over these pieces of a message.
-    pub(super) fn signed(&self, hash: Hash, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<Matched, Refusal> {
+    pub(super) fn signed(
+        &self,
+        hash: HmacHash,
+        message: &[&[u8]],
+        signatures: &[Vec<u8>],
+    ) -> Result<MatchedSecret, DeliveryRejection> {
         let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
         if whole.is_empty() {
-            return Err(Refusal::BadSignature);
+            return Err(DeliveryRejection::BadSignature);
         }
         self.first(|secret| {
             let mac = secret.mac(hash, message);
@@ -64,19 +69,19 @@ impl Secrets {
     }
 
     /// Which secret this token is. Digests are compared, so that not even the length shows.
-    pub(super) fn equal(&self, token: &[u8]) -> Result<Matched, Refusal> {
+    pub(super) fn equal(&self, token: &[u8]) -> Result<MatchedSecret, DeliveryRejection> {
         let theirs = Digest::of(token);
         self.first(|secret| verify_slices_are_equal(&Digest::of(&secret.bytes).0, &theirs.0).is_ok())
     }
 
-    fn first(&self, matches: impl Fn(&Secret) -> bool) -> Result<Matched, Refusal> {
+    fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedSecret, DeliveryRejection> {
         let mut all = self.0.iter().enumerate();
         let found = all.find(|(_, secret)| !secret.bytes.is_empty() && matches(secret));
-        found.map(|(at, secret)| Matched { secret: at, mark: secret.mark }).ok_or(Refusal::BadSignature)
+        found.map(|(at, secret)| MatchedSecret { secret: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
     }
 
     /// The signature of these pieces with the first secret.
-    pub(super) fn sign(&self, hash: Hash, message: &[&[u8]]) -> Option<Tag> {
+    pub(super) fn sign(&self, hash: HmacHash, message: &[&[u8]]) -> Option<Tag> {
         self.0.first().map(|secret| secret.mac(hash, message))
     }
 
@@ -86,12 +91,12 @@ impl Secrets {
     }
 }
 
-impl Secret {
-    fn mac(&self, hash: Hash, message: &[&[u8]]) -> Tag {
+impl SourceSecret {
+    fn mac(&self, hash: HmacHash, message: &[&[u8]]) -> Tag {
         let mut context = match hash {
-            Hash::Sha1 => Context::with_key(&Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, &self.bytes)),
-            Hash::Sha256 => Context::with_key(&self.sha256),
-            Hash::Sha512 => Context::with_key(&Key::new(HMAC_SHA512, &self.bytes)),
+            HmacHash::Sha1 => Context::with_key(&Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, &self.bytes)),
+            HmacHash::Sha256 => Context::with_key(&self.sha256),
+            HmacHash::Sha512 => Context::with_key(&Key::new(HMAC_SHA512, &self.bytes)),
         };
         for piece in message {
             context.update(piece);
@@ -100,7 +105,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for SourceSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secrets(•••, {})", self.0.len())
     }

@@ -1,12 +1,12 @@
 //! Standard Webhooks, which began as Svix's own: HMAC-SHA256 of `id.timestamp.body`, in base64.
 
-use super::hmac::Hash;
-use super::secrets::{Matched, Secrets};
+use super::hmac::HmacHash;
+use super::secrets::{MatchedSecret, SourceSecrets};
 use super::{seconds, signature, timely};
-use crate::decide::delivery::{Delivery, Header};
-use crate::decide::field::Place;
+use crate::decide::delivery::{Delivery, HeaderLookup};
+use crate::decide::field::FieldLocation;
 use crate::decide::limits;
-use crate::decide::refusal::Refusal;
+use crate::decide::refusal::DeliveryRejection;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::alphabet;
@@ -14,14 +14,16 @@ use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 /// The three headers, under the standard's name or under Svix's.
-struct Headers {
+struct SignatureHeaderNames {
     id: &'static str,
     timestamp: &'static str,
     signature: &'static str,
 }
 
-const WEBHOOK: Headers = Headers { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
-const SVIX: Headers = Headers { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+const WEBHOOK: SignatureHeaderNames =
+    SignatureHeaderNames { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
+const SVIX: SignatureHeaderNames =
+    SignatureHeaderNames { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
 /// The header with the signature, under either name.
 pub(super) const SIGNATURES: [&str; 2] = [WEBHOOK.signature, SVIX.signature];
@@ -34,24 +36,24 @@ const SECRET: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-impl Headers {
+impl SignatureHeaderNames {
     fn all(&self) -> [&str; 3] {
         [self.id, self.timestamp, self.signature]
     }
 
     fn are_in(&self, delivery: &Delivery<'_>) -> bool {
-        self.all().iter().any(|name| delivery.header(name) != Header::Missing)
+        self.all().iter().any(|name| delivery.header(name) != HeaderLookup::Missing)
     }
 }
 
 /// What we call the place of the id, whichever name it came under.
-pub(super) fn id_place() -> Place {
-    Place::Header(WEBHOOK.id.into())
+pub(super) fn id_place() -> FieldLocation {
+    FieldLocation::Header(WEBHOOK.id.into())
 }
 
 /// Is this a place of the id, under either name?
-pub(super) fn is_id_place(place: &Place) -> bool {
-    matches!(place, Place::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
+pub(super) fn is_id_place(place: &FieldLocation) -> bool {
+    matches!(place, FieldLocation::Header(name) if [WEBHOOK.id, SVIX.id].contains(&name.as_str()))
 }
 
 /// Is this one of the headers that a Standard Webhooks signature consists of, under either name?
@@ -60,7 +62,7 @@ pub fn is_standard_header(name: &str) -> bool {
 }
 
 /// The names this delivery uses; one that mixes them is nobody's.
-fn names(delivery: &Delivery<'_>) -> Option<Headers> {
+fn names(delivery: &Delivery<'_>) -> Option<SignatureHeaderNames> {
     match (WEBHOOK.are_in(delivery), SVIX.are_in(delivery)) {
         (true, false) => Some(WEBHOOK),
         (false, true) => Some(SVIX),
@@ -80,27 +82,27 @@ pub(super) fn timestamp<'d>(delivery: &Delivery<'d>) -> Option<&'d str> {
 
 /// Which secret id, time and body were signed with, and the id.
 pub(super) fn verify<'d>(
-    secrets: &Secrets,
+    secrets: &SourceSecrets,
     tolerance: Duration,
     delivery: &Delivery<'d>,
-) -> Result<(Matched, &'d str), Refusal> {
-    let names = names(delivery).ok_or(Refusal::BadSignature)?;
-    let id = delivery.text(names.id).ok_or(Refusal::BadSignature)?;
-    let stamp = delivery.text(names.timestamp).ok_or(Refusal::BadSignature)?;
+) -> Result<(MatchedSecret, &'d str), DeliveryRejection> {
+    let names = names(delivery).ok_or(DeliveryRejection::BadSignature)?;
+    let id = delivery.text(names.id).ok_or(DeliveryRejection::BadSignature)?;
+    let stamp = delivery.text(names.timestamp).ok_or(DeliveryRejection::BadSignature)?;
     // A dot would let a byte move from the id to the time unseen.
     if id.contains('.') {
-        return Err(Refusal::BadSignature);
+        return Err(DeliveryRejection::BadSignature);
     }
-    timely(parse_seconds(stamp).ok_or(Refusal::BadSignature)?, delivery.wall, tolerance)?;
+    timely(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, tolerance)?;
     let theirs = signatures(signature(delivery, names.signature)?)?;
     let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
-    Ok((secrets.signed(Hash::Sha256, &message, &theirs)?, id))
+    Ok((secrets.signed(HmacHash::Sha256, &message, &theirs)?, id))
 }
 
 /// `v1,… v1,…`: other versions are skipped, and so is what is not base64.
-fn signatures(list: &str) -> Result<Vec<Vec<u8>>, Refusal> {
+fn signatures(list: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
     if list.split(' ').count() > limits::SIGNATURES_MAX {
-        return Err(Refusal::BadSignature);
+        return Err(DeliveryRejection::BadSignature);
     }
     let ours = list.split(' ').filter_map(|entry| entry.strip_prefix("v1,"));
     Ok(ours.filter_map(|base64| STANDARD.decode(base64).ok()).collect())
@@ -127,9 +129,9 @@ pub(super) fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// The headers a sender would set.
-pub(super) fn sign(secrets: &Secrets, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
+pub(super) fn sign(secrets: &SourceSecrets, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
     let stamp = seconds(at);
-    let mac = secrets.sign(Hash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
+    let mac = secrets.sign(HmacHash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
     let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
     headers.extend(mac.map(|mac| (WEBHOOK.signature.to_owned(), format!("v1,{}", STANDARD.encode(mac)))));
     headers

@@ -2,10 +2,10 @@
 //! list everything.
 
 use super::refuse;
-use crate::decide::event::Cause;
+use crate::decide::event::DeathCause;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::Listing;
+use crate::store::EventQuery;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -23,36 +23,36 @@ const STATES: [&str; 4] = ["waiting", "running", "done", "dead"];
 const HOWS: [&str; 3] = ["acted", "recorded", "superseded"];
 
 /// The name of an event in the path.
-pub(super) struct Name(pub(super) String);
+pub(super) struct EventNameParam(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = Misread;
+impl<S: Send + Sync> FromRequestParts<S> for EventNameParam {
+    type Rejection = QueryRejection;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Misread> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, QueryRejection> {
         let read = Path::from_request_parts(parts, state).await;
         read.map(|Path(name)| Self(name)).map_err(|_| misread("the event's name"))
     }
 }
 
 /// Names and values behind the `?`, each name once.
-pub(super) struct Asked(Vec<(String, String)>);
+pub(super) struct QueryParams(Vec<(String, String)>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Asked {
-    type Rejection = Misread;
+impl<S: Send + Sync> FromRequestParts<S> for QueryParams {
+    type Rejection = QueryRejection;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Misread> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, QueryRejection> {
         let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        let Query(pairs) = read.map_err(|_| Misread("the query cannot be read".into()))?;
+        let Query(pairs) = read.map_err(|_| QueryRejection("the query cannot be read".into()))?;
         let twice =
             pairs.iter().enumerate().find(|(at, (name, _))| pairs[..*at].iter().any(|(other, _)| other == name));
         match twice {
-            Some((_, (name, _))) => Err(Misread(format!("{name} is asked twice"))),
+            Some((_, (name, _))) => Err(QueryRejection(format!("{name} is asked twice"))),
             None => Ok(Self(pairs)),
         }
     }
 }
 
-impl Asked {
+impl QueryParams {
     /// Takes the value of this name.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(other, _)| other == name)?;
@@ -60,48 +60,52 @@ impl Asked {
     }
 
     /// Takes one of these words.
-    pub(super) fn word(&mut self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, Misread> {
+    pub(super) fn word(&mut self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, QueryRejection> {
         let Some(given) = self.take(name) else { return Ok(None) };
         words.iter().find(|word| **word == given).copied().map(Some).ok_or_else(|| misread(name))
     }
 
     /// Takes a flag, which is there as `1` or not at all.
-    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Misread> {
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, QueryRejection> {
         self.word(name, &["1"]).map(|flag| flag.is_some())
     }
 
     /// Takes what can be parsed.
-    pub(super) fn parsed<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Misread> {
+    pub(super) fn parsed<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, QueryRejection> {
         let Some(given) = self.take(name) else { return Ok(None) };
         parse(&given).map(Some).ok_or_else(|| misread(name))
     }
 
     /// Takes a limit.
-    pub(super) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, Misread> {
+    pub(super) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, QueryRejection> {
         let limit = self.parsed("limit", |text| text.parse().ok().filter(|limit| (1..=most).contains(limit)))?;
         Ok(limit.unwrap_or(usual))
     }
 
     /// Takes a text that is not empty.
-    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Misread> {
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, QueryRejection> {
         self.parsed(name, |text| Some(text.to_owned()).filter(|text| !text.is_empty()))
     }
 
     /// Takes a text to search for.
-    pub(super) fn short(&mut self, name: &str) -> Result<Option<String>, Misread> {
+    pub(super) fn short(&mut self, name: &str) -> Result<Option<String>, QueryRejection> {
         let short = |text: &str| (1..=TEXT_CHARS_MAX).contains(&text.chars().count()).then(|| text.to_owned());
         self.parsed(name, short)
     }
 
     /// Nothing else was asked.
-    pub(super) fn end(self) -> Result<(), Misread> {
+    pub(super) fn end(self) -> Result<(), QueryRejection> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(misread(name)))
     }
 
     /// Takes what chooses events.
-    pub(super) fn filter(&mut self) -> Result<Listing, Misread> {
-        let causes = [&HOWS[..], &Cause::ALL.map(Cause::word)].concat();
-        let mut listing = Listing {
+    pub(super) fn filter(&mut self) -> Result<EventQuery, QueryRejection> {
+        let causes = [&HOWS[..], &DeathCause::ALL.map(DeathCause::word)].concat();
+        let mut listing = EventQuery {
             source: self.text("source")?,
             route: self.text("route")?,
             state: self.word("state", &STATES)?.map(str::to_owned),
@@ -109,7 +113,7 @@ impl Asked {
             since: self.parsed("since", Timestamp::parse)?,
             until: self.parsed("until", Timestamp::parse)?,
             text: self.short("text")?,
-            ..Listing::default()
+            ..EventQuery::default()
         };
         let mut at = 0;
         while at < self.0.len() {
@@ -120,36 +124,36 @@ impl Asked {
             }
         }
         if listing.fields.len() > limits::FIELDS_MAX {
-            return Err(Misread("too many fields".into()));
+            return Err(QueryRejection("too many fields".into()));
         }
         Ok(listing)
     }
 
     /// Takes one page of events, and nothing else.
-    pub(super) fn page(mut self) -> Result<Listing, Misread> {
+    pub(super) fn page(mut self) -> Result<EventQuery, QueryRejection> {
         let listing = self.filter()?;
         let before = self.parsed("before", |text| text.parse().ok())?;
         let limit = self.limit(LIST_USUAL, LIST_MAX)?;
         self.end()?;
-        Ok(Listing { before, limit, ..listing })
+        Ok(EventQuery { before, limit, ..listing })
     }
 }
 
-fn misread(name: &str) -> Misread {
-    Misread(format!("{name} is not understood"))
+fn misread(name: &str) -> QueryRejection {
+    QueryRejection(format!("{name} is not understood"))
 }
 
 /// What is wrong with a question.
-pub(super) struct Misread(String);
+pub(super) struct QueryRejection(String);
 
-impl IntoResponse for Misread {
+impl IntoResponse for QueryRejection {
     fn into_response(self) -> Response {
         refuse(StatusCode::BAD_REQUEST, &self.0)
     }
 }
 
-impl From<Misread> for Response {
-    fn from(misread: Misread) -> Self {
+impl From<QueryRejection> for Response {
+    fn from(misread: QueryRejection) -> Self {
         misread.into_response()
     }
 }

@@ -5,9 +5,9 @@
 //! carry an `Origin` equal to its `Host`, and a header that no form of another page can set. Whether a proxy in front
 //! speaks TLS is not known here (`X-Forwarded-Proto` can be written by anyone), so the cookie is not marked `Secure`.
 
-use super::refused::{Way, turn_away};
-use super::{Desk, refuse};
-use crate::config::{Admin, May};
+use super::refused::{TokenLocation, turn_away};
+use super::{AdminState, refuse};
+use crate::config::{AdminConfig, AdminPermission};
 use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
@@ -64,7 +64,7 @@ fn cross_site() -> Response {
 
 /// How it is known who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum By {
+enum AuthMethod {
     Loopback,
     Token,
     Cookie(Timestamp),
@@ -72,9 +72,9 @@ enum By {
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Who {
+enum AuthResult {
     /// Somebody we know: what they may do, and how that is known.
-    Known(May, By),
+    Known(AdminPermission, AuthMethod),
     /// Nobody we know.
     Stranger,
     /// Somebody who showed a token that is none.
@@ -82,52 +82,56 @@ enum Who {
 }
 
 /// Lets through who may do what they ask.
-pub(super) async fn admit(State(desk): State<Desk>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(desk): State<AdminState>, request: Request, next: Next) -> Response {
     let (who, headers) = match who(&desk, request.headers()) {
         Ok(who) => (who, request.headers()),
         Err(refusal) => return refusal,
     };
     let (may, by) = match who {
-        Who::Known(may, by) => (may, by),
-        Who::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
-        Who::WrongToken => {
+        AuthResult::Known(may, by) => (may, by),
+        AuthResult::Stranger => return refuse(StatusCode::UNAUTHORIZED, "bad_token"),
+        AuthResult::WrongToken => {
             let refusal = refuse(StatusCode::UNAUTHORIZED, "bad_token");
-            return turn_away(&desk, peer(request.extensions()), Way::Header, refusal).await;
+            return turn_away(&desk, peer(request.extensions()), TokenLocation::Header, refusal).await;
         }
     };
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if matches!(by, By::Cookie(_)) && !reads && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER)) {
+    if matches!(by, AuthMethod::Cookie(_))
+        && !reads
+        && !(same_origin(headers, true) && headers.contains_key(PAGE_HEADER))
+    {
         return cross_site();
     }
     let allowed = match (may, request.uri().path()) {
-        (May::All, _) => true,
-        (May::Read, path) => reads || path == "/api/explain",
-        (May::Forget, path) => !reads && path == "/api/forget",
+        (AdminPermission::All, _) => true,
+        (AdminPermission::Read, path) => reads || path == "/api/explain",
+        (AdminPermission::Forget, path) => !reads && path == "/api/forget",
     };
     if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
-fn who(desk: &Desk, headers: &HeaderMap) -> Result<Who, Response> {
+fn who(desk: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
     if desk.admin.tokens.is_empty() {
         let here = from_here(headers, desk.admin.listen.port());
         return if here {
-            Ok(Who::Known(May::All, By::Loopback))
+            Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
         } else {
             Err(refuse(StatusCode::FORBIDDEN, "host_or_origin"))
         };
     }
     if let Some(token) = bearer(headers) {
         return Ok(match place_of(&desk.admin, token) {
-            Some(place) => Who::Known(desk.admin.tokens[place].may, By::Token),
-            None => Who::WrongToken,
+            Some(place) => AuthResult::Known(desk.admin.tokens[place].may, AuthMethod::Token),
+            None => AuthResult::WrongToken,
         });
     }
     if !same_origin(headers, false) {
         return Err(cross_site());
     }
     let session = cookie(headers).and_then(|cookie| desk.sessions.find(cookie, desk.store.now()));
-    Ok(session.map_or(Who::Stranger, |session| Who::Known(session.may, By::Cookie(session.ends_at))))
+    Ok(session
+        .map_or(AuthResult::Stranger, |session| AuthResult::Known(session.may, AuthMethod::Cookie(session.ends_at))))
 }
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
@@ -155,7 +159,7 @@ fn cookie_name(headers: &HeaderMap) -> String {
 }
 
 /// Where among the tokens this one is. Digests are compared, so that neither length nor beginning tells anything.
-fn place_of(admin: &Admin, token: &str) -> Option<usize> {
+fn place_of(admin: &AdminConfig, token: &str) -> Option<usize> {
     let given = Digest::of(token.as_bytes());
     let same =
         |secret: &[u8]| aws_lc_rs::constant_time::verify_slices_are_equal(&given.0, &Digest::of(secret).0).is_ok();
@@ -192,25 +196,27 @@ fn from_here(headers: &HeaderMap, port: u16) -> bool {
 }
 
 /// Who am I, and what may I do? Answered to everybody; a stranger hears only that a login is needed.
-pub(super) async fn session(State(desk): State<Desk>, request: Request) -> Response {
+pub(super) async fn session(State(desk): State<AdminState>, request: Request) -> Response {
     let stranger = || Json(json!({ "needs_login": true, "may": null })).into_response();
     match who(&desk, request.headers()) {
-        Ok(Who::Known(may, by)) => Json(told(&desk, may, by)).into_response(),
-        Ok(Who::Stranger) => stranger(),
-        Ok(Who::WrongToken) => turn_away(&desk, peer(request.extensions()), Way::Header, stranger()).await,
+        Ok(AuthResult::Known(may, by)) => Json(told(&desk, may, by)).into_response(),
+        Ok(AuthResult::Stranger) => stranger(),
+        Ok(AuthResult::WrongToken) => {
+            turn_away(&desk, peer(request.extensions()), TokenLocation::Header, stranger()).await
+        }
         Err(refusal) => refusal,
     }
 }
 
-fn told(desk: &Desk, may: May, by: By) -> Value {
+fn told(desk: &AdminState, may: AdminPermission, by: AuthMethod) -> Value {
     let (by, expires_at) = match by {
-        By::Loopback => ("loopback", None),
-        By::Token => ("token", None),
-        By::Cookie(ends) => ("cookie", Some(ends)),
+        AuthMethod::Loopback => ("loopback", None),
+        AuthMethod::Token => ("token", None),
+        AuthMethod::Cookie(ends) => ("cookie", Some(ends)),
     };
     json!({
         "needs_login": !desk.admin.tokens.is_empty(),
-        "may": match may { May::Read => "read", May::Forget => "forget", May::All => "all" },
+        "may": match may { AdminPermission::Read => "read", AdminPermission::Forget => "forget", AdminPermission::All => "all" },
         "by": by,
         "header": PAGE_HEADER,
         "expires_at": expires_at,
@@ -220,7 +226,7 @@ fn told(desk: &Desk, may: May, by: By) -> Value {
 }
 
 /// Trades a token for a session.
-pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Response {
+pub(super) async fn login(State(desk): State<AdminState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
     if desk.admin.tokens.is_empty() {
@@ -238,18 +244,18 @@ pub(super) async fn login(State(desk): State<Desk>, request: Request) -> Respons
     };
     let Some(place) = place_of(&desk.admin, &token) else {
         let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
-        return turn_away(&desk, peer(&parts.extensions), Way::Login, refusal).await;
+        return turn_away(&desk, peer(&parts.extensions), TokenLocation::Login, refusal).await;
     };
     let (held, session) = desk.sessions.open(place, desk.store.now());
     let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
     let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
-    let session = || Json(told(&desk, session.may, By::Cookie(session.ends_at))).into_response();
+    let session = || Json(told(&desk, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
 
 /// Ends a session. Nobody is harmed by having to log in again, yet only our own page may ask for it.
-pub(super) async fn logout(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+pub(super) async fn logout(State(desk): State<AdminState>, headers: HeaderMap) -> Response {
     if !same_origin(&headers, false) {
         return cross_site();
     }
@@ -284,7 +290,7 @@ pub(super) fn no_body(error: BodyError) -> Response {
 }
 
 /// The token in a form or in JSON, and nothing else.
-async fn given(desk: &Desk, headers: &HeaderMap, body: Body) -> Result<String, Response> {
+async fn given(desk: &AdminState, headers: &HeaderMap, body: Body) -> Result<String, Response> {
     let wrong = |reason: &str| refuse(StatusCode::BAD_REQUEST, reason);
     let limits = BodyLimits { bytes: limits::ADMIN_BODY_BYTES_MAX, ..BodyLimits::default() };
     let bytes = read(body, limits, &desk.flight).await.map_err(no_body)?;

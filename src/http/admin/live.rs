@@ -1,13 +1,13 @@
 //! What happens, as it happens: server-sent events. Who reads too slowly is told so and let go: what they show is old,
 //! and they know where to read it anew.
 
-use super::asked::Asked;
-use super::{Desk, busy, shown};
-use crate::action::Chunk;
+use super::asked::QueryParams;
+use super::{AdminState, busy, shown};
+use crate::action::OutputChunk;
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
-use crate::store::{Hint, Listing};
-use crate::telemetry::heard::Heard;
+use crate::store::{ChangeHint, EventQuery};
+use crate::telemetry::heard::DeliveryRecord;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::sse::{KeepAlive, Sse};
@@ -38,32 +38,37 @@ const KNOWN_MAX: usize = 4096;
 pub(super) const TOO_MANY: &str = "too many look on already";
 
 /// Follows what happens.
-pub(super) async fn live(State(desk): State<Desk>, headers: HeaderMap, mut asked: Asked) -> Result<Response, Response> {
+pub(super) async fn live(
+    State(desk): State<AdminState>,
+    headers: HeaderMap,
+    mut asked: QueryParams,
+) -> Result<Response, Response> {
     let (source, event) = (asked.text("source")?, asked.parsed("event", |text| text.parse::<EventId>().ok())?);
     let output = asked.word("output", &["0", "1"])? != Some("0");
-    let few = asked.word("few", &["1"])?.map(|_| Pace::default());
+    let few = asked.word("few", &["1"])?.map(|_| StreamRateLimit::default());
     asked.end()?;
     let Ok(place) = desk.listeners.clone().try_acquire_owned() else {
         return Err(busy(TOO_MANY));
     };
     let (news, heard) = (desk.dispatcher.news(), desk.dispatcher.meter().listen());
-    let others = Others { hints: desk.store.hints(), ..Others::default() };
+    let others = PeerChanges { hints: desk.store.hints(), ..PeerChanges::default() };
     let (so_far, chunks) = match event.filter(|_| output) {
         Some(event) => desk.dispatcher.output_of(event),
         None => (None, desk.dispatcher.output()),
     };
-    let mut wanted = Wanted { source, event, output, known: HashSet::new() };
+    let mut wanted = LiveFilter { source, event, output, known: HashSet::new() };
     // What runs already writes output too.
     if let (Some(source), true) = (&wanted.source, output) {
         let (source, state) = (Some(source.clone()), Some("running".to_owned()));
-        let running = Listing { source, state, limit: super::LIST_MAX, ..Listing::default() };
+        let running = EventQuery { source, state, limit: super::LIST_MAX, ..EventQuery::default() };
         let running = desk.store.list(running).await.unwrap_or_default();
         wanted.known.extend(running.iter().map(|event| event.id));
     }
     let closing = desk.closing.clone();
     let came_back = headers.contains_key("last-event-id");
-    let next = if came_back { Next::Missed } else { Next::Hello };
-    let ears = Ears { desk, news, so_far, chunks, heard, others, closing, wanted, next, pace: few, _place: place };
+    let next = if came_back { StreamPhase::Missed } else { StreamPhase::Hello };
+    let ears =
+        EventStream { desk, news, so_far, chunks, heard, others, closing, wanted, next, pace: few, _place: place };
     Ok(streamed(follow(ears)))
 }
 
@@ -74,14 +79,14 @@ pub(super) fn streamed(news: impl Stream<Item = Result<sse::Event, Infallible>> 
 }
 
 /// What a reader wants to hear.
-struct Wanted {
+struct LiveFilter {
     source: Option<String>,
     event: Option<EventId>,
     output: bool,
     known: HashSet<EventId>,
 }
 
-impl Wanted {
+impl LiveFilter {
     fn state(&mut self, event: &Event) -> bool {
         let of_source = self.source.as_deref().is_none_or(|source| *source == *event.source);
         if of_source && self.source.is_some() && self.output {
@@ -93,29 +98,29 @@ impl Wanted {
         of_source && self.event.is_none_or(|wanted| wanted == event.id)
     }
 
-    fn heard(&self, heard: &Heard) -> bool {
+    fn heard(&self, heard: &DeliveryRecord) -> bool {
         self.source.as_deref().is_none_or(|source| heard.source.as_deref() == Some(source))
             && self.event.is_none_or(|wanted| heard.event == Some(wanted))
     }
 
-    fn chunk(&self, chunk: &Chunk) -> bool {
+    fn chunk(&self, chunk: &OutputChunk) -> bool {
         self.output
             && (self.source.is_none() || self.known.contains(&chunk.event))
             && self.event.is_none_or(|wanted| wanted == chunk.event)
     }
 
     /// May it be about what is wanted?
-    fn hint(&self, hint: &Hint) -> bool {
+    fn hint(&self, hint: &ChangeHint) -> bool {
         match hint {
-            Hint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
-            Hint::Ended(event) => self.event.is_none_or(|wanted| wanted == *event),
-            Hint::Much => true,
+            ChangeHint::Due { source, .. } => self.source.as_deref().is_none_or(|wanted| *wanted == **source),
+            ChangeHint::Ended(event) => self.event.is_none_or(|wanted| wanted == *event),
+            ChangeHint::Much => true,
         }
     }
 }
 
 /// What is said next, before anything is heard.
-enum Next {
+enum StreamPhase {
     /// How long to wait before coming back.
     Hello,
     /// That something was missed.
@@ -126,30 +131,30 @@ enum Next {
     End,
 }
 
-struct Ears {
-    desk: Desk,
+struct EventStream {
+    desk: AdminState,
     news: Receiver<Event>,
     /// What the event's attempt had written before; told first.
     so_far: Option<Vec<u8>>,
-    chunks: Receiver<Chunk>,
-    heard: Receiver<Heard>,
-    others: Others,
+    chunks: Receiver<OutputChunk>,
+    heard: Receiver<DeliveryRecord>,
+    others: PeerChanges,
     closing: CancellationToken,
-    wanted: Wanted,
-    next: Next,
-    pace: Option<Pace>,
+    wanted: LiveFilter,
+    next: StreamPhase,
+    pace: Option<StreamRateLimit>,
     _place: OwnedSemaphorePermit,
 }
 
 /// How much was told in this second, to who wants only so much of it. Whoever looks at numbers that are read once a
 /// second anyway does not cost a busy node a message for each delivery.
 #[derive(Default)]
-struct Pace {
+struct StreamRateLimit {
     since: Option<Instant>,
     told: u32,
 }
 
-impl Pace {
+impl StreamRateLimit {
     /// Counts one that is told.
     fn tell(&mut self) {
         if self.since.is_none_or(|since| since.elapsed() >= PACE) {
@@ -166,18 +171,18 @@ impl Pace {
 
 /// What other nodes write, where the store tells: not what it is, only that there is a reason to read again.
 #[derive(Default)]
-struct Others {
+struct PeerChanges {
     /// Nobody, while there is something to tell.
-    hints: Option<Receiver<Hint>>,
+    hints: Option<Receiver<ChangeHint>>,
     /// When to tell it.
     due: Option<Instant>,
     /// When that was done last.
     told: Option<Instant>,
 }
 
-impl Others {
+impl PeerChanges {
     /// Waits until it is to be told that others wrote something; for ever where nobody says so.
-    async fn wrote(&mut self, wanted: &Wanted) {
+    async fn wrote(&mut self, wanted: &LiveFilter) {
         if self.due.is_none() {
             self.hint(wanted).await;
             self.hints = None;
@@ -189,7 +194,7 @@ impl Others {
         }
     }
 
-    async fn hint(&mut self, wanted: &Wanted) {
+    async fn hint(&mut self, wanted: &LiveFilter) {
         while let Some(hints) = &mut self.hints {
             match hints.recv().await {
                 Ok(hint) if !wanted.hint(&hint) => {}
@@ -201,13 +206,13 @@ impl Others {
     }
 }
 
-fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+fn follow(ears: EventStream) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     unfold(ears, |mut ears| async move {
         let said = match ears.next {
-            Next::End => return None,
-            Next::Hello => sse::Event::default().retry(RETRY).comment("from now on"),
-            Next::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
-            Next::News => {
+            StreamPhase::End => return None,
+            StreamPhase::Hello => sse::Event::default().retry(RETRY).comment("from now on"),
+            StreamPhase::Missed => ears.say("missed", &json!({ "missed": 0 })).retry(RETRY),
+            StreamPhase::News => {
                 let closing = ears.closing.clone();
                 tokio::select! {
                     // What has happened is told before the port closes.
@@ -217,22 +222,22 @@ fn follow(ears: Ears) -> impl Stream<Item = Result<sse::Event, Infallible>> {
                 }
             }
         };
-        if !matches!(ears.next, Next::End) {
-            ears.next = Next::News;
+        if !matches!(ears.next, StreamPhase::End) {
+            ears.next = StreamPhase::News;
         }
         Some((Ok(said), ears))
     })
 }
 
-impl Ears {
+impl EventStream {
     /// The next that is wanted; `None`: nobody tells any more.
     async fn hear(&mut self) -> Option<sse::Event> {
         if let (Some(text), Some(event)) = (self.so_far.take(), self.wanted.event) {
-            let mut told = shown::chunk(&Chunk { event, bytes: text.into() });
+            let mut told = shown::chunk(&OutputChunk { event, bytes: text.into() });
             told["so_far"] = true.into();
             return Some(self.say("output", &told));
         }
-        if let Some(until) = self.pace.as_ref().and_then(Pace::rest) {
+        if let Some(until) = self.pace.as_ref().and_then(StreamRateLimit::rest) {
             return Some(self.rest(until).await);
         }
         loop {
@@ -260,7 +265,7 @@ impl Ears {
             match missed {
                 RecvError::Closed => return None,
                 RecvError::Lagged(missed) => {
-                    self.next = Next::End;
+                    self.next = StreamPhase::End;
                     return Some(self.say("missed", &json!({ "missed": missed })));
                 }
             }
@@ -272,13 +277,13 @@ impl Ears {
         (self.news, self.heard, self.others.hints) = (channel(1).1, channel(1).1, None);
         tokio::time::sleep_until(until).await;
         (self.news, self.heard) = (self.desk.dispatcher.news(), self.desk.dispatcher.meter().listen());
-        self.pace = Some(Pace::default());
+        self.pace = Some(StreamRateLimit::default());
         self.more()
     }
 
     /// That there is something to read again. What is written from now on is another reason.
     fn more(&mut self) -> sse::Event {
-        self.others = Others { hints: self.desk.store.hints(), due: None, told: Some(Instant::now()) };
+        self.others = PeerChanges { hints: self.desk.store.hints(), due: None, told: Some(Instant::now()) };
         self.say("more", &json!({}))
     }
 

@@ -1,12 +1,12 @@
 //! Replaying all events that match. They are counted first: the count names the very set, and only that set is
 //! replayed.
 
-use super::asked::Asked;
-use super::{Desk, again, busy, refuse};
+use super::asked::QueryParams;
+use super::{AdminState, again, busy, refuse};
 use crate::decide::event::Event;
 use crate::decide::id::Digest;
 use crate::decide::limits;
-use crate::store::{Listing, StoreError};
+use crate::store::{EventQuery, StoreError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -19,7 +19,7 @@ const PAGES_MAX: usize = 200;
 const TOLD_MAX: usize = 100;
 
 /// Replays a set of events, or counts it.
-pub(super) async fn replay(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
+pub(super) async fn replay(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
     let filter = asked.filter()?;
     let (dry, guard) = (asked.flag("dry")?, asked.text("guard")?);
     let limit = asked.limit(limits::REPLAY_MAX, limits::REPLAY_MAX)?;
@@ -55,8 +55,8 @@ pub(super) async fn replay(State(desk): State<Desk>, mut asked: Asked) -> Result
 }
 
 /// The events that match and are over, newest first, and whether there are more.
-async fn set(desk: &Desk, filter: Listing, limit: usize) -> Result<(Vec<Event>, bool), StoreError> {
-    let mut listing = Listing { limit: super::LIST_MAX, ..filter };
+async fn set(desk: &AdminState, filter: EventQuery, limit: usize) -> Result<(Vec<Event>, bool), StoreError> {
+    let mut listing = EventQuery { limit: super::LIST_MAX, ..filter };
     let mut events = Vec::new();
     for _ in 0..PAGES_MAX {
         let page = desk.store.page(listing.clone()).await?;

@@ -1,11 +1,11 @@
 //! Sources that the store holds events of and no node has: how many events, how long they are kept, and ending them.
 
-use super::{Desk, refuse, unavailable};
+use super::{AdminState, refuse, unavailable};
 use crate::config::duration_text;
 use crate::decide::source::Keep;
 use crate::decide::time::Duration;
-use crate::store::retention::{self, ForgottenSource, Nodes, Orphaned};
-use crate::telemetry::{self, Level};
+use crate::store::retention::{self, ForgetSourceCounts, NodeTopology, OrphanedSource};
+use crate::telemetry::{self, LogLevel};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -22,20 +22,20 @@ const COUNT_TIME: Duration = Duration::from_secs(2);
 
 /// The last count of orphaned events; `None` inside where the store did not answer.
 #[derive(Default)]
-pub(crate) struct CountedOrphans(Mutex<Option<(Instant, Counted)>>);
+pub(crate) struct OrphanCountCache(Mutex<Option<(Instant, OrphanCounts)>>);
 
-type Counted = Option<Arc<[Orphaned]>>;
+type OrphanCounts = Option<Arc<[OrphanedSource]>>;
 
-impl CountedOrphans {
+impl OrphanCountCache {
     /// The sources that no node has, counted now or a moment ago.
-    pub(super) async fn now(&self, desk: &Desk) -> Counted {
+    pub(super) async fn now(&self, desk: &AdminState) -> OrphanCounts {
         let mut last = self.0.lock().await;
         if let Some((_, counted)) = last.as_ref().filter(|(at, _)| at.elapsed() < COUNT_STANDS) {
             return counted.clone();
         }
         let keeps = desk.dispatcher.keeps();
         let counted = timeout(COUNT_TIME, retention::orphaned(&*desk.store, &keeps, desk.nodes)).await;
-        let counted: Counted = counted.ok().and_then(Result::ok).map(Into::into);
+        let counted: OrphanCounts = counted.ok().and_then(Result::ok).map(Into::into);
         *last = Some((Instant::now(), counted.clone()));
         counted
     }
@@ -46,12 +46,12 @@ impl CountedOrphans {
 }
 
 /// How many events these are together.
-pub(super) fn total(orphaned: &[Orphaned]) -> u64 {
+pub(super) fn total(orphaned: &[OrphanedSource]) -> u64 {
     orphaned.iter().map(|one| one.count.events).sum()
 }
 
 /// One of them, as the overview shows it.
-pub(super) fn shown(one: &Orphaned) -> Value {
+pub(super) fn shown(one: &OrphanedSource) -> Value {
     let keep = one.retention.as_ref().map(|row| match row.kept.keys {
         Keep::For(length) => duration_text(length),
         Keep::Forever => "forever".to_owned(),
@@ -67,24 +67,27 @@ pub(super) fn shown(one: &Orphaned) -> Value {
 }
 
 /// Ends and forgets all events of a source that no node has, because a person says so.
-pub(super) async fn forget_source(State(desk): State<Desk>, Path(source): Path<String>) -> Result<Response, Response> {
+pub(super) async fn forget_source(
+    State(desk): State<AdminState>,
+    Path(source): Path<String>,
+) -> Result<Response, Response> {
     let own = desk.dispatcher.keeps().sources.contains_key(source.as_str());
-    let had = own || desk.nodes == Nodes::Many && elsewhere(&desk, &source).await?;
+    let had = own || desk.nodes == NodeTopology::Many && elsewhere(&desk, &source).await?;
     if had {
         return Err(refuse(StatusCode::CONFLICT, HAD));
     }
     let forgotten = retention::forget_source(&*desk.store, &source).await.map_err(|error| unavailable(&error))?;
-    if forgotten == ForgottenSource::default() {
+    if forgotten == ForgetSourceCounts::default() {
         return Err(refuse(StatusCode::NOT_FOUND, "unknown_source"));
     }
     desk.orphans.forget().await;
-    let ForgottenSource { events, ended, .. } = forgotten;
+    let ForgetSourceCounts { events, ended, .. } = forgotten;
     let [events, ended] = [events, ended].map(|count| count.to_string());
-    telemetry::say(Level::Info, "forgot", &[("source", &source), ("events", &events), ("ended", &ended)]);
+    telemetry::say(LogLevel::Info, "forgot", &[("source", &source), ("events", &events), ("ended", &ended)]);
     Ok(Json(document(&source, forgotten)).into_response())
 }
 
-async fn elsewhere(desk: &Desk, source: &str) -> Result<bool, Response> {
+async fn elsewhere(desk: &AdminState, source: &str) -> Result<bool, Response> {
     retention::is_elsewhere(&*desk.store, source).await.map_err(|error| unavailable(&error))
 }
 
@@ -92,7 +95,7 @@ async fn elsewhere(desk: &Desk, source: &str) -> Result<bool, Response> {
 pub(crate) const HAD: &str = "a running node has this source";
 
 /// What came of it, for the person who asked.
-pub(crate) fn document(source: &str, forgotten: ForgottenSource) -> Value {
-    let ForgottenSource { events, ended, running } = forgotten;
+pub(crate) fn document(source: &str, forgotten: ForgetSourceCounts) -> Value {
+    let ForgetSourceCounts { events, ended, running } = forgotten;
     json!({ "source": source, "forgotten": events, "ended": ended, "running": running })
 }

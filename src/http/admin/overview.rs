@@ -1,14 +1,14 @@
 //! How things are, at a glance. What this node counted over time is in its memory; what the store holds is counted by
 //! the store, at most once a second however many look.
 
-use super::asked::Asked;
-use super::{Desk, orphans, shown};
-use crate::decide::event::State as Stands;
+use super::asked::QueryParams;
+use super::{AdminState, orphans, shown};
+use crate::decide::event::EventState;
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::clock_watch::Ahead;
-use crate::store::{Census, Listing, Store, StoreError};
-use crate::telemetry::heard::Verdict;
-use crate::telemetry::meter::{Asked as Call, Count, Meter, OUTCOMES};
+use crate::store::clock_watch::ClockSkew;
+use crate::store::{EventCounts, EventQuery, Store, StoreError};
+use crate::telemetry::heard::DeliveryVerdict;
+use crate::telemetry::meter::{Metrics, OUTCOMES, SourceCounter, StoreOp};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -37,14 +37,14 @@ const WINDOWS: [(&str, usize, Duration); 3] =
 
 /// The last count of the store's events.
 #[derive(Default)]
-pub(crate) struct Counted(Mutex<Option<(Instant, Counting)>>);
+pub(crate) struct EventCountCache(Mutex<Option<(Instant, TimedEventCounts)>>);
 
 /// A count, or why there is none, and how long it took.
-type Counting = (Result<Arc<Census>, String>, Duration);
+type TimedEventCounts = (Result<Arc<EventCounts>, String>, Duration);
 
-impl Counted {
+impl EventCountCache {
     /// The store's events, counted now or a moment ago.
-    pub(super) async fn census(&self, store: &dyn Store, meter: &Meter) -> Counting {
+    pub(super) async fn census(&self, store: &dyn Store, meter: &Metrics) -> TimedEventCounts {
         let mut last = self.0.lock().await;
         if let Some((at, count)) = &*last
             && at.elapsed() < COUNT_STANDS
@@ -57,7 +57,7 @@ impl Counted {
             Err(_) => Err("the store took too long".to_owned()),
         };
         let took = asked.elapsed();
-        meter.asked(Call::Look, took, census.is_ok());
+        meter.asked(StoreOp::Look, took, census.is_ok());
         *last = Some((Instant::now(), (census.clone(), took)));
         (census, took)
     }
@@ -65,7 +65,7 @@ impl Counted {
 
 /// Looks every second at what was counted, and first reads back what the store knows of the last day: events that were
 /// made and that ended. Deliveries that made none are known to nobody after a restart.
-pub(crate) async fn keep_series(desk: Desk) {
+pub(crate) async fn keep_series(desk: AdminState) {
     let read = timeout(READ_BACK_TIME, read_back(&desk)).await;
     if let Ok(Ok(since)) = read {
         *desk.since.lock().await = since;
@@ -79,20 +79,21 @@ pub(crate) async fn keep_series(desk: Desk) {
     }
 }
 
-async fn read_back(desk: &Desk) -> Result<Timestamp, StoreError> {
+async fn read_back(desk: &AdminState) -> Result<Timestamp, StoreError> {
     let (meter, start) = (desk.dispatcher.meter(), *desk.since.lock().await);
     let from = start - READ_BACK;
-    let mut listing = Listing { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..Listing::default() };
+    let mut listing =
+        EventQuery { since: Some(from), until: Some(start), limit: READ_BACK_PAGE, ..EventQuery::default() };
     let (mut read, mut back_to) = (0, start);
     loop {
         let page = desk.store.page(listing.clone()).await?;
         for event in &page.events {
             back_to = back_to.min(event.received_at);
-            meter.remember(&event.source, Count::Delivery(Verdict::Accepted), event.received_at);
+            meter.remember(&event.source, SourceCounter::Delivery(DeliveryVerdict::Accepted), event.received_at);
             let count = match event.state {
-                Stands::Done { .. } => Count::Done,
-                Stands::Dead { .. } => Count::Dead,
-                Stands::Waiting { .. } | Stands::Running { .. } => continue,
+                EventState::Done { .. } => SourceCounter::Done,
+                EventState::Dead { .. } => SourceCounter::Dead,
+                EventState::Waiting { .. } | EventState::Running { .. } => continue,
             };
             meter.remember(&event.source, count, event.state.ended().unwrap_or(start).min(start));
         }
@@ -106,7 +107,7 @@ async fn read_back(desk: &Desk) -> Result<Timestamp, StoreError> {
 }
 
 /// The overview.
-pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Result<Response, Response> {
+pub(super) async fn overview(State(desk): State<AdminState>, mut asked: QueryParams) -> Result<Response, Response> {
     let window = asked.word("window", &WINDOWS.map(|(name, ..)| name))?.unwrap_or("1h");
     asked.end()?;
     let (name, points, step) = WINDOWS.into_iter().find(|(name, ..)| *name == window).unwrap_or(WINDOWS[0]);
@@ -118,7 +119,7 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
     let from = Timestamp(end.0 - length * i64::try_from(points).unwrap_or(0));
     let all: Vec<_> = (0..meter.sources.len()).map(|at| meter.counted(at, from, step, points)).collect();
     let (census, took) = desk.counted.census(&*desk.store, meter).await;
-    let counts = Counts { meter, all: &all };
+    let counts = WindowCounts { meter, all: &all };
     let mut told = json!({
         "window": name,
         "from": from,
@@ -130,13 +131,13 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
         "deliveries": counts.deliveries(None),
         "duplicates": counts.duplicates(),
         "attempts": OUTCOMES.iter().enumerate()
-            .map(|(at, word)| ((*word).to_owned(), json!(counts.sum(None, Count::Attempt(at)))))
+            .map(|(at, word)| ((*word).to_owned(), json!(counts.sum(None, SourceCounter::Attempt(at)))))
             .collect::<Map<_, _>>(),
-        "ended": { "done": counts.sum(None, Count::Done), "dead": counts.sum(None, Count::Dead) },
+        "ended": { "done": counts.sum(None, SourceCounter::Done), "dead": counts.sum(None, SourceCounter::Dead) },
         "series": counts.series(from, length, points),
         "sources": counts.sources(),
         "saved": {
-            "window": counts.sum(None, Count::Delivery(Verdict::Duplicate)) + counts.sum(None, Count::Delivery(Verdict::Stale)),
+            "window": counts.sum(None, SourceCounter::Delivery(DeliveryVerdict::Duplicate)) + counts.sum(None, SourceCounter::Delivery(DeliveryVerdict::Stale)),
             "kept": census.as_ref().ok().and_then(|census| census.duplicates),
         },
     });
@@ -164,9 +165,10 @@ pub(super) async fn overview(State(desk): State<Desk>, mut asked: Asked) -> Resu
 }
 
 /// How far the store's clock is from this machine's, the time by which events expire, and what that waits for.
-async fn clock(desk: &Desk) -> Value {
+async fn clock(desk: &AdminState) -> Value {
     let expiry = desk.store.expiry();
-    let mut told = json!({ "ahead": Ahead::of(&*desk.store).seconds(), "expires_by": expiry.time.0, "waiting": null });
+    let mut told =
+        json!({ "ahead": ClockSkew::of(&*desk.store).seconds(), "expires_by": expiry.time.0, "waiting": null });
     if let Some(waiting) = &expiry.waiting {
         let would = timeout(COUNT_TIME, desk.dispatcher.would_forget()).await.ok().and_then(Result::ok);
         told["waiting"] = shown::waiting(waiting);
@@ -176,7 +178,7 @@ async fn clock(desk: &Desk) -> Value {
 }
 
 /// What the sweep of this node has freed, when, and what failed.
-fn swept(meter: &Meter) -> Value {
+fn swept(meter: &Metrics) -> Value {
     let ((events, bodies, failures), last) = (meter.sweeps.totals(), meter.sweeps.last());
     json!({
         "events": events,
@@ -190,28 +192,30 @@ fn swept(meter: &Meter) -> Value {
 }
 
 /// What was counted in a window: of each source, of each point, each count.
-struct Counts<'a> {
-    meter: &'a Meter,
+struct WindowCounts<'a> {
+    meter: &'a Metrics,
     all: &'a [Vec<Vec<u64>>],
 }
 
-impl Counts<'_> {
-    fn sum(&self, source: Option<usize>, count: Count) -> u64 {
+impl WindowCounts<'_> {
+    fn sum(&self, source: Option<usize>, count: SourceCounter) -> u64 {
         let place = count.place();
         let chosen = self.all.iter().enumerate().filter(|(at, _)| source.is_none_or(|source| source == *at));
         chosen.flat_map(|(_, points)| points).filter_map(|counts| counts.get(place)).sum()
     }
 
     fn deliveries(&self, source: Option<usize>) -> Map<String, Value> {
-        let one = |verdict: Verdict| (verdict.word().to_owned(), self.sum(source, Count::Delivery(verdict)).into());
-        Verdict::ALL.map(one).into_iter().collect()
+        let one = |verdict: DeliveryVerdict| {
+            (verdict.word().to_owned(), self.sum(source, SourceCounter::Delivery(verdict)).into())
+        };
+        DeliveryVerdict::ALL.map(one).into_iter().collect()
     }
 
     fn duplicates(&self) -> Map<String, Value> {
         let mut all = Map::new();
         for (at, source) in self.meter.sources.iter().enumerate() {
             for (same, word) in source.same.iter().enumerate() {
-                let more = self.sum(Some(at), Count::Same(same));
+                let more = self.sum(Some(at), SourceCounter::Same(same));
                 let sum = all.get(word).and_then(Value::as_u64).unwrap_or(0) + more;
                 if sum > 0 {
                     all.insert(word.clone(), sum.into());
@@ -224,19 +228,20 @@ impl Counts<'_> {
     fn series(&self, from: Timestamp, length: i64, points: usize) -> Value {
         let at = |point: usize| Timestamp(from.0 + length * i64::try_from(point).unwrap_or(0));
         let mut series = json!({ "at": (0..points).map(at).collect::<Vec<_>>() });
-        let over = |counts: &[Count]| {
+        let over = |counts: &[SourceCounter]| {
             let one = |point: usize| {
                 let each = self.all.iter().filter_map(|points| points.get(point));
                 each.map(|sums| counts.iter().filter_map(|count| sums.get(count.place())).sum::<u64>()).sum::<u64>()
             };
             (0..points).map(one).collect::<Vec<_>>()
         };
-        for verdict in Verdict::ALL {
-            series[verdict.word()] = json!(over(&[Count::Delivery(verdict)]));
+        for verdict in DeliveryVerdict::ALL {
+            series[verdict.word()] = json!(over(&[SourceCounter::Delivery(verdict)]));
         }
-        series["done"] = json!(over(&[Count::Done]));
-        series["dead"] = json!(over(&[Count::Dead]));
-        series["failed"] = json!(over(&[Count::Attempt(1), Count::Attempt(2), Count::Attempt(3)]));
+        series["done"] = json!(over(&[SourceCounter::Done]));
+        series["dead"] = json!(over(&[SourceCounter::Dead]));
+        series["failed"] =
+            json!(over(&[SourceCounter::Attempt(1), SourceCounter::Attempt(2), SourceCounter::Attempt(3)]));
         series["same"] = self.same(points).into();
         series
     }
@@ -246,7 +251,7 @@ impl Counts<'_> {
         let mut all: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for (source, counted) in self.meter.sources.iter().zip(self.all) {
             for (same, word) in source.same.iter().enumerate() {
-                let place = Count::Same(same).place();
+                let place = SourceCounter::Same(same).place();
                 let each = counted.iter().map(|counts| counts.get(place).copied().unwrap_or(0));
                 let sums = all.entry(word).or_insert_with(|| vec![0; points]);
                 sums.iter_mut().zip(each).for_each(|(sum, more)| *sum += more);
@@ -259,19 +264,22 @@ impl Counts<'_> {
     /// Deliveries of one source over time, whatever came of them.
     fn each(&self, source: usize) -> Vec<u64> {
         let all = |counts: &Vec<u64>| {
-            Verdict::ALL.iter().filter_map(|verdict| counts.get(Count::Delivery(*verdict).place())).sum()
+            DeliveryVerdict::ALL
+                .iter()
+                .filter_map(|verdict| counts.get(SourceCounter::Delivery(*verdict).place()))
+                .sum()
         };
         self.all.get(source).map(|points| points.iter().map(all).collect()).unwrap_or_default()
     }
 
     fn sources(&self) -> Vec<Value> {
         let named = self.meter.sources.iter().enumerate().filter(|(_, source)| !source.name.is_empty());
-        let one = |(at, source): (usize, &crate::telemetry::meter::SourceMeter)| {
+        let one = |(at, source): (usize, &crate::telemetry::meter::SourceMetrics)| {
             json!({
                 "source": &*source.name,
                 "deliveries": self.deliveries(Some(at)),
-                "done": self.sum(Some(at), Count::Done),
-                "dead": self.sum(Some(at), Count::Dead),
+                "done": self.sum(Some(at), SourceCounter::Done),
+                "dead": self.sum(Some(at), SourceCounter::Dead),
                 "last_at": source.last_at(),
                 "series": self.each(at),
             })

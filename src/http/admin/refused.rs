@@ -1,9 +1,9 @@
 //! Wrong tokens: each is counted, logged and held back for a while before it is refused, whichever way it came. How long
 //! is decided in [`throttle`](crate::decide::throttle).
 
-use super::Desk;
-use crate::decide::throttle::Throttle;
-use crate::telemetry::{self, Level};
+use super::AdminState;
+use crate::decide::throttle::AuthThrottle;
+use crate::telemetry::{self, LogLevel};
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::stream;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// How a token was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum TokenLocation {
     /// In the `Authorization` header.
     Header,
     /// At the login.
@@ -23,49 +23,54 @@ pub(super) enum Way {
 
 /// The refusals of late.
 #[derive(Debug)]
-pub(super) struct Refusals {
-    throttle: Mutex<Throttle<IpAddr>>,
+pub(super) struct TokenThrottle {
+    throttle: Mutex<AuthThrottle<IpAddr>>,
     since: Instant,
 }
 
-impl Default for Refusals {
+impl Default for TokenThrottle {
     fn default() -> Self {
         Self { throttle: Mutex::default(), since: Instant::now() }
     }
 }
 
-impl Refusals {
-    fn throttle(&self) -> MutexGuard<'_, Throttle<IpAddr>> {
+impl TokenThrottle {
+    fn throttle(&self) -> MutexGuard<'_, AuthThrottle<IpAddr>> {
         self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A refusal that waits; nobody may be left to hear it.
-struct Waiting<'d>(&'d Desk, IpAddr);
+struct DelayedRefusal<'d>(&'d AdminState, IpAddr);
 
-impl Drop for Waiting<'_> {
+impl Drop for DelayedRefusal<'_> {
     fn drop(&mut self) {
         self.0.refusals.throttle().answered(&self.1);
     }
 }
 
 /// Refuses a wrong token, later.
-pub(super) async fn turn_away(desk: &Desk, peer: Option<IpAddr>, way: Way, refusal: Response) -> Response {
+pub(super) async fn turn_away(
+    desk: &AdminState,
+    peer: Option<IpAddr>,
+    way: TokenLocation,
+    refusal: Response,
+) -> Response {
     let from = network(peer.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
     let word = match way {
-        Way::Header => "header",
-        Way::Login => "login",
+        TokenLocation::Header => "header",
+        TokenLocation::Login => "login",
     };
-    desk.dispatcher.meter().admin_refused(way == Way::Login);
+    desk.dispatcher.meter().admin_refused(way == TokenLocation::Login);
     let told = desk.refusals.throttle().refused(&from, desk.refusals.since.elapsed());
     if let Some(times) = told.say {
         let (from, times) = (from.to_string(), times.to_string());
         let details = [("reason", "bad_token"), ("from", &*from), ("way", word), ("times", &*times)];
-        telemetry::say(Level::Warn, "admin", &details);
+        telemetry::say(LogLevel::Warn, "admin", &details);
     }
     match told.delay {
         Some(delay) => {
-            let _waiting = Waiting(desk, from);
+            let _waiting = DelayedRefusal(desk, from);
             tokio::time::sleep(delay).await;
             refusal
         }

@@ -9,7 +9,7 @@
 //! So every node that has the token knows the session, also one that is started later; what it may do is what the token
 //! may on the node that is asked; and without the token it is over. Only of what was logged out here a node keeps a list.
 
-use crate::config::May;
+use crate::config::AdminPermission;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use aws_lc_rs::{hmac, pbkdf2};
@@ -25,32 +25,32 @@ const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is more than none
 const SIGNED: usize = 24;
 const WHOLE: usize = SIGNED + 32;
 
-type Id = [u8; 16];
+type SessionId = [u8; 16];
 
 /// The sessions that a node knows.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    keys: Vec<(hmac::Key, May)>,
-    book: Mutex<Book>,
+pub(super) struct AdminSessions {
+    keys: Vec<(hmac::Key, AdminPermission)>,
+    book: Mutex<RevokedSessions>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct RevokedSessions {
     /// The first to end is the first to be forgotten.
-    logged_out: BTreeSet<(Timestamp, Id)>,
+    logged_out: BTreeSet<(Timestamp, SessionId)>,
 }
 
 /// A session that is proven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Session {
-    pub(super) may: May,
+pub(super) struct AdminSession {
+    pub(super) may: AdminPermission,
     pub(super) ends_at: Timestamp,
-    id: Id,
+    id: SessionId,
 }
 
-impl Sessions {
+impl AdminSessions {
     /// For these tokens and what each may do.
-    pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], May)>) -> Self {
+    pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], AdminPermission)>) -> Self {
         let key = |(token, may)| {
             let mut key = [0; 32];
             pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, PURPOSE, token, &mut key);
@@ -59,29 +59,30 @@ impl Sessions {
         Self { keys: tokens.map(key).collect(), book: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, RevokedSessions> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new session for who has shown the token of this place among them; and what its cookie holds.
-    pub(super) fn open(&self, token: usize, now: Timestamp) -> (String, Session) {
+    pub(super) fn open(&self, token: usize, now: Timestamp) -> (String, AdminSession) {
         let (key, may) = &self.keys[token];
-        let mut id = Id::default();
+        let mut id = SessionId::default();
         aws_lc_rs::rand::fill(&mut id).expect("the system has random bytes");
-        let session = Session { may: *may, ends_at: now + limits::SESSION_TIME, id };
+        let session = AdminSession { may: *may, ends_at: now + limits::SESSION_TIME, id };
         let signed = [&session.ends_at.0.to_be_bytes()[..], &id].concat();
         let proof = hmac::sign(key, &signed);
         (hex::encode([&signed, proof.as_ref()].concat()), session)
     }
 
     /// The session that this cookie proves, if it is not over.
-    pub(super) fn find(&self, cookie: &str, now: Timestamp) -> Option<Session> {
+    pub(super) fn find(&self, cookie: &str, now: Timestamp) -> Option<AdminSession> {
         let mut whole = [0; WHOLE];
         hex::decode_to_slice(cookie, &mut whole).ok()?;
         let (signed, proof) = whole.split_at(SIGNED);
         let (_, may) = self.keys.iter().find(|(key, _)| hmac::verify(key, signed, proof).is_ok())?;
         let (ends_at, id) = signed.split_first_chunk()?;
-        let session = Session { may: *may, ends_at: Timestamp(i64::from_be_bytes(*ends_at)), id: id.try_into().ok()? };
+        let session =
+            AdminSession { may: *may, ends_at: Timestamp(i64::from_be_bytes(*ends_at)), id: id.try_into().ok()? };
         let over = session.ends_at <= now || self.lock().logged_out.contains(&(session.ends_at, session.id));
         (!over).then_some(session)
     }
@@ -104,27 +105,27 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
-    fn sessions(tokens: &[(&str, May)]) -> Sessions {
-        Sessions::new(tokens.iter().map(|(token, may)| (token.as_bytes(), *may)))
+    fn sessions(tokens: &[(&str, AdminPermission)]) -> AdminSessions {
+        AdminSessions::new(tokens.iter().map(|(token, may)| (token.as_bytes(), *may)))
     }
 
     #[test]
     fn a_session_is_what_its_token_is_where_it_is_shown_and_ends_with_its_time() {
-        let here = sessions(&[("one", May::All), ("two", May::Read)]);
+        let here = sessions(&[("one", AdminPermission::All), ("two", AdminPermission::Read)]);
         let (cookie, session) = here.open(1, NOW);
-        assert_eq!((here.find(&cookie, NOW), session.may), (Some(session), May::Read));
+        assert_eq!((here.find(&cookie, NOW), session.may), (Some(session), AdminPermission::Read));
         let ends = NOW + limits::SESSION_TIME;
         assert_eq!(session.ends_at, ends);
         assert!(here.find(&cookie, Timestamp(ends.0 - 1)).is_some() && here.find(&cookie, ends).is_none());
-        let there = sessions(&[("two", May::Forget)]);
-        assert_eq!(there.find(&cookie, NOW).map(|session| session.may), Some(May::Forget));
-        assert_eq!(sessions(&[("one", May::All), ("2", May::Read)]).find(&cookie, NOW), None);
+        let there = sessions(&[("two", AdminPermission::Forget)]);
+        assert_eq!(there.find(&cookie, NOW).map(|session| session.may), Some(AdminPermission::Forget));
+        assert_eq!(sessions(&[("one", AdminPermission::All), ("2", AdminPermission::Read)]).find(&cookie, NOW), None);
         assert_eq!(sessions(&[]).find(&cookie, NOW), None);
     }
 
     #[test]
     fn nothing_in_a_cookie_can_be_changed() {
-        let sessions = sessions(&[("one", May::All)]);
+        let sessions = sessions(&[("one", AdminPermission::All)]);
         let (cookie, _) = sessions.open(0, NOW);
         for at in 0..cookie.len() {
             let other = if &cookie[at..=at] == "0" { "1" } else { "0" };
@@ -138,7 +139,8 @@ mod tests {
 
     #[test]
     fn what_was_logged_out_stays_so_and_what_is_not_ours_takes_no_place() {
-        let (sessions, strange) = (sessions(&[("one", May::All)]), sessions(&[("two", May::All)]));
+        let (sessions, strange) =
+            (sessions(&[("one", AdminPermission::All)]), sessions(&[("two", AdminPermission::All)]));
         let (first, _) = sessions.open(0, NOW);
         let (other, _) = sessions.open(0, NOW);
         sessions.close(&first, NOW);

@@ -1,21 +1,21 @@
 //! Events as people and their tools see them: JSON in the words of the design. Bodies and secrets are not in it.
 
-use crate::action::Chunk;
-use crate::decide::claim::Same;
-use crate::decide::event::{Event, How, State};
-use crate::decide::expiry::Waiting;
-use crate::decide::field::{Place, Value as Field};
+use crate::action::OutputChunk;
+use crate::decide::claim::MatchedBy;
+use crate::decide::event::{DoneReason, Event, EventState};
+use crate::decide::expiry::PendingClockJump;
+use crate::decide::field::{FieldLocation, FieldValue as Field};
 use crate::decide::source::Source;
 use crate::decide::time::Timestamp;
-use crate::store::quarantine::Quarantined;
+use crate::store::quarantine::QuarantinedMessage;
 use crate::store::standing::standing;
-use crate::store::{Forgotten, Sighting, Store, StoreError, Stored, Story};
-use crate::telemetry::heard::Heard;
+use crate::store::{DuplicateSighting, EventDetails, ForgetCounts, Store, StoreError, StoredValue};
+use crate::telemetry::heard::DeliveryRecord;
 use axum::response::sse;
 use serde_json::{Value, json};
 
 /// One message in quarantine. Nothing in it was verified, and it may hold anything: what cannot be read is replaced.
-pub fn quarantined(message: &Quarantined) -> Value {
+pub fn quarantined(message: &QuarantinedMessage) -> Value {
     json!({
         "source": &*message.source,
         "message": message.message,
@@ -28,7 +28,7 @@ pub fn quarantined(message: &Quarantined) -> Value {
 }
 
 /// What a sweep forgot, and what it waits for.
-pub fn forgotten(Forgotten { events, bodies }: Forgotten, store: &dyn Store) -> Value {
+pub fn forgotten(ForgetCounts { events, bodies }: ForgetCounts, store: &dyn Store) -> Value {
     let mut shown = json!({ "forgotten": events, "bodies": bodies });
     if let Some(waiting) = store.expiry().waiting {
         shown["waiting"] = self::waiting(&waiting);
@@ -37,7 +37,7 @@ pub fn forgotten(Forgotten { events, bodies }: Forgotten, store: &dyn Store) -> 
 }
 
 /// A jump of the clock that expiry waits for.
-pub fn waiting(waiting: &Waiting) -> Value {
+pub fn waiting(waiting: &PendingClockJump) -> Value {
     json!({ "since": waiting.since, "jump": waiting.jump.as_secs(), "left": waiting.left.as_secs() })
 }
 
@@ -57,15 +57,17 @@ pub fn event(event: &Event) -> Value {
         "doubts": event.doubts,
     });
     match &event.state {
-        State::Waiting { due } => shown["due"] = json!(due),
-        State::Running { until, by, .. } => (shown["until"], shown["node"]) = (json!(until), json!(by.to_string())),
-        State::Done { how, at } => {
+        EventState::Waiting { due } => shown["due"] = json!(due),
+        EventState::Running { until, by, .. } => {
+            (shown["until"], shown["node"]) = (json!(until), json!(by.to_string()));
+        }
+        EventState::Done { how, at } => {
             (shown["how"], shown["ended_at"]) = (how.word().into(), json!(at));
-            if let How::Superseded { by } = how {
+            if let DoneReason::Superseded { by } = how {
                 shown["superseded_by"] = json!(by);
             }
         }
-        State::Dead { cause, at } => (shown["cause"], shown["ended_at"]) = (cause.word().into(), json!(at)),
+        EventState::Dead { cause, at } => (shown["cause"], shown["ended_at"]) = (cause.word().into(), json!(at)),
     }
     if let Some(again) = &event.published_again {
         shown["published_again"] =
@@ -99,16 +101,15 @@ fn exact(raw: &str) -> Option<Value> {
 }
 
 /// All that is known of one, and in one sentence why it stands where it stands now.
-pub fn story(story: &Story, now: Timestamp) -> Value {
+pub fn story(story: &EventDetails, now: Timestamp) -> Value {
     let mut shown = event(&story.event);
     shown["why"] = standing(story, now).into();
     shown["behind"] = json!(story.behind);
-    shown["identities"] = identities(story).iter().map(Same::word).collect();
+    shown["identities"] = identities(story).iter().map(MatchedBy::word).collect();
     shown["duplicates"] = story.duplicates.into();
-    let sighting =
-        |seen: &Sighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
+    let sighting = |seen: &DuplicateSighting| json!({ "at": seen.at, "delivery": seen.delivery_id.as_deref(), "same": seen.same.word() });
     shown["deliveries"] = story.sightings.iter().map(sighting).collect();
-    let tried = |tried: &crate::decide::change::Tried| {
+    let tried = |tried: &crate::decide::change::AttemptRecord| {
         json!({
             "life": tried.life,
             "attempt": tried.attempt,
@@ -133,11 +134,11 @@ pub fn story(story: &Story, now: Timestamp) -> Value {
 }
 
 /// The same, with the headers that are kept until it ends, to be passed on: by name. What they say is not shown.
-pub async fn whole(store: &dyn Store, story_of: &Story) -> Result<Value, StoreError> {
+pub async fn whole(store: &dyn Store, story_of: &EventDetails) -> Result<Value, StoreError> {
     let mut shown = story(story_of, store.now());
     if story_of.event.state.ended().is_none()
         && story_of.has_body
-        && let Stored::Whole(payload) = store.payload(story_of.event.id).await?
+        && let StoredValue::Whole(payload) = store.payload(story_of.event.id).await?
     {
         let concealed = payload.passed().map(|name| (name.to_owned(), Value::from(MASKED)));
         shown["headers"] = concealed.collect();
@@ -153,12 +154,12 @@ pub const MASKED: &str = "•••";
 pub fn is_open(name: &str, source: Option<&Source>) -> bool {
     let secret = ["authorization", "proxy-authorization", "cookie", "set-cookie"].contains(&name)
         || source.is_some_and(|source| source.verify.signature_headers().contains(&name));
-    let read = |source: &Source| source.fields.iter().any(|field| field.at == Place::Header(name.into()));
+    let read = |source: &Source| source.fields.iter().any(|field| field.at == FieldLocation::Header(name.into()));
     !secret && (matches!(name, "content-type" | "traceparent") || source.is_some_and(read))
 }
 
 /// A delivery that was turned away.
-pub fn turned_away(heard: &Heard, node: &str) -> Value {
+pub fn turned_away(heard: &DeliveryRecord, node: &str) -> Value {
     json!({
         "at": heard.at,
         "node": node,
@@ -174,7 +175,7 @@ pub fn turned_away(heard: &Heard, node: &str) -> Value {
 }
 
 /// A delivery, whatever came of it.
-pub fn heard(heard: &Heard, node: &str) -> Value {
+pub fn heard(heard: &DeliveryRecord, node: &str) -> Value {
     let mut shown = turned_away(heard, node);
     shown["event"] = json!(heard.event);
     shown["same"] = json!(heard.same);
@@ -182,13 +183,13 @@ pub fn heard(heard: &Heard, node: &str) -> Value {
 }
 
 /// A piece of output.
-pub fn chunk(chunk: &Chunk) -> Value {
+pub fn chunk(chunk: &OutputChunk) -> Value {
     json!({ "event": chunk.event, "text": String::from_utf8_lossy(&chunk.bytes) })
 }
 
 /// Its keys' identities, and the change it stands for, which has a register instead of a key.
-fn identities(story: &Story) -> Vec<Same> {
-    let change = story.event.change.map(|_| Same::Change).filter(|change| !story.identities.contains(change));
+fn identities(story: &EventDetails) -> Vec<MatchedBy> {
+    let change = story.event.change.map(|_| MatchedBy::Change).filter(|change| !story.identities.contains(change));
     story.identities.iter().cloned().chain(change).collect()
 }
 

@@ -1,12 +1,12 @@
 //! What `hookonce tail` reads: states, with why an event waits or is dead, output, and deliveries that made no event. A
 //! slow reader misses some and stays.
 
-use super::{Desk, shown};
-use crate::action::Chunk;
-use crate::decide::event::{Event, State};
-use crate::store::Story;
+use super::{AdminState, shown};
+use crate::action::OutputChunk;
+use crate::decide::event::{Event, EventState};
+use crate::store::EventDetails;
 use crate::store::standing::standing;
-use crate::telemetry::heard::{Heard, Verdict};
+use crate::telemetry::heard::{DeliveryRecord, DeliveryVerdict};
 use axum::response::sse;
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -15,19 +15,22 @@ use std::convert::Infallible;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-struct Ears {
-    desk: Desk,
+struct TailStream {
+    desk: AdminState,
     news: Receiver<Event>,
-    output: Receiver<Chunk>,
-    heard: Receiver<Heard>,
+    output: Receiver<OutputChunk>,
+    heard: Receiver<DeliveryRecord>,
     _place: OwnedSemaphorePermit,
 }
 
 /// All of it as server-sent events, until the port closes.
-pub(super) fn news(desk: Desk, place: OwnedSemaphorePermit) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+pub(super) fn news(
+    desk: AdminState,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     let (news, output) = (desk.dispatcher.news(), desk.dispatcher.output());
     let heard = desk.dispatcher.meter().listen();
-    let ears = Ears { desk, news, output, heard, _place: place };
+    let ears = TailStream { desk, news, output, heard, _place: place };
     unfold(ears, |mut ears| async move {
         let closing = ears.desk.closing.clone();
         tokio::select! {
@@ -39,7 +42,7 @@ pub(super) fn news(desk: Desk, place: OwnedSemaphorePermit) -> impl Stream<Item 
     })
 }
 
-impl Ears {
+impl TailStream {
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
             let missed = tokio::select! {
@@ -53,7 +56,7 @@ impl Ears {
                 },
                 heard = self.heard.recv() => match heard {
                     // The event itself tells that it is new.
-                    Ok(Heard { verdict: Verdict::Accepted, .. }) => continue,
+                    Ok(DeliveryRecord { verdict: DeliveryVerdict::Accepted, .. }) => continue,
                     Ok(heard) => {
                         let node = self.desk.dispatcher.node().to_string();
                         return Some(shown::said("delivery", &shown::heard(&heard, &node)));
@@ -71,7 +74,7 @@ impl Ears {
     /// An event, and why it waits or is dead. Left out where the store does not tell.
     async fn explained(&self, event: Event) -> Value {
         let mut told = shown::event(&event);
-        if matches!(event.state, State::Waiting { .. } | State::Dead { .. })
+        if matches!(event.state, EventState::Waiting { .. } | EventState::Dead { .. })
             && let Ok(Some(story)) = self.desk.store.story(event.id).await
         {
             let mut story = then(event, story);
@@ -83,8 +86,8 @@ impl Ears {
 }
 
 /// The story as it was when the event stood so: meanwhile it may have gone on.
-fn then(event: Event, story: Story) -> Story {
+fn then(event: Event, story: EventDetails) -> EventDetails {
     let mut attempts = story.attempts;
     attempts.retain(|tried| (tried.life, tried.attempt) <= (event.life, event.attempt));
-    Story { event, attempts, ..story }
+    EventDetails { event, attempts, ..story }
 }

@@ -1,15 +1,15 @@
 //! What is configured, what would come of a delivery, and what is counted: for people and their tools.
 
-use super::overview::Counted;
-use super::{Desk, door, refuse};
+use super::overview::EventCountCache;
+use super::{AdminState, door, refuse};
 use crate::config::{Config, shown as configured};
 use crate::decide::limits;
 use crate::decide::source::Source;
-use crate::explain::saved::{Saved, deliveries};
-use crate::explain::stands::Known;
-use crate::explain::{self, Cannot, Lack};
+use crate::explain::saved::{SavedDelivery, deliveries};
+use crate::explain::stands::ExplainHistory;
+use crate::explain::{self, ExplainError, ExplainErrorKind};
 use crate::http::body::{BodyLimits, read};
-use crate::store::clock_watch::Ahead;
+use crate::store::clock_watch::ClockSkew;
 use crate::telemetry::exposition::{Gauges, exposition};
 use crate::telemetry::trace;
 use axum::Json;
@@ -52,14 +52,14 @@ pub(super) fn sources(config: &Config, node: &str, ingest: Option<SocketAddr>) -
 }
 
 /// Sources and routes as resolved.
-pub(super) async fn configured(State(desk): State<Desk>) -> Response {
+pub(super) async fn configured(State(desk): State<AdminState>) -> Response {
     Json(&*desk.shown).into_response()
 }
 
 /// What is pasted.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Pasted {
+struct ExplainRequest {
     raw: Option<String>,
     event: Option<String>,
     source: Option<String>,
@@ -70,9 +70,9 @@ struct Pasted {
     body_base64: Option<String>,
 }
 
-impl Pasted {
+impl ExplainRequest {
     /// The deliveries in it; an event is not one of them.
-    fn deliveries(self) -> Result<Vec<Saved>, String> {
+    fn deliveries(self) -> Result<Vec<SavedDelivery>, String> {
         let parts = self.path.is_some() || self.query.is_some() || !self.headers.is_empty();
         let body = match (self.body, self.body_base64) {
             (Some(_), Some(_)) => return Err("body and body_base64 are both given; one is enough".into()),
@@ -90,7 +90,7 @@ impl Pasted {
             (None, None) => Err("there is nothing to explain: give raw, event, or a body".into()),
             (None, Some(body)) => {
                 let header = |(name, value): (String, String)| (name.to_ascii_lowercase(), value.into_bytes());
-                Ok(vec![Saved {
+                Ok(vec![SavedDelivery {
                     from: "pasted".into(),
                     path: self.path,
                     query: self.query.unwrap_or_default(),
@@ -105,12 +105,12 @@ impl Pasted {
 }
 
 /// Walks what was pasted.
-pub(super) async fn explain(State(desk): State<Desk>, body: Body) -> Result<Response, Response> {
+pub(super) async fn explain(State(desk): State<AdminState>, body: Body) -> Result<Response, Response> {
     let limits = BodyLimits { bytes: PASTED_BYTES_MAX, ..BodyLimits::default() };
     let bytes = read(body, limits, &desk.flight).await.map_err(door::no_body)?;
-    let pasted: Pasted = serde_json::from_slice(&bytes)
+    let pasted: ExplainRequest = serde_json::from_slice(&bytes)
         .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("this is no delivery to explain: {error}")))?;
-    let known = Known::Store(desk.store.clone(), "this node's store".into());
+    let known = ExplainHistory::Store(desk.store.clone(), "this node's store".into());
     let source = pasted.source.clone();
     let all = match &pasted.event {
         Some(_) if pasted.raw.is_some() || pasted.body.is_some() || pasted.body_base64.is_some() => {
@@ -131,20 +131,20 @@ pub(super) async fn explain(State(desk): State<Desk>, body: Body) -> Result<Resp
     Ok(Json(json!({ "deliveries": told })).into_response())
 }
 
-fn cannot(cannot: &Cannot) -> Response {
+fn cannot(cannot: &ExplainError) -> Response {
     match cannot.lack {
-        Lack::Input | Lack::Source => refuse(StatusCode::BAD_REQUEST, &cannot.why),
-        Lack::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
-        Lack::Several => refuse(StatusCode::CONFLICT, "several_events"),
-        Lack::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
-        Lack::Store => super::busy(&cannot.why),
+        ExplainErrorKind::Input | ExplainErrorKind::Source => refuse(StatusCode::BAD_REQUEST, &cannot.why),
+        ExplainErrorKind::Unknown => refuse(StatusCode::NOT_FOUND, "unknown_event"),
+        ExplainErrorKind::Several => refuse(StatusCode::CONFLICT, "several_events"),
+        ExplainErrorKind::Forgotten => refuse(StatusCode::GONE, "its body is no longer kept"),
+        ExplainErrorKind::Store => super::busy(&cannot.why),
     }
 }
 
 /// What is counted, for Prometheus.
-pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
+pub(super) async fn metrics(State(desk): State<AdminState>) -> Response {
     let meter = desk.dispatcher.meter();
-    let counted: &Counted = &desk.counted;
+    let counted: &EventCountCache = &desk.counted;
     let (census, _) = counted.census(&*desk.store, meter).await;
     let census = census.ok();
     let orphaned = desk.orphans.now(&desk).await;
@@ -155,7 +155,7 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
         running: census.as_ref().map(|census| census.running),
         dead: census.as_ref().map(|census| census.dead),
         oldest: census.as_ref().map(|census| census.oldest.as_ref().map_or(0.0, |event| age(event.received_at))),
-        clock_ahead: Ahead::of(&*desk.store).seconds(),
+        clock_ahead: ClockSkew::of(&*desk.store).seconds(),
         expiry_waits: desk.store.expiry().waiting.map(|waiting| (waiting.stood(), waiting.jump)),
         orphaned: orphaned.map(|all| super::orphans::total(&all)),
         uptime: desk.started.elapsed().as_secs_f64(),

@@ -1,12 +1,12 @@
 //! Deliveries that made no event of their own, of this node and, through their admin ports, of its peers. A peer is asked
 //! only for its own, so nobody asks in circles; one that does not answer is named.
 
-use super::asked::{Asked, LIST_MAX};
-use super::{Desk, shown};
-use crate::config::Admin;
+use super::asked::{LIST_MAX, QueryParams};
+use super::{AdminState, shown};
+use crate::config::AdminConfig;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::telemetry::heard::{Heard, Verdict};
+use crate::telemetry::heard::{DeliveryRecord, DeliveryVerdict};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -18,47 +18,53 @@ use serde_json::{Value, json};
 const NAME_CHARS_MAX: usize = 200;
 
 /// What was turned away, newest first.
-pub(super) async fn turned_away(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+pub(super) async fn turned_away(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
     gather(&desk, &TURNED_AWAY, asked).await
 }
 
 /// Deliveries that made no event of their own, newest first: also those that repeat one, or came too late.
-pub(super) async fn deliveries(State(desk): State<Desk>, asked: Asked) -> Result<Response, Response> {
+pub(super) async fn deliveries(State(desk): State<AdminState>, asked: QueryParams) -> Result<Response, Response> {
     gather(&desk, &DELIVERIES, asked).await
 }
 
 /// A question that each node answers for itself.
-struct Question {
+struct DeliveryLogQuery {
     path: &'static str,
     /// Under what name the answer is.
     name: &'static str,
-    verdicts: &'static [Verdict],
-    shown: fn(&Heard, &str) -> Value,
+    verdicts: &'static [DeliveryVerdict],
+    shown: fn(&DeliveryRecord, &str) -> Value,
 }
 
-const TURNED_AWAY: Question = Question {
+const TURNED_AWAY: DeliveryLogQuery = DeliveryLogQuery {
     path: "/api/turned-away",
     name: "turned_away",
-    verdicts: &[Verdict::Refused, Verdict::Ignored],
+    verdicts: &[DeliveryVerdict::Refused, DeliveryVerdict::Ignored],
     shown: shown::turned_away,
 };
 
-const DELIVERIES: Question = Question {
+const DELIVERIES: DeliveryLogQuery = DeliveryLogQuery {
     path: "/api/deliveries",
     name: "deliveries",
-    verdicts: &[Verdict::Duplicate, Verdict::Stale, Verdict::Ignored, Verdict::Refused, Verdict::Unavailable],
+    verdicts: &[
+        DeliveryVerdict::Duplicate,
+        DeliveryVerdict::Stale,
+        DeliveryVerdict::Ignored,
+        DeliveryVerdict::Refused,
+        DeliveryVerdict::Unavailable,
+    ],
     shown: shown::heard,
 };
 
-async fn gather(desk: &Desk, question: &Question, mut asked: Asked) -> Result<Response, Response> {
+async fn gather(desk: &AdminState, question: &DeliveryLogQuery, mut asked: QueryParams) -> Result<Response, Response> {
     let (source, text) = (asked.text("source")?, asked.short("text")?);
     let words: Vec<_> = question.verdicts.iter().map(|verdict| verdict.word()).collect();
-    let verdict = asked.word("verdict", &words)?.and_then(Verdict::parse);
+    let verdict = asked.word("verdict", &words)?.and_then(DeliveryVerdict::parse);
     let local = asked.flag("local")?;
     let limit = asked.limit(100, LIST_MAX)?;
     asked.end()?;
     let small = text.as_deref().map(str::to_lowercase);
-    let fits = |heard: &Heard| {
+    let fits = |heard: &DeliveryRecord| {
         question.verdicts.contains(&heard.verdict)
             && verdict.is_none_or(|verdict| heard.verdict == verdict)
             && source.as_deref().is_none_or(|name| heard.source.as_deref() == Some(name))
@@ -96,11 +102,11 @@ async fn gather(desk: &Desk, question: &Question, mut asked: Asked) -> Result<Re
 /// A peer's name, and its answer; or why there is none.
 async fn ask(
     client: &Client,
-    admin: &Admin,
+    admin: &AdminConfig,
     peer: &str,
-    question: &Question,
+    question: &DeliveryLogQuery,
     query: &[(&str, String)],
-) -> Result<(String, Vec<Heard>), String> {
+) -> Result<(String, Vec<DeliveryRecord>), String> {
     let url = format!("{peer}{}", question.path);
     let mut url = Url::parse(&url).map_err(|_| "its address cannot be read".to_owned())?;
     url.query_pairs_mut().extend_pairs(query);
@@ -126,7 +132,7 @@ async fn ask(
 }
 
 /// What a peer says, as far as it can be what a node says.
-fn answered(body: &[u8], question: &Question) -> Option<(String, Vec<Heard>)> {
+fn answered(body: &[u8], question: &DeliveryLogQuery) -> Option<(String, Vec<DeliveryRecord>)> {
     let told: Value = serde_json::from_slice(body).ok()?;
     let name = told["nodes"][0]["node"].as_str().filter(|name| name.chars().count() <= NAME_CHARS_MAX)?;
     let theirs = told[question.name].as_array()?.iter().map(retold).collect::<Option<Vec<_>>>()?;
@@ -134,11 +140,11 @@ fn answered(body: &[u8], question: &Question) -> Option<(String, Vec<Heard>)> {
 }
 
 /// A delivery as a peer tells of it. It is believed what it saw, and nothing about how long or of what kind that is.
-fn retold(told: &Value) -> Option<Heard> {
+fn retold(told: &Value) -> Option<DeliveryRecord> {
     let text = |name: &str| told[name].as_str().map(str::to_owned);
     let number = |name: &str| told[name].as_u64();
     let source = text("source").filter(|name| name.chars().count() <= NAME_CHARS_MAX);
-    let heard = Heard {
+    let heard = DeliveryRecord {
         path: text("path"),
         status: number("status")?.try_into().ok()?,
         event: told["event"].as_str().and_then(|id| id.parse().ok()),
@@ -147,9 +153,9 @@ fn retold(told: &Value) -> Option<Heard> {
         why: text("why"),
         delivery: text("delivery"),
         bytes: number("bytes")?.try_into().ok()?,
-        ..Heard::new(
+        ..DeliveryRecord::new(
             source.map(Into::into),
-            Verdict::parse(told["verdict"].as_str()?)?,
+            DeliveryVerdict::parse(told["verdict"].as_str()?)?,
             Timestamp::parse(told["at"].as_str()?)?,
         )
     };

@@ -1,19 +1,19 @@
 //! A change with a statement: both or neither, in stores that run statements; a clear no in the others.
 
-use super::{Fresh, SECOND, delivered, making, route};
-use crate::decide::change::Change;
-use crate::decide::event::{Blocks, Event, Outcome, State, Step};
+use super::{SECOND, StoreUnderTest, delivered, making, route};
+use crate::decide::change::Transition;
+use crate::decide::event::{Event, EventState, EventStep, Outcome, SucceededBlocks};
 use crate::decide::retry::Jitter;
-use crate::decide::statement::{Bound, Statement};
-use crate::store::{Advance, Effected};
+use crate::decide::statement::{BoundStatement, SqlTemplate};
+use crate::store::{AdvanceResult, SqlOutcome};
 use std::sync::Arc;
 
-impl Fresh {
+impl StoreUnderTest {
     /// Notes the delivery id where recipes are kept: what the statement did can then be read back.
-    fn noting(&self, event: &Event) -> Bound {
-        let dialect = self.statements.unwrap_or(crate::decide::statement::Dialect::Postgres);
+    fn noting(&self, event: &Event) -> BoundStatement {
+        let dialect = self.statements.unwrap_or(crate::decide::statement::SqlDialect::Postgres);
         let sql = "insert into scopes (scope, once) values (:delivery, 'x')";
-        let statement = Statement::parse(sql, dialect, 10 * SECOND).expect("a statement");
+        let statement = SqlTemplate::parse(sql, dialect, 10 * SECOND).expect("a statement");
         Arc::new(statement).bind(event, &crate::decide::claim::Payload::default())
     }
 
@@ -22,13 +22,13 @@ impl Fresh {
         recipes.into_iter().map(|recipe| recipe.scope).collect()
     }
 
-    fn ends_well(&self, running: &Event) -> Change {
-        let step = Step::Settle { outcome: delivered(), blocks: Blocks(0), jitter: Jitter(0) };
+    fn ends_well(&self, running: &Event) -> Transition {
+        let step = EventStep::Settle { outcome: delivered(), blocks: SucceededBlocks(0), jitter: Jitter(0) };
         running.change(step, &route(), self.store.now()).expect("it runs")
     }
 }
 
-pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh: Fresh) {
+pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh: StoreUnderTest) {
     let mut running = Vec::new();
     for delivery in ["d1", "d2", "d3"] {
         let id = fresh.claimed(making().delivery(delivery)).await.id;
@@ -40,7 +40,7 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
         came.expect("the store answers")
     };
     if fresh.statements.is_none() {
-        let Effected::Refused(Outcome::Rejected { why, .. }) = effect(&running[0], &running[0]).await else {
+        let SqlOutcome::Refused(Outcome::Rejected { why, .. }) = effect(&running[0], &running[0]).await else {
             panic!("a store without statements ran one");
         };
         assert!(why.contains("no statements"), "{why}");
@@ -48,22 +48,22 @@ pub(super) async fn a_statement_goes_with_its_change_or_neither_is_written(fresh
         return;
     }
     // Both.
-    let Effected::Came(Advance::Written { event, .. }) = effect(&running[0], &running[0]).await else {
+    let SqlOutcome::Came(AdvanceResult::Written { event, .. }) = effect(&running[0], &running[0]).await else {
         panic!("it was not written");
     };
-    assert!(matches!(event.state, State::Done { .. }), "{event:?}");
+    assert!(matches!(event.state, EventState::Done { .. }), "{event:?}");
     assert_eq!((fresh.get(event.id).await, fresh.noted().await), (*event, vec!["d1".to_owned()]));
     // Somebody else wrote first: neither.
-    let expired = Step::HandBack;
+    let expired = EventStep::HandBack;
     fresh.step(running[1].id, expired).await;
-    assert_eq!(effect(&running[1], &running[1]).await, Effected::Came(Advance::Lost));
+    assert_eq!(effect(&running[1], &running[1]).await, SqlOutcome::Came(AdvanceResult::Lost));
     assert_eq!(fresh.noted().await, ["d1"]);
     // What refuses to run leaves its event as it was: the name is taken.
     let refused = effect(&running[2], &running[0]).await;
-    assert!(matches!(refused, Effected::Refused(Outcome::Rejected { .. })), "{refused:?}");
+    assert!(matches!(refused, SqlOutcome::Refused(Outcome::Rejected { .. })), "{refused:?}");
     assert_eq!((fresh.get(running[2].id).await, fresh.noted().await), (running[2].clone(), vec!["d1".to_owned()]));
     // And may be tried again.
-    let Effected::Came(Advance::Written { .. }) = effect(&running[2], &running[2]).await else {
+    let SqlOutcome::Came(AdvanceResult::Written { .. }) = effect(&running[2], &running[2]).await else {
         panic!("it was not written");
     };
     assert_eq!(fresh.noted().await, ["d1", "d3"]);

@@ -1,25 +1,25 @@
 //! Forgetting: only what is over, by the store's clock, an event with all its keys.
 
-use super::{DAY, Fresh, KEPT, MINUTE, Making, delivered, failed, making};
-use crate::decide::event::Step;
+use super::{DAY, KEPT, MINUTE, StoreUnderTest, TestEventBuilder, delivered, failed, making};
+use crate::decide::event::EventStep;
 use crate::decide::id::EventId;
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::{Keep, Retention};
 use crate::decide::time::Duration;
-use crate::store::{Forgotten, Keeps, Listing, Removal, Stored};
+use crate::store::{EventQuery, ForgetCounts, RemovalResult, RetentionPolicies, StoredValue};
 use std::sync::Arc;
 
-impl Fresh {
-    async fn forget(&self, limit: usize) -> Forgotten {
-        let keeps = Keeps { sources: [("source".into(), KEPT)].into() };
+impl StoreUnderTest {
+    async fn forget(&self, limit: usize) -> ForgetCounts {
+        let keeps = RetentionPolicies { sources: [("source".into(), KEPT)].into() };
         self.store.forget(Arc::new(keeps), limit).await.expect("the store forgets")
     }
 
-    async fn remove(&self, id: EventId) -> Removal {
+    async fn remove(&self, id: EventId) -> RemovalResult {
         self.store.remove(id).await.expect("the store forgets")
     }
 }
 
-pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: Fresh) {
+pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").body("b1")).await.id;
     fresh.attempt(first, delivered()).await;
     fresh.wait(29 * DAY);
@@ -28,26 +28,26 @@ pub(super) async fn an_expired_event_is_forgotten_inside_the_claim(fresh: Fresh)
     let second = fresh.claimed(making().delivery("d1")).await.id;
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
     assert_eq!(fresh.duplicate(making().delivery("d1")).await.0, second);
-    let forever = Kept { keys: Keep::Forever, ..KEPT };
+    let forever = Retention { keys: Keep::Forever, ..KEPT };
     fresh.attempt(second, delivered()).await;
     fresh.wait(1_000 * DAY);
     assert_eq!(fresh.duplicate(making().delivery("d1").kept(forever)).await.0, second, "as configured now");
 }
 
-pub(super) async fn only_what_is_over_expires(fresh: Fresh) {
+pub(super) async fn only_what_is_over_expires(fresh: StoreUnderTest) {
     let waiting = fresh.claimed(making().delivery("d1")).await.id;
     let running = fresh.claimed(making().delivery("d2")).await.id;
     let retried = fresh.claimed(making().delivery("d3")).await.id;
     fresh.start(running).await;
     fresh.attempt(retried, failed()).await;
     fresh.wait(365 * DAY);
-    assert_eq!(fresh.forget(100).await, Forgotten::default());
+    assert_eq!(fresh.forget(100).await, ForgetCounts::default());
     for (delivery, event) in [("d1", waiting), ("d2", running), ("d3", retried)] {
         assert_eq!(fresh.duplicate(making().delivery(delivery)).await.0, event);
     }
 }
 
-pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: Fresh) {
+pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.attempt(event, delivered()).await;
     fresh.wait(365 * DAY);
@@ -56,7 +56,7 @@ pub(super) async fn a_registers_current_event_is_not_forgotten(fresh: Fresh) {
     assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await.0, event);
 }
 
-pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Fresh) {
+pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for (n, to) in ["A", "B"].into_iter().enumerate() {
         events.push(fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, Some(7)).recorded()).await.id);
@@ -71,7 +71,7 @@ pub(super) async fn what_carries_its_registers_order_is_not_forgotten(fresh: Fre
     assert_eq!(fresh.store.get(events[1]).await.expect("it reads"), None);
 }
 
-pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: Fresh) {
+pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None).recorded()).await.id;
     fresh.wait(100 * DAY);
     fresh.claimed(making().delivery("d2").change("app", "B", None).recorded()).await;
@@ -81,7 +81,7 @@ pub(super) async fn what_was_replaced_late_is_kept_from_then(fresh: Fresh) {
     fresh.claimed(making().delivery("d1").change("app", "A", None)).await;
 }
 
-pub(super) async fn duplicates_do_not_extend_it(fresh: Fresh) {
+pub(super) async fn duplicates_do_not_extend_it(fresh: StoreUnderTest) {
     fresh.claimed(making().delivery("d1").recorded()).await;
     for _ in 0..29 {
         fresh.wait(DAY);
@@ -91,30 +91,30 @@ pub(super) async fn duplicates_do_not_extend_it(fresh: Fresh) {
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: Fresh) {
+pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1").carrying("body")).await.id;
     fresh.attempt(event, delivered()).await;
     fresh.wait(6 * DAY);
-    assert_eq!(fresh.forget(100).await, Forgotten::default());
+    assert_eq!(fresh.forget(100).await, ForgetCounts::default());
     fresh.wait(DAY);
-    assert_eq!(fresh.forget(100).await, Forgotten { events: 0, bodies: 1 });
-    assert_eq!(fresh.forget(100).await, Forgotten::default());
-    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Forgotten);
+    assert_eq!(fresh.forget(100).await, ForgetCounts { events: 0, bodies: 1 });
+    assert_eq!(fresh.forget(100).await, ForgetCounts::default());
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), StoredValue::Forgotten);
     assert_eq!(fresh.duplicate(making().delivery("d1")).await.0, event);
     fresh.wait(23 * DAY);
-    assert_eq!(fresh.forget(100).await, Forgotten { events: 1, bodies: 0 });
+    assert_eq!(fresh.forget(100).await, ForgetCounts { events: 1, bodies: 0 });
     assert_eq!(fresh.store.get(event).await.expect("it reads"), None);
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn an_event_and_all_its_keys_go_together(fresh: Fresh) {
+pub(super) async fn an_event_and_all_its_keys_go_together(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None).recorded()).await.id;
     fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
     let second = fresh.claimed(making().delivery("d3").change("app", "B", None).recorded()).await.id;
     fresh.wait(30 * DAY);
     assert_eq!(fresh.forget(100).await.events, 1);
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
-    let all: [fn() -> Making; 4] =
+    let all: [fn() -> TestEventBuilder; 4] =
         [|| making().delivery("d1"), || making().body("b1"), || making().delivery("d2"), || making().body("b2")];
     for made in all {
         let anew = fresh.claimed(made()).await.id;
@@ -123,7 +123,7 @@ pub(super) async fn an_event_and_all_its_keys_go_together(fresh: Fresh) {
     assert_eq!(fresh.duplicate(making().delivery("d3")).await.0, second);
 }
 
-pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) {
+pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: StoreUnderTest) {
     for n in 0..10 {
         fresh.claimed(making().delivery(&format!("d{n}")).carrying("body").recorded()).await;
     }
@@ -135,21 +135,21 @@ pub(super) async fn the_sweep_keeps_to_its_limit_and_gets_through(fresh: Fresh) 
     assert_eq!(rounds, [4, 4, 2, 0]);
 }
 
-pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_once(fresh: Fresh) {
+pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_once(fresh: StoreUnderTest) {
     const MANY: u64 = 120;
     let now = fresh.store.now();
-    let none = Kept { body: Duration::ZERO, ..KEPT }; // with bodies to free, one falls behind the other and meets nobody
+    let none = Retention { body: Duration::ZERO, ..KEPT }; // with bodies to free, one falls behind the other and meets nobody
     let one = |n: u64| making().delivery(&format!("d{n}")).recorded().kept(none).made(now);
     fresh.claim_all((0..MANY).map(one).collect()).await;
     fresh.wait(30 * DAY);
     // Nothing freed means that nothing is left: also for who was outrun by the other.
     let sweep = async || {
-        let mut freed = Forgotten::default();
+        let mut freed = ForgetCounts::default();
         loop {
             let some = fresh.forget(10).await;
-            freed = Forgotten { events: freed.events + some.events, bodies: freed.bodies + some.bodies };
-            if some == Forgotten::default() {
-                let left = fresh.store.list(Listing { limit: 1, ..Listing::default() }).await.expect("it lists");
+            freed = ForgetCounts { events: freed.events + some.events, bodies: freed.bodies + some.bodies };
+            if some == ForgetCounts::default() {
+                let left = fresh.store.list(EventQuery { limit: 1, ..EventQuery::default() }).await.expect("it lists");
                 return (freed, left.len());
             }
         }
@@ -159,55 +159,55 @@ pub(super) async fn two_who_sweep_at_once_leave_nothing_and_count_each_event_onc
     assert_eq!(one.0.events + other.0.events, MANY, "{one:?}, {other:?}");
 }
 
-pub(super) async fn a_recorded_event_may_leave_no_body(fresh: Fresh) {
-    let none = Kept { body: Duration::ZERO, ..KEPT };
+pub(super) async fn a_recorded_event_may_leave_no_body(fresh: StoreUnderTest) {
+    let none = Retention { body: Duration::ZERO, ..KEPT };
     let recorded = fresh.claimed(making().delivery("d1").carrying("body").recorded().kept(none)).await.id;
-    assert_eq!(fresh.store.payload(recorded).await.expect("it reads"), Stored::Forgotten);
+    assert_eq!(fresh.store.payload(recorded).await.expect("it reads"), StoredValue::Forgotten);
     let waiting = making().delivery("d2").carrying("body").kept(none);
     let payload = waiting.payload().clone();
     let waiting = fresh.claimed(waiting).await.id;
     fresh.wait(MINUTE);
-    assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), Stored::Whole(payload));
+    assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), StoredValue::Whole(payload));
 }
 
-pub(super) async fn what_a_person_forgets_acts_again(fresh: Fresh) {
-    let forever = Kept { keys: Keep::Forever, ..KEPT };
+pub(super) async fn what_a_person_forgets_acts_again(fresh: StoreUnderTest) {
+    let forever = Retention { keys: Keep::Forever, ..KEPT };
     let made = || making().delivery("d1").body("b1").named("n1").kept(forever);
     let first = fresh.claimed(made()).await.id;
     fresh.attempt(first, delivered()).await;
-    assert_eq!(fresh.remove(first).await, Removal::Removed);
+    assert_eq!(fresh.remove(first).await, RemovalResult::Removed);
     assert_eq!(fresh.store.get(first).await.expect("it reads"), None);
     assert_eq!(fresh.store.story(first).await.expect("it reads"), None);
-    assert_eq!(fresh.store.payload(first).await.expect("it reads"), Stored::Forgotten);
-    assert_eq!(fresh.remove(first).await, Removal::Unknown, "twice is no harm");
+    assert_eq!(fresh.store.payload(first).await.expect("it reads"), StoredValue::Forgotten);
+    assert_eq!(fresh.remove(first).await, RemovalResult::Unknown, "twice is no harm");
     let second = fresh.claimed(made()).await.id;
     assert_eq!(fresh.duplicate(made()).await.0, second);
 }
 
-pub(super) async fn forgetting_a_subjects_current_event_forgets_what_it_was_changed_to(fresh: Fresh) {
+pub(super) async fn forgetting_a_subjects_current_event_forgets_what_it_was_changed_to(fresh: StoreUnderTest) {
     let old = fresh.claimed(making().delivery("d1").change("app", "A", Some(1)).recorded()).await.id;
     let current = fresh.claimed(making().delivery("d2").change("app", "B", Some(2)).recorded()).await.id;
     fresh.duplicate(making().delivery("d3").change("app", "B", Some(2))).await;
-    assert_eq!(fresh.remove(old).await, Removal::Removed);
+    assert_eq!(fresh.remove(old).await, RemovalResult::Removed);
     assert_eq!(fresh.stale(making().delivery("d1").change("app", "A", Some(1))).await, current, "B still stands");
-    assert_eq!(fresh.remove(current).await, Removal::Removed);
+    assert_eq!(fresh.remove(current).await, RemovalResult::Removed);
     let again = fresh.claimed(making().delivery("d3").change("app", "B", Some(2)).recorded()).await.id;
     assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "B", Some(2))).await.0, again);
 }
 
-pub(super) async fn what_is_not_over_is_not_forgotten_by_a_person_either(fresh: Fresh) {
+pub(super) async fn what_is_not_over_is_not_forgotten_by_a_person_either(fresh: StoreUnderTest) {
     let running = fresh.claimed(making().delivery("d1").group("g")).await.id;
     let parked = fresh.claimed(making().delivery("d2").group("g")).await.id;
     fresh.start(running).await;
     for id in [running, parked] {
-        assert_eq!(fresh.remove(id).await, Removal::NotOver);
+        assert_eq!(fresh.remove(id).await, RemovalResult::NotOver);
     }
     let story = fresh.store.story(parked).await.expect("it reads").expect("it is there");
     assert_eq!(story.behind, Some(running));
     fresh.settle(running, delivered()).await;
-    assert_eq!(fresh.remove(running).await, Removal::Removed);
+    assert_eq!(fresh.remove(running).await, RemovalResult::Removed);
     assert_eq!(fresh.due().await, [parked], "the slot was handed on before");
-    fresh.step(parked, Step::Cancel).await;
-    assert_eq!(fresh.remove(parked).await, Removal::Removed);
+    fresh.step(parked, EventStep::Cancel).await;
+    assert_eq!(fresh.remove(parked).await, RemovalResult::Removed);
     fresh.claimed(making().delivery("d2").group("g")).await;
 }

@@ -1,9 +1,9 @@
 //! Groups: one slot each, handed on in the write that ends its holder, in the order of turns.
 
-use super::{Fresh, MINUTE, delivered, failed, making, parked, rejected, superseded_by};
-use crate::decide::event::{Passed, State, Step};
+use super::{MINUTE, StoreUnderTest, delivered, failed, making, parked, rejected, superseded_by};
+use crate::decide::event::{EventState, EventStep, QueueState};
 
-pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns(fresh: Fresh) {
+pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their_turns(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for _ in 0..4 {
         events.push(fresh.claimed(making().group("g")).await);
@@ -21,7 +21,7 @@ pub(super) async fn the_others_are_parked_and_get_the_slot_in_the_order_of_their
     }
 }
 
-pub(super) async fn a_slot_is_held_across_retries(fresh: Fresh) {
+pub(super) async fn a_slot_is_held_across_retries(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().group("g")).await.id;
     let second = fresh.claimed(making().group("g")).await.id;
     fresh.attempt(first, failed()).await;
@@ -32,7 +32,7 @@ pub(super) async fn a_slot_is_held_across_retries(fresh: Fresh) {
     assert_eq!(fresh.due().await, [second]);
 }
 
-pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: Fresh) {
+pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for n in 0..6 {
         let made = making().group("g");
@@ -41,38 +41,38 @@ pub(super) async fn done_dead_superseded_and_aside_hand_the_slot_on(fresh: Fresh
     }
     fresh.attempt(events[0], delivered()).await;
     fresh.attempt(events[1], rejected()).await;
-    fresh.step(events[2], Step::Cancel).await;
+    fresh.step(events[2], EventStep::Cancel).await;
     fresh.start(events[3]).await;
     let by = fresh.claimed(making().change("app", "B", None)).await.id;
     assert_eq!(superseded_by(&fresh.settle(events[3], failed()).await), Some(by));
-    fresh.step(events[4], Step::SetAside { lasts: MINUTE }).await;
-    assert!(matches!(fresh.start(events[5]).await.state, State::Running { .. }));
+    fresh.step(events[4], EventStep::SetAside { lasts: MINUTE }).await;
+    assert!(matches!(fresh.start(events[5]).await.state, EventState::Running { .. }));
     fresh.settle(events[5], delivered()).await;
     assert!(!parked(&fresh.claimed(making().group("g")).await), "with nobody parked the slot is free");
 }
 
-pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_one(fresh: Fresh) {
+pub(super) async fn a_replay_takes_a_new_turn_and_makes_its_event_the_current_one(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
     fresh.attempt(first, delivered()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None).group("app")).await;
-    let replayed = fresh.step(first, Step::Replay).await;
+    let replayed = fresh.step(first, EventStep::Replay).await;
     assert!(replayed.turn > second.turn && replayed.life == 2 && replayed.attempt == 0);
     assert!(parked(&replayed), "the other holds the slot");
     assert_eq!(fresh.duplicate(making().delivery("d3").change("app", "A", None)).await.0, first);
     fresh.start(second.id).await;
     assert_eq!(superseded_by(&fresh.settle(second.id, failed()).await), Some(first));
-    assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
+    assert!(matches!(fresh.start(first).await.state, EventState::Running { .. }));
 }
 
-pub(super) async fn what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins(fresh: Fresh) {
+pub(super) async fn what_is_set_aside_is_passed_and_lines_up_again_when_it_rejoins(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().group("g")).await;
     let second = fresh.claimed(making().group("g")).await.id;
     let third = fresh.claimed(making().group("g")).await.id;
-    let aside = fresh.step(first.id, Step::SetAside { lasts: MINUTE }).await;
-    assert_eq!((aside.passed, aside.turn), (Passed::Aside, first.turn));
+    let aside = fresh.step(first.id, EventStep::SetAside { lasts: MINUTE }).await;
+    assert_eq!((aside.passed, aside.turn), (QueueState::Aside, first.turn));
     assert_eq!(fresh.due().await, [second]);
-    let back = fresh.step(first.id, Step::Rejoin).await;
-    assert!(parked(&back) && back.passed == Passed::Yes, "{back:?}");
+    let back = fresh.step(first.id, EventStep::Rejoin).await;
+    assert!(parked(&back) && back.passed == QueueState::Yes, "{back:?}");
     fresh.attempt(second, delivered()).await;
     assert_eq!(fresh.due().await, [first.id], "its turn is lower than the third's");
     assert!(parked(&fresh.get(third).await));

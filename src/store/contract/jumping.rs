@@ -1,14 +1,14 @@
 //! A clock that is set wrong forgets nothing: not in a claim, not in a look-up, not in a forecast, not in the sweep.
 
-use super::{DAY, Fresh, KEPT, MINUTE, SECOND, delivered, making};
+use super::{DAY, KEPT, MINUTE, SECOND, StoreUnderTest, delivered, making};
 use crate::decide::claim::Claim;
 use crate::decide::time::Duration;
-use crate::store::{Forgotten, Keeps, Needs};
+use crate::store::{DuplicateLookup, ForgetCounts, RetentionPolicies};
 use std::sync::Arc;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-impl Fresh {
+impl StoreUnderTest {
     /// One event that is done, under `d1`.
     async fn done(&self) {
         let first = self.claimed(making().delivery("d1").carrying("body")).await.id;
@@ -24,18 +24,18 @@ impl Fresh {
         self.set_clock(self.store.wall_time() - by);
     }
 
-    fn keeps() -> Arc<Keeps> {
-        Arc::new(Keeps { sources: [("source".into(), KEPT)].into() })
+    fn keeps() -> Arc<RetentionPolicies> {
+        Arc::new(RetentionPolicies { sources: [("source".into(), KEPT)].into() })
     }
 
-    async fn sweep(&self) -> Forgotten {
+    async fn sweep(&self) -> ForgetCounts {
         self.store.forget(Self::keeps(), 100).await.expect("the store forgets")
     }
 
     /// What is told of `d1` without a claim.
     async fn foreseen(&self) -> Claim {
         let new = making().delivery("d1").made(self.store.now());
-        let told = self.store.recall(&new, Needs::Standing).await.expect("the store reads");
+        let told = self.store.recall(&new, DuplicateLookup::Standing).await.expect("the store reads");
         let claim = self.store.foresee(vec![new]).await.expect("the store reads").remove(0);
         assert!(told.is_none() || matches!(claim, Claim::Duplicate { .. }), "{told:?} {claim:?}");
         claim
@@ -44,12 +44,12 @@ impl Fresh {
     /// `d1` is still a repeat, whoever asks.
     async fn check_kept(&self, why: &str) {
         assert!(matches!(self.foreseen().await, Claim::Duplicate { .. }), "foreseen: {why}");
-        assert_eq!(self.sweep().await, Forgotten::default(), "{why}");
+        assert_eq!(self.sweep().await, ForgetCounts::default(), "{why}");
         self.duplicate(making().delivery("d1")).await;
     }
 }
 
-pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_ten_minutes(fresh: Fresh) {
+pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_ten_minutes(fresh: StoreUnderTest) {
     if !fresh.can_be_set() {
         return;
     }
@@ -59,18 +59,18 @@ pub(super) async fn a_jump_of_the_clock_forgets_nothing_before_it_has_stood_for_
     fresh.check_kept("at the jump").await;
     let waiting = fresh.store.expiry().waiting.expect("it waits");
     assert_eq!((waiting.jump, waiting.left), (31 * DAY, 10 * MINUTE));
-    let would = fresh.store.would_forget(Fresh::keeps(), 100).await.expect("the store counts");
+    let would = fresh.store.would_forget(StoreUnderTest::keeps(), 100).await.expect("the store counts");
     assert_eq!(would, 1, "what would go");
     fresh.wait(9 * MINUTE + 59 * SECOND);
     fresh.check_kept("just before it has stood").await;
     fresh.wait(SECOND);
     assert_eq!(fresh.store.expiry().waiting, None);
     assert!(matches!(fresh.foreseen().await, Claim::New { .. }));
-    assert_eq!(fresh.sweep().await, Forgotten { events: 1, bodies: 1 });
+    assert_eq!(fresh.sweep().await, ForgetCounts { events: 1, bodies: 1 });
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn a_clock_that_is_set_right_again_forgets_nothing_and_proves_nothing(fresh: Fresh) {
+pub(super) async fn a_clock_that_is_set_right_again_forgets_nothing_and_proves_nothing(fresh: StoreUnderTest) {
     if !fresh.can_be_set() {
         return;
     }
@@ -91,7 +91,9 @@ pub(super) async fn a_clock_that_is_set_right_again_forgets_nothing_and_proves_n
     fresh.claimed(making().delivery("d1")).await;
 }
 
-pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_when_it_is_set_back(fresh: Fresh) {
+pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_when_it_is_set_back(
+    fresh: StoreUnderTest,
+) {
     if !fresh.can_be_set() {
         return;
     }
@@ -100,7 +102,7 @@ pub(super) async fn a_person_may_say_that_a_jump_is_right_and_that_is_forgotten_
     fresh.check_kept("before anybody says so").await;
     fresh.store.confirm_time().await.expect("the store writes");
     assert_eq!(fresh.store.expiry().waiting, None);
-    assert_eq!(fresh.sweep().await, Forgotten { events: 1, bodies: 1 });
+    assert_eq!(fresh.sweep().await, ForgetCounts { events: 1, bodies: 1 });
     fresh.jump_back(31 * DAY);
     fresh.claimed(making().delivery("d1").recorded()).await;
     fresh.wait(SECOND);

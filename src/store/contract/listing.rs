@@ -1,14 +1,14 @@
 //! Lists for people: whatever leads a store to what matches, it finds what looking at every event would find.
 
-use super::{Fresh, MINUTE, delivered, failed, making, rejected};
-use crate::decide::event::{Event, Step};
+use super::{MINUTE, StoreUnderTest, delivered, failed, making, rejected};
+use crate::decide::event::{Event, EventStep};
 use crate::decide::id::EventId;
-use crate::store::{Declared, Listing};
+use crate::store::{DeclaredFields, EventQuery};
 
 /// Numbers that look random, and are the same for the same seed.
-struct Rolls(u64);
+struct SeededRandom(u64);
 
-impl Rolls {
+impl SeededRandom {
     /// From the seed in `HOOKONCE_SEED`, else always from the same one. It is printed.
     fn seeded() -> Self {
         let given = std::env::var("HOOKONCE_SEED").ok();
@@ -76,9 +76,9 @@ const TEXTS: &[&str] =
     &["latest", "TEST é", "1", "0074", "hi\" \\", "\"", "%", "_", "o\0b", "delivery-1", "-", "tag", "", "true"];
 const NAMES: &[&str] = &["tag", "size", "it's \"x\"", "none"];
 
-impl Fresh {
+impl StoreUnderTest {
     /// Events of every kind, over some hours.
-    async fn anything(&self, rolls: &mut Rolls) {
+    async fn anything(&self, rolls: &mut SeededRandom) {
         for n in 0..MANY {
             self.wait(MINUTE * u32::try_from(rolls.roll(9)).expect("so few"));
             let json = format!(
@@ -102,14 +102,14 @@ impl Fresh {
                 2 => drop(self.attempt(id, rejected()).await),
                 3 => drop(self.attempt(id, failed()).await), // it waits; or is superseded by the next of its subject
                 4 => drop(self.start(id).await),
-                5 => drop(self.step(id, Step::Cancel).await),
+                5 => drop(self.step(id, EventStep::Cancel).await),
                 _ => {}
             }
         }
     }
 
     /// All pages, one after another.
-    async fn paged(&self, mut listing: Listing) -> Vec<EventId> {
+    async fn paged(&self, mut listing: EventQuery) -> Vec<EventId> {
         let mut found = Vec::new();
         for _ in 0..10 * MANY {
             let page = self.store.page(listing.clone()).await.expect("it lists");
@@ -124,13 +124,13 @@ impl Fresh {
     }
 }
 
-pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: Fresh) {
-    let mut rolls = Rolls::seeded();
+pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: StoreUnderTest) {
+    let mut rolls = SeededRandom::seeded();
     let fields = [("tag", true), ("size", false), ("it's \"x\"", true)].map(|(name, is)| (name.to_owned(), is));
-    let declared = |source: &&str| Declared { source: (*source).into(), fields: fields.to_vec() };
+    let declared = |source: &&str| DeclaredFields { source: (*source).into(), fields: fields.to_vec() };
     fresh.store.declare(SOURCES.iter().map(declared).collect()).await.expect("it declares");
     fresh.anything(&mut rolls).await;
-    let all = fresh.store.list(Listing { limit: 10 * MANY, ..Listing::default() }).await.expect("it lists");
+    let all = fresh.store.list(EventQuery { limit: 10 * MANY, ..EventQuery::default() }).await.expect("it lists");
     assert_eq!(all.len(), MANY);
     let mut matched = 0;
     for _ in 0..ASKED {
@@ -143,7 +143,7 @@ pub(super) async fn every_page_is_what_looking_at_each_event_finds(fresh: Fresh)
 }
 
 /// A question with a few conditions, more or less at random.
-fn asked(rolls: &mut Rolls, all: &[Event]) -> Listing {
+fn asked(rolls: &mut SeededRandom, all: &[Event]) -> EventQuery {
     let owned = |word: Option<&str>| word.map(str::to_owned);
     let (times, ids): (Vec<_>, Vec<_>) = all.iter().map(|event| (event.received_at, event.id)).unzip();
     let mut fields = Vec::new();
@@ -155,7 +155,7 @@ fn asked(rolls: &mut Rolls, all: &[Event]) -> Listing {
         1 => Some(rolls.one_of(&ids).short().to_uppercase()),
         _ => None,
     };
-    Listing {
+    EventQuery {
         source: owned(rolls.some_of(SOURCES)),
         route: owned(rolls.some_of(ROUTES)),
         state: owned(rolls.some_of(STATES)),

@@ -1,31 +1,31 @@
 //! Deliveries as the suite makes them.
 
 use super::KEPT;
-use crate::decide::claim::{Counts, IdentityKey, ImportedKey, New, Payload, Same};
-use crate::decide::event::{Blocks, ChangeOf, Event, How, Passed, Retrier, State};
+use crate::decide::claim::{IdentityKey, ImportedKey, ImportedKeyValidity, MatchedBy, NewEvent, Payload};
+use crate::decide::event::{DoneReason, Event, EventState, QueueState, Retrier, SubjectChange, SucceededBlocks};
 use crate::decide::field::Fields;
-use crate::decide::id::{Digest, EventId, IdDigest, Key, Revision, Turn};
-use crate::decide::key::{self, Part};
-use crate::decide::source::Kept;
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn, Revision};
+use crate::decide::key::{self, KeyPart};
+use crate::decide::source::Retention;
 use crate::decide::time::Timestamp;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A delivery, made up step by step.
 #[derive(Clone, Debug)]
-pub struct Making {
+pub struct TestEventBuilder {
     event: Event,
     keys: Vec<IdentityKey>,
     former: Vec<IdentityKey>,
     imported: Vec<ImportedKey>,
     payload: Payload,
-    kept: Kept,
+    kept: Retention,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// An event that waits, with an id after all earlier ones, and no key yet.
-pub fn making() -> Making {
+pub fn making() -> TestEventBuilder {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&0x0190_0000_0000_7000_u64.to_be_bytes());
     id[8..].copy_from_slice(&NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
@@ -38,21 +38,21 @@ pub fn making() -> Making {
         delivery_id: None,
         fields: Fields::from_json(r#"{"tag":"latest","size":9007199254740993,"draft":false}"#).expect("fields"),
         received_at: Timestamp(0),
-        state: State::Waiting { due: Some(Timestamp(0)) },
+        state: EventState::Waiting { due: Some(Timestamp(0)) },
         life: 1,
         attempt: 0,
         doubts: 0,
-        blocks: Blocks(0),
-        passed: Passed::No,
+        blocks: SucceededBlocks(0),
+        passed: QueueState::No,
         retrier: Retrier::Sender,
         group: None,
-        turn: Turn(0),
+        turn: QueueTurn(0),
         change: None,
         published_again: None,
         body_digest: Digest::of(b""),
         digest: Digest([0; 32]),
     };
-    Making {
+    TestEventBuilder {
         event,
         keys: Vec::new(),
         former: Vec::new(),
@@ -64,7 +64,7 @@ pub fn making() -> Making {
 
 /// A key of this kind and text.
 fn key_of(kind: &str, text: &str) -> Key {
-    key::key("source", kind, &[Part::text("text", text)])
+    key::key("source", kind, &[KeyPart::text("text", text)])
 }
 
 /// The key under which a delivery with this text is imported.
@@ -72,12 +72,12 @@ pub fn imported(text: &str) -> Key {
     key_of("imported", text)
 }
 
-impl Making {
+impl TestEventBuilder {
     /// Under this delivery id, which is one of its identities.
     #[must_use]
     pub fn delivery(mut self, id: &str) -> Self {
         self.event.delivery_id = Some(id.into());
-        self.keys.push(IdentityKey::new(Same::Delivery, key_of("delivery", id)));
+        self.keys.push(IdentityKey::new(MatchedBy::Delivery, key_of("delivery", id)));
         self
     }
 
@@ -86,7 +86,7 @@ impl Making {
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
         let key = Key(self.event.body_digest.0);
-        self.keys.push(IdentityKey::new(Same::Body, key));
+        self.keys.push(IdentityKey::new(MatchedBy::Body, key));
         self
     }
 
@@ -95,8 +95,8 @@ impl Making {
     pub fn unsigned(mut self, id: &str, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
         self.event.delivery_id = Some(id.into());
-        let id_digest = Some(IdDigest::of(id));
-        let body = IdentityKey::new(Same::Body, Key(self.event.body_digest.0));
+        let id_digest = Some(DeliveryIdDigest::of(id));
+        let body = IdentityKey::new(MatchedBy::Body, Key(self.event.body_digest.0));
         self.former.push(self.bound(id));
         self.keys.push(IdentityKey { id_digest, ..body });
         self
@@ -107,15 +107,15 @@ impl Making {
     pub fn unsigned_alone(mut self, id: &str, body: impl Into<Bytes>) -> Self {
         self = self.carrying(body);
         self.event.delivery_id = Some(id.into());
-        let body = IdentityKey::new(Same::Body, Key(self.event.body_digest.0));
-        self.former.push(IdentityKey { id_digest: Some(IdDigest::of(id)), ..body });
+        let body = IdentityKey::new(MatchedBy::Body, Key(self.event.body_digest.0));
+        self.former.push(IdentityKey { id_digest: Some(DeliveryIdDigest::of(id)), ..body });
         self.keys.push(self.bound(id));
         self
     }
 
     fn bound(&self, id: &str) -> IdentityKey {
-        let parts = [Part::text("id", id), Part::bytes("body", &self.event.body_digest.0)];
-        IdentityKey::new(Same::Delivery, key::key("source", "delivery", &parts))
+        let parts = [KeyPart::text("id", id), KeyPart::bytes("body", &self.event.body_digest.0)];
+        IdentityKey::new(MatchedBy::Delivery, key::key("source", "delivery", &parts))
     }
 
     /// With this body, which is no identity.
@@ -144,16 +144,16 @@ impl Making {
     /// With a combination of named fields as one of its identities.
     #[must_use]
     pub fn named(mut self, value: &str) -> Self {
-        self.keys.push(IdentityKey::new(Same::Fields("hash".into()), key_of("hash", value)));
+        self.keys.push(IdentityKey::new(MatchedBy::Fields("hash".into()), key_of("hash", value)));
         self
     }
 
     /// Done before, if this text was imported.
     #[must_use]
-    pub fn known_as(mut self, text: &str, counts: Counts) -> Self {
+    pub fn known_as(mut self, text: &str, counts: ImportedKeyValidity) -> Self {
         let same = match counts {
-            Counts::Always => Same::Delivery,
-            Counts::WhileRegisterEmpty => Same::Change,
+            ImportedKeyValidity::Always => MatchedBy::Delivery,
+            ImportedKeyValidity::WhileRegisterEmpty => MatchedBy::Change,
         };
         self.imported.push(ImportedKey { same, key: imported(text), counts });
         self
@@ -162,8 +162,8 @@ impl Making {
     /// It changes this subject to that, and so is in the subject's group.
     #[must_use]
     pub fn change(mut self, subject: &str, to: &str, order: Option<i64>) -> Self {
-        let value = key::value(&[Part::text("to", to)]);
-        self.event.change = Some(ChangeOf { subject: key_of("subject", subject), value, order });
+        let value = key::value(&[KeyPart::text("to", to)]);
+        self.event.change = Some(SubjectChange { subject: key_of("subject", subject), value, order });
         self
     }
 
@@ -206,13 +206,13 @@ impl Making {
     /// Nothing is to be done: it is over as soon as it is claimed.
     #[must_use]
     pub fn recorded(mut self) -> Self {
-        self.event.state = State::Done { how: How::Recorded, at: Timestamp(0) };
+        self.event.state = EventState::Done { how: DoneReason::Recorded, at: Timestamp(0) };
         self
     }
 
     /// Kept for this long.
     #[must_use]
-    pub fn kept(mut self, kept: Kept) -> Self {
+    pub fn kept(mut self, kept: Retention) -> Self {
         self.kept = kept;
         self
     }
@@ -228,11 +228,11 @@ impl Making {
     }
 
     /// What is claimed of it when the store's clock shows `now`.
-    pub fn made(mut self, now: Timestamp) -> New {
+    pub fn made(mut self, now: Timestamp) -> NewEvent {
         self.event.state = self.event.state.shifted(Timestamp(0), now);
         self.event.received_at = now;
         self.event.digest = self.event.seal();
         let Self { event, keys, former, imported, payload, kept } = self;
-        New { event, keys, former, imported, payload, kept }
+        NewEvent { event, keys, former, imported, payload, kept }
     }
 }

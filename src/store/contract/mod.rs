@@ -25,23 +25,23 @@ mod registers;
 mod retention;
 mod starting;
 
-pub use making::{Making, imported, making};
+pub use making::{TestEventBuilder, imported, making};
 
-use super::clock::Clock;
-use super::{Advance, Imported, Look, Store};
+use super::clock::StoreClock;
+use super::{AdvanceResult, DueQuery, ImportCounts, Store};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, New, Same, Stands};
-use crate::decide::event::{Blocks, Cause, Event, How, Outcome, State, Step};
+use crate::decide::claim::{Claim, MatchRelation, MatchedBy, NewEvent};
+use crate::decide::event::{DeathCause, DoneReason, Event, EventState, EventStep, Outcome, SucceededBlocks};
 use crate::decide::id::{EventId, Key, Node};
-use crate::decide::retry::{Jitter, Retry};
-use crate::decide::source::{Keep, Kept, Route};
-use crate::decide::statement::Dialect;
+use crate::decide::retry::{Jitter, RetryPolicy};
+use crate::decide::source::{Keep, Retention, Route};
+use crate::decide::statement::SqlDialect;
 use crate::decide::time::{Duration, Timestamp};
 use std::pin::Pin;
 use std::sync::Arc;
 
 /// One rule: it panics when the store breaks it.
-pub type Rule = fn(Fresh) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type ConformanceTest = fn(StoreUnderTest) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 macro_rules! rules {
     ($($module:ident { $($rule:ident)+ })+) => {
@@ -50,7 +50,7 @@ macro_rules! rules {
 }
 
 /// Every rule, by its sentence.
-pub const RULES: &[(&str, Rule)] = rules! {
+pub const RULES: &[(&str, ConformanceTest)] = rules! {
     claims {
         a_first_claim_is_new_and_is_there_when_it_returns
         a_second_claim_is_a_duplicate_by_each_identity
@@ -161,7 +161,7 @@ pub const RULES: &[(&str, Rule)] = rules! {
 };
 
 /// Runs every rule, each on a store of its own, and names those that are broken.
-pub async fn run(fresh: impl AsyncFn() -> Fresh) {
+pub async fn run(fresh: impl AsyncFn() -> StoreUnderTest) {
     let mut broken = Vec::new();
     for (name, rule) in RULES {
         if tokio::spawn(rule(fresh().await)).await.is_err() {
@@ -172,25 +172,25 @@ pub async fn run(fresh: impl AsyncFn() -> Fresh) {
 }
 
 /// Does something to a store from outside.
-type Outside<T> = Box<dyn Fn(T) + Send + Sync>;
+type TestStoreHook<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// An empty store, and what can be done to it from outside.
-pub struct Fresh {
+pub struct StoreUnderTest {
     store: Arc<dyn Store>,
-    wait: Outside<Duration>,
-    set: Option<Outside<Timestamp>>,
-    spoil: Option<Outside<EventId>>,
-    statements: Option<Dialect>,
+    wait: TestStoreHook<Duration>,
+    set: Option<TestStoreHook<Timestamp>>,
+    spoil: Option<TestStoreHook<EventId>>,
+    statements: Option<SqlDialect>,
 }
 
-impl Fresh {
+impl StoreUnderTest {
     /// This store; `wait` moves its clock on.
     pub fn of(store: impl Store, wait: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         Self { store: Arc::new(store), wait: Box::new(wait), set: None, spoil: None, statements: None }
     }
 
     /// This store, which goes by a clock that is moved by hand.
-    pub fn by(store: impl Store, clock: &Clock) -> Self {
+    pub fn by(store: impl Store, clock: &StoreClock) -> Self {
         let (wait, set) = (clock.clone(), clock.clone());
         Self::of(store, move |length| wait.advance(length)).set_by(move |to| set.set(to))
     }
@@ -209,7 +209,7 @@ impl Fresh {
 
     /// The same, where statements of this kind run.
     #[must_use]
-    pub fn running(self, statements: Dialect) -> Self {
+    pub fn running(self, statements: SqlDialect) -> Self {
         Self { statements: Some(statements), ..self }
     }
 
@@ -227,44 +227,46 @@ impl Fresh {
         }
     }
 
-    async fn claim(&self, one: Making) -> Claim {
+    async fn claim(&self, one: TestEventBuilder) -> Claim {
         let new = one.made(self.store.now());
         self.claim_all(vec![new]).await.remove(0)
     }
 
-    async fn claim_all(&self, new: Vec<New>) -> Vec<Claim> {
+    async fn claim_all(&self, new: Vec<NewEvent>) -> Vec<Claim> {
         self.store.claim(new).await.expect("the store claims")
     }
 
-    async fn claimed(&self, one: Making) -> Event {
+    async fn claimed(&self, one: TestEventBuilder) -> Event {
         match self.claim(one).await {
             Claim::New { event, .. } => *event,
             other => panic!("not new: {other:?}"),
         }
     }
 
-    async fn duplicate(&self, one: Making) -> (EventId, Same) {
+    async fn duplicate(&self, one: TestEventBuilder) -> (EventId, MatchedBy) {
         match self.claim(one).await {
-            Claim::Duplicate { event, same, stands: Stands::Itself | Stands::Replaced, .. } => (event.id, same),
+            Claim::Duplicate { event, same, stands: MatchRelation::Itself | MatchRelation::Replaced, .. } => {
+                (event.id, same)
+            }
             other => panic!("not a duplicate: {other:?}"),
         }
     }
 
-    async fn stale(&self, one: Making) -> EventId {
+    async fn stale(&self, one: TestEventBuilder) -> EventId {
         match self.claim(one).await {
             Claim::Stale { of } => of,
             other => panic!("not stale: {other:?}"),
         }
     }
 
-    async fn known(&self, one: Making) -> Same {
+    async fn known(&self, one: TestEventBuilder) -> MatchedBy {
         match self.claim(one).await {
             Claim::Imported { same } => same,
             other => panic!("not imported: {other:?}"),
         }
     }
 
-    async fn import(&self, texts: &[&str]) -> Imported {
+    async fn import(&self, texts: &[&str]) -> ImportCounts {
         let keys: Vec<Key> = texts.iter().map(|text| imported(text)).collect();
         self.store.import(keys).await.expect("the store imports")
     }
@@ -274,12 +276,12 @@ impl Fresh {
     }
 
     /// Writes this step of the event as it stands.
-    async fn step(&self, id: EventId, step: Step) -> Event {
+    async fn step(&self, id: EventId, step: EventStep) -> Event {
         let event = self.get(id).await;
         let change = event.change(step, &route(), self.store.now()).expect("the step is possible");
         match self.store.advance(vec![change]).await.expect("the store writes").remove(0) {
-            Advance::Written { event, .. } => *event,
-            Advance::Lost => panic!("lost"),
+            AdvanceResult::Written { event, .. } => *event,
+            AdvanceResult::Lost => panic!("lost"),
         }
     }
 
@@ -288,7 +290,7 @@ impl Fresh {
     }
 
     async fn settle(&self, id: EventId, outcome: Outcome) -> Event {
-        self.step(id, Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(u32::MAX) }).await
+        self.step(id, EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(u32::MAX) }).await
     }
 
     /// One attempt that comes to this.
@@ -299,29 +301,30 @@ impl Fresh {
 
     async fn due(&self) -> Vec<EventId> {
         let mut due = self.store.due(anywhere(), 100).await.expect("the store reads").events;
-        due.extend(self.store.due(Look::Leases, 100).await.expect("the store reads").events);
+        due.extend(self.store.due(DueQuery::Leases, 100).await.expect("the store reads").events);
         due.sort_by_key(|event| event.state.wake_at());
         due.into_iter().map(|event| event.id).collect()
     }
 }
 
 /// Among the waiting events of any route.
-fn anywhere() -> Look {
-    Look::Strays(Arc::new([]))
+fn anywhere() -> DueQuery {
+    DueQuery::Strays(Arc::new([]))
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
 const DAY: Duration = Duration::from_hours(24);
-const KEPT: Kept = Kept { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) };
+const KEPT: Retention =
+    Retention { keys: Keep::For(Duration::from_hours(30 * 24)), body: Duration::from_hours(7 * 24) };
 
 /// Three attempts, the next one after at most a second.
 fn route() -> Route {
-    Route { retry: Retry { attempts: 3, first: SECOND, longest: SECOND }, ..Route::default() }
+    Route { retry: RetryPolicy { attempts: 3, first: SECOND, longest: SECOND }, ..Route::default() }
 }
 
-fn start() -> Step {
-    Step::Start { lasts: 30 * SECOND, by: Node("node".into()), action: ActionKind::Run }
+fn start() -> EventStep {
+    EventStep::Start { lasts: 30 * SECOND, by: Node("node".into()), action: ActionKind::Run }
 }
 
 fn delivered() -> Outcome {
@@ -338,18 +341,18 @@ fn rejected() -> Outcome {
 
 fn superseded_by(event: &Event) -> Option<EventId> {
     match event.state {
-        State::Done { how: How::Superseded { by }, .. } => Some(by),
+        EventState::Done { how: DoneReason::Superseded { by }, .. } => Some(by),
         _ => None,
     }
 }
 
-fn dead_of(event: &Event) -> Option<Cause> {
+fn dead_of(event: &Event) -> Option<DeathCause> {
     match event.state {
-        State::Dead { cause, .. } => Some(cause),
+        EventState::Dead { cause, .. } => Some(cause),
         _ => None,
     }
 }
 
 fn parked(event: &Event) -> bool {
-    event.state == State::Waiting { due: None }
+    event.state == EventState::Waiting { due: None }
 }

@@ -1,12 +1,12 @@
 //! Messages that can never become an event.
 
-use super::Fresh;
+use super::StoreUnderTest;
 use crate::decide::limits;
-use crate::store::quarantine::{Quarantined, head};
+use crate::store::quarantine::{QuarantinedMessage, head};
 
 /// A message that this source could not take.
-fn one(fresh: &Fresh, source: &str, message: &str) -> Quarantined {
-    Quarantined {
+fn one(fresh: &StoreUnderTest, source: &str, message: &str) -> QuarantinedMessage {
+    QuarantinedMessage {
         source: source.into(),
         message: message.into(),
         subject: "github.push".into(),
@@ -17,7 +17,7 @@ fn one(fresh: &Fresh, source: &str, message: &str) -> Quarantined {
     }
 }
 
-pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: Fresh) {
+pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: StoreUnderTest) {
     let all = [("a", "bc"), ("b", "bc"), ("a", "d"), ("ab", "c")];
     let all = all.map(|(source, message)| one(&fresh, source, message));
     for laid in all.iter().chain(&all) {
@@ -28,7 +28,7 @@ pub(super) async fn each_source_lays_a_message_into_quarantine_once(fresh: Fresh
     assert_eq!(lie, all);
 }
 
-pub(super) async fn a_message_lies_in_quarantine_once_and_the_oldest_make_way(fresh: Fresh) {
+pub(super) async fn a_message_lies_in_quarantine_once_and_the_oldest_make_way(fresh: StoreUnderTest) {
     let one = |n: usize| one(&fresh, "hooks", &format!("HOOKS:{n}"));
     assert_eq!(fresh.store.quarantined(10).await.expect("the store answers"), []);
     for n in [1, 1, 2, 1] {

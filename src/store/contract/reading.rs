@@ -1,20 +1,22 @@
 //! Reading: what is due, what an action needs, and what people ask for.
 
-use super::{Fresh, MINUTE, SECOND, anywhere, delivered, failed, making, rejected, route, start};
+use super::{MINUTE, SECOND, StoreUnderTest, anywhere, delivered, failed, making, rejected, route, start};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::change::Tried;
-use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{Blocks, Event, Outcome, Receipt, Retrier, State, Step};
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::{Claim, MatchedBy};
+use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, Retrier, SucceededBlocks};
 use crate::decide::id::{EventId, Node};
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::retry::Jitter;
 use crate::decide::time::Duration;
 use crate::decide::time::Timestamp;
-use crate::store::{Advance, Listing, Look, Needs, Note, Recalled, Sighting, Stored};
+use crate::store::{
+    AdvanceResult, DueQuery, DuplicateLookup, DuplicateNote, DuplicateSighting, EventQuery, KnownDuplicate, StoredValue,
+};
 
-pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: Fresh) {
-    assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::Due::default());
+pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fresh: StoreUnderTest) {
+    assert_eq!(fresh.store.due(anywhere(), 10).await.expect("it reads"), crate::store::DueEvents::default());
     let mut events = Vec::new();
     for _ in 0..3 {
         events.push(fresh.claimed(making()).await.id);
@@ -41,28 +43,28 @@ pub(super) async fn what_is_due_comes_oldest_first_with_the_time_of_the_next(fre
     assert!(place(events[2]) < place(events[1]) && place(events[1]) < place(events[0]));
 }
 
-pub(super) async fn one_receivers_events_do_not_hide_anothers(fresh: Fresh) {
+pub(super) async fn one_receivers_events_do_not_hide_anothers(fresh: StoreUnderTest) {
     let mut events = Vec::new();
     for part in [0, 0, 0, 1, 2, 0, 7] {
         events.push(fresh.claimed(making().part(part)).await);
     }
     for (parts, expected) in [(0..=0, vec![0, 1, 2, 5]), (1..=1, vec![3]), (2..=u16::MAX, vec![4, 6]), (3..=6, vec![])]
     {
-        let look = Look::Receiver(events[0].source.clone(), events[0].route.clone(), parts.clone());
+        let look = DueQuery::Receiver(events[0].source.clone(), events[0].route.clone(), parts.clone());
         let due = fresh.store.due(look, 9).await.expect("the store reads").events;
         let due: Vec<_> = due.iter().map(|event| event.id).collect();
         assert_eq!(due, expected.iter().map(|n: &usize| events[*n].id).collect::<Vec<_>>(), "{parts:?}");
     }
-    let other = Look::Receiver(events[0].source.clone(), "another".into(), 0..=u16::MAX);
+    let other = DueQuery::Receiver(events[0].source.clone(), "another".into(), 0..=u16::MAX);
     assert!(fresh.store.due(other, 9).await.expect("the store reads").events.is_empty());
 }
 
-pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh: Fresh) {
-    let kept = |fresh: &Fresh, id| {
+pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh: StoreUnderTest) {
+    let kept = |fresh: &StoreUnderTest, id| {
         let store = fresh.store.clone();
         async move {
             match store.payload(id).await.expect("the store reads") {
-                Stored::Whole(payload) => (payload.passed().count(), payload.headers.len(), payload.body.len()),
+                StoredValue::Whole(payload) => (payload.passed().count(), payload.headers.len(), payload.body.len()),
                 other => panic!("{other:?}"),
             }
         }
@@ -84,7 +86,7 @@ pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh
     assert_eq!(kept(&fresh, one).await, after);
     // Cancelled by a person; longer than a page.
     let two = fresh.claimed(made(&"long".repeat(2_000), "B")).await.id;
-    fresh.step(two, Step::Cancel).await;
+    fresh.step(two, EventStep::Cancel).await;
     assert_eq!(kept(&fresh, two).await, after);
     // Superseded by the claim that replaces it.
     let three = fresh.claimed(made("short", "C")).await.id;
@@ -93,10 +95,10 @@ pub(super) async fn headers_that_are_only_passed_on_go_when_the_event_ends(fresh
     assert_eq!((kept(&fresh, three).await, kept(&fresh, four).await), (after, whole));
 }
 
-pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: Fresh) {
+pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: StoreUnderTest) {
     let made = making().delivery("d1").body("the \0 body").named("n1");
     let event = fresh.claimed(made.clone()).await.id;
-    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Whole(made.payload().clone()));
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), StoredValue::Whole(made.payload().clone()));
     assert_eq!(fresh.store.receipt(event).await.expect("it reads"), None);
     let mut told = Vec::new();
     for (status, output) in [(500, ""), (204, "two lines\nof \u{fe} output")] {
@@ -108,7 +110,7 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: F
             204 => Outcome::Delivered(Some(receipt.clone())),
             _ => Outcome::Failed { why: "500".into(), retry_after: None, receipt: Some(receipt.clone()) },
         };
-        let tried = Tried {
+        let tried = AttemptRecord {
             life: running.life,
             attempt: running.attempt,
             started_at: fresh.store.now(),
@@ -117,59 +119,59 @@ pub(super) async fn payload_receipt_and_attempts_come_back_as_they_were(fresh: F
             why: outcome.why().into(),
             output: output.into(),
         };
-        let step = Step::Settle { outcome, blocks: Blocks(1 << 63 | 1), jitter: Jitter(0) };
+        let step = EventStep::Settle { outcome, blocks: SucceededBlocks(1 << 63 | 1), jitter: Jitter(0) };
         let mut change = running.change(step, &route(), fresh.store.now()).expect("it runs");
         change.attempt = Some(tried.clone());
         told.push(tried);
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), Some(receipt));
-        assert_eq!(fresh.get(event).await.blocks, Blocks(1 << 63 | 1));
+        assert_eq!(fresh.get(event).await.blocks, SucceededBlocks(1 << 63 | 1));
     }
     let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
     assert_eq!(story.event, fresh.get(event).await);
     assert_eq!(story.attempts, told);
-    assert_eq!(story.identities, [Same::Delivery, Same::Body, Same::Fields("hash".into())]);
+    assert_eq!(story.identities, [MatchedBy::Delivery, MatchedBy::Body, MatchedBy::Fields("hash".into())]);
     assert!(story.has_body && story.receipt.is_some_and(|receipt| receipt.status == 204));
     assert_eq!(fresh.store.story(making().id()).await.expect("it reads"), None);
 }
 
-pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: Fresh) {
+pub(super) async fn an_attempt_without_an_answer_takes_the_earlier_one_away(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let answer = Receipt { status: 500, headers: Vec::new(), body: b"no".to_vec(), cut: false };
     for receipt in [Some(answer), None] {
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
         let outcome = Outcome::Failed { why: "no".into(), retry_after: None, receipt: receipt.clone() };
-        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
+        let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
         let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
         assert_eq!(fresh.store.receipt(event).await.expect("it reads"), receipt);
     }
 }
 
-pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on(fresh: Fresh) {
+pub(super) async fn who_tries_an_event_again_is_kept_and_whoever_runs_it_goes_on(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
     let running = fresh.start(event).await;
     assert_eq!(running.retrier, Retrier::Sender);
-    let accepted = fresh.step(event, Step::Accept).await;
+    let accepted = fresh.step(event, EventStep::Accept).await;
     assert_eq!((accepted.retrier, accepted.state.word()), (Retrier::Node, "running"));
     assert_eq!(fresh.get(event).await, accepted);
     assert!(running.was_only_accepted(&accepted));
     let settle = |event: &Event| {
         let outcome = Outcome::Delivered(None);
-        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
+        let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
         event.change(step, &route(), fresh.store.now()).expect("it runs")
     };
     let advances = fresh.store.advance(vec![settle(&running)]).await.expect("it answers");
-    assert_eq!(advances, [Advance::Lost], "the revision is the fence");
+    assert_eq!(advances, [AdvanceResult::Lost], "the revision is the fence");
     fresh.store.advance(vec![settle(&accepted)]).await.expect("it writes");
     let done = fresh.get(event).await;
     assert_eq!((done.retrier, done.state.word()), (Retrier::Node, "done"));
 }
 
-pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Fresh) {
+pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: StoreUnderTest) {
     let kind = async |event: EventId| match fresh.get(event).await.state {
-        State::Running { action, .. } => action,
+        EventState::Running { action, .. } => action,
         state => panic!("{state:?}"),
     };
     let by = || Node("node".into());
@@ -177,13 +179,13 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Fresh
         let made = making().delivery(action.word()).made(fresh.store.now());
         let event = made.event.id;
         fresh.store.claim(vec![made]).await.expect("it claims");
-        fresh.step(event, Step::Start { lasts: MINUTE, by: by(), action }).await;
+        fresh.step(event, EventStep::Start { lasts: MINUTE, by: by(), action }).await;
         assert_eq!(kind(event).await, Some(action));
-        fresh.step(event, Step::Renew { lasts: MINUTE, blocks: Blocks::default() }).await;
-        fresh.step(event, Step::Accept).await;
-        fresh.step(event, Step::CallOff).await;
+        fresh.step(event, EventStep::Renew { lasts: MINUTE, blocks: SucceededBlocks::default() }).await;
+        fresh.step(event, EventStep::Accept).await;
+        fresh.step(event, EventStep::CallOff).await;
         assert_eq!(kind(event).await, Some(action));
-        fresh.step(event, Step::Cancel).await;
+        fresh.step(event, EventStep::Cancel).await;
         assert_eq!(fresh.get(event).await.state.word(), "dead");
         let mut made = making().delivery(&format!("{} at once", action.word())).made(fresh.store.now());
         made.event = made.event.begun(MINUTE, by(), action);
@@ -194,13 +196,13 @@ pub(super) async fn the_kind_of_action_is_kept_as_long_as_the_lease(fresh: Fresh
 }
 
 /// A store that recalls nothing keeps this too: it is asked for nothing more than the truth.
-pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
+pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: StoreUnderTest) {
     let made = || making().delivery("d1").made(fresh.store.now());
-    let recalled = async || fresh.store.recall(&made(), Needs::Receipt).await.expect("it reads");
+    let recalled = async || fresh.store.recall(&made(), DuplicateLookup::Receipt).await.expect("it reads");
     let told = async |receipt: Option<&Receipt>| {
         let Some(found) = recalled().await else { return };
         let mut claims = fresh.store.claim(vec![made()]).await.expect("it claims");
-        let Recalled { event, same, stands, receipt: kept, now } = found;
+        let KnownDuplicate { event, same, stands, receipt: kept, now } = found;
         assert_eq!(claims.pop(), Some(Claim::Duplicate { event, same, stands, now }));
         assert_eq!(kept.as_ref(), receipt);
     };
@@ -212,7 +214,7 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
         fresh.wait(SECOND);
         let running = fresh.start(event).await;
         told(None).await;
-        let step = Step::Settle { outcome, blocks: Blocks::default(), jitter: Jitter(0) };
+        let step = EventStep::Settle { outcome, blocks: SucceededBlocks::default(), jitter: Jitter(0) };
         let change = running.change(step, &route(), fresh.store.now()).expect("it runs");
         fresh.store.advance(vec![change]).await.expect("it writes");
     };
@@ -225,23 +227,23 @@ pub(super) async fn what_is_recalled_is_what_a_claim_would_say(fresh: Fresh) {
     assert_eq!(recalled().await, None, "it is not kept any more");
 }
 
-pub(super) async fn a_large_body_comes_back_as_it_was(fresh: Fresh) {
+pub(super) async fn a_large_body_comes_back_as_it_was(fresh: StoreUnderTest) {
     let body: Vec<u8> = (0..3_u32 << 20).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let made = making().delivery("d1").carrying(body);
     let event = fresh.claimed(made.clone()).await.id;
     let found = fresh.store.payload(event).await.expect("it reads");
-    assert!(found == Stored::Whole(made.payload().clone()));
+    assert!(found == StoredValue::Whole(made.payload().clone()));
 }
 
-pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Fresh) {
+pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1")).await.id;
-    let sighting = |n: u64| Sighting {
+    let sighting = |n: u64| DuplicateSighting {
         at: fresh.store.now() + n.try_into().map_or(SECOND, |n: u32| n * SECOND),
         delivery_id: n.is_multiple_of(2).then(|| format!("d{n}").into()),
-        same: Same::Body,
+        same: MatchedBy::Body,
     };
-    let notes = (0..20).map(|n| Note { event, sighting: sighting(n) });
-    let of_nobody = Note { event: making().id(), sighting: sighting(0) };
+    let notes = (0..20).map(|n| DuplicateNote { event, sighting: sighting(n) });
+    let of_nobody = DuplicateNote { event: making().id(), sighting: sighting(0) };
     fresh.store.note(notes.chain([of_nobody]).collect()).await.expect("it notes");
     fresh.claimed(making().delivery("d2")).await; // written with the next write
     let story = fresh.store.story(event).await.expect("it reads").expect("it is there");
@@ -251,7 +253,7 @@ pub(super) async fn sightings_are_kept_for_a_few_and_counted_for_all(fresh: Fres
     assert!(counted.is_none_or(|many| many == 20), "{counted:?}");
 }
 
-pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
+pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: StoreUnderTest) {
     let mut all = Vec::new();
     for n in 0..8 {
         let made = making().source(["a", "b"][n % 2]).route(["x", "y"][n / 4]);
@@ -260,33 +262,33 @@ pub(super) async fn events_are_listed_newest_first_and_filtered(fresh: Fresh) {
     fresh.attempt(all[1], delivered()).await;
     fresh.attempt(all[2], rejected()).await;
     fresh.start(all[3]).await;
-    let list = async |listing: Listing| {
-        let events = fresh.store.list(Listing { limit: listing.limit.max(1), ..listing }).await.expect("it lists");
+    let list = async |listing: EventQuery| {
+        let events = fresh.store.list(EventQuery { limit: listing.limit.max(1), ..listing }).await.expect("it lists");
         events.iter().filter_map(|event: &Event| all.iter().position(|id| *id == event.id)).collect::<Vec<_>>()
     };
-    let listing = Listing { limit: 100, ..Listing::default() };
+    let listing = EventQuery { limit: 100, ..EventQuery::default() };
     assert_eq!(list(listing.clone()).await, [7, 6, 5, 4, 3, 2, 1, 0]);
-    assert_eq!(list(Listing { limit: 3, ..listing.clone() }).await, [7, 6, 5]);
-    assert_eq!(list(Listing { before: Some(all[2]), ..listing.clone() }).await, [1, 0]);
-    assert_eq!(list(Listing { source: Some("a".into()), ..listing.clone() }).await, [6, 4, 2, 0]);
-    let both = Listing { source: Some("b".into()), route: Some("x".into()), ..listing.clone() };
+    assert_eq!(list(EventQuery { limit: 3, ..listing.clone() }).await, [7, 6, 5]);
+    assert_eq!(list(EventQuery { before: Some(all[2]), ..listing.clone() }).await, [1, 0]);
+    assert_eq!(list(EventQuery { source: Some("a".into()), ..listing.clone() }).await, [6, 4, 2, 0]);
+    let both = EventQuery { source: Some("b".into()), route: Some("x".into()), ..listing.clone() };
     assert_eq!(list(both).await, [3, 1]);
     for (state, expected) in
         [("waiting", vec![7, 6, 5, 4, 0]), ("running", vec![3]), ("done", vec![1]), ("dead", vec![2]), ("odd", vec![])]
     {
-        assert_eq!(list(Listing { state: Some(state.into()), ..listing.clone() }).await, expected, "{state}");
+        assert_eq!(list(EventQuery { state: Some(state.into()), ..listing.clone() }).await, expected, "{state}");
     }
 }
 
-pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh: Fresh) {
+pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh: StoreUnderTest) {
     let mut all = Vec::new();
     for n in 0..6 {
         all.push(fresh.claimed(making().delivery(&format!("Delivery-{n}")).source(["a", "b"][n % 2])).await.id);
     }
     fresh.attempt(all[1], delivered()).await;
     fresh.attempt(all[2], rejected()).await;
-    let pages = async |listing: Listing| {
-        let (mut listing, mut found) = (Listing { limit: 2, ..listing }, Vec::new());
+    let pages = async |listing: EventQuery| {
+        let (mut listing, mut found) = (EventQuery { limit: 2, ..listing }, Vec::new());
         loop {
             let page = fresh.store.page(listing.clone()).await.expect("it lists");
             assert!(page.events.len() <= 2 && page.events.iter().all(|event| listing.finds(event)));
@@ -297,18 +299,18 @@ pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh:
             }
         }
     };
-    let fields = |all: &[(&str, &str)]| Listing {
+    let fields = |all: &[(&str, &str)]| EventQuery {
         fields: all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        ..Listing::default()
+        ..EventQuery::default()
     };
-    let text = |text: &str| Listing { text: Some(text.into()), ..Listing::default() };
-    let cause = |cause: &str| Listing { cause: Some(cause.into()), ..Listing::default() };
+    let text = |text: &str| EventQuery { text: Some(text.into()), ..EventQuery::default() };
+    let cause = |cause: &str| EventQuery { cause: Some(cause.into()), ..EventQuery::default() };
     let (every, none): (_, [usize; 0]) = ([5, 4, 3, 2, 1, 0], []);
-    assert_eq!(pages(Listing::default()).await, every);
-    assert_eq!(pages(Listing { source: Some("b".into()), ..Listing::default() }).await, [5, 3, 1]);
+    assert_eq!(pages(EventQuery::default()).await, every);
+    assert_eq!(pages(EventQuery { source: Some("b".into()), ..EventQuery::default() }).await, [5, 3, 1]);
     assert_eq!(pages(cause("rejected")).await, [2]);
     assert_eq!(pages(cause("acted")).await, [1]);
-    assert_eq!(pages(Listing { state: Some("done".into()), ..cause("rejected") }).await, none);
+    assert_eq!(pages(EventQuery { state: Some("done".into()), ..cause("rejected") }).await, none);
     assert_eq!(pages(fields(&[("tag", "latest"), ("draft", "false")])).await, every);
     assert_eq!(pages(fields(&[("size", "9007199254740993")])).await, every);
     for other in [("size", "9007199254740992"), ("tag", "late"), ("draft", "0"), ("other", ""), ("\"", "1")] {
@@ -319,10 +321,10 @@ pub(super) async fn events_are_found_page_by_page_by_cause_field_and_text(fresh:
     assert_eq!(pages(text(&all[4].short())).await, [4]);
     assert_eq!(pages(text("%")).await, none);
     assert_eq!(pages(text("tag")).await, none, "a field's name is not its value");
-    assert_eq!(pages(Listing { superseded_by: Some(all[0]), ..Listing::default() }).await, none);
+    assert_eq!(pages(EventQuery { superseded_by: Some(all[0]), ..EventQuery::default() }).await, none);
 }
 
-pub(super) async fn events_are_counted_by_state(fresh: Fresh) {
+pub(super) async fn events_are_counted_by_state(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.census().await.expect("it counts").oldest, None);
     let mut all = Vec::new();
     for _ in 0..6 {
@@ -336,7 +338,7 @@ pub(super) async fn events_are_counted_by_state(fresh: Fresh) {
     assert_eq!(census.oldest.map(|event| event.id), Some(all[3]));
 }
 
-pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: Fresh) {
+pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("F2")).await;
     let second = fresh.claimed(making().delivery("d2")).await;
     let named = async |name: &str| {
@@ -354,24 +356,24 @@ pub(super) async fn an_event_is_named_by_its_id_the_end_of_it_or_its_delivery_id
     assert_eq!(fresh.store.named(format!("{common}-zz"), 10).await.expect("it reads"), []);
 }
 
-pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: Fresh) {
+pub(super) async fn a_damaged_body_is_said_to_be_damaged(fresh: StoreUnderTest) {
     let Some(spoil) = &fresh.spoil else { return };
     let event = fresh.claimed(making().delivery("d1").carrying("as it came")).await.id;
     let other = making().delivery("d2").carrying("another");
     let payload = other.payload().clone();
     let other = fresh.claimed(other).await.id;
     spoil(event);
-    assert_eq!(fresh.store.payload(event).await.expect("it reads"), Stored::Damaged);
-    assert_eq!(fresh.store.payload(other).await.expect("it reads"), Stored::Whole(payload));
-    let change = fresh.get(event).await.change(Step::Damage, &route(), fresh.store.now()).expect("it waits");
+    assert_eq!(fresh.store.payload(event).await.expect("it reads"), StoredValue::Damaged);
+    assert_eq!(fresh.store.payload(other).await.expect("it reads"), StoredValue::Whole(payload));
+    let change = fresh.get(event).await.change(EventStep::Damage, &route(), fresh.store.now()).expect("it waits");
     fresh.store.advance(vec![change]).await.expect("it writes");
     assert!(fresh.get(event).await.change(start(), &route(), fresh.store.now()).is_err());
 }
 
-pub(super) async fn recipes_are_remembered_until_others_are(fresh: Fresh) {
+pub(super) async fn recipes_are_remembered_until_others_are(fresh: StoreUnderTest) {
     let recipe = |scope: &str, once: &str| {
         let since = (once == "delivery").then_some(Timestamp(1_700_000_000_000_001));
-        Recipe { scope: scope.into(), once: once.into(), since }
+        IdentityRecipe { scope: scope.into(), once: once.into(), since }
     };
     assert_eq!(fresh.store.recipes().await.expect("it reads"), []);
     for recipes in [vec![recipe("a", "body"), recipe("b", "delivery")], vec![recipe("a", "delivery")]] {

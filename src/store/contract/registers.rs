@@ -1,42 +1,46 @@
 //! Registers: what a subject was last changed to, and what that does to the events before it.
 
-use super::{DAY, Fresh, MINUTE, SECOND, dead_of, delivered, failed, making, rejected, route, start, superseded_by};
-use crate::decide::claim::{Claim, Same, Stands};
-use crate::decide::event::{Cause, Event, State, Step};
+use super::{
+    DAY, MINUTE, SECOND, StoreUnderTest, dead_of, delivered, failed, making, rejected, route, start, superseded_by,
+};
+use crate::decide::claim::{Claim, MatchRelation, MatchedBy};
+use crate::decide::event::{DeathCause, Event, EventState, EventStep};
 use crate::decide::retry::Jitter;
-use crate::store::{Advance, Stored};
+use crate::store::{AdvanceResult, StoredValue};
 
-pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh: Fresh) {
+pub(super) async fn another_value_is_new_and_the_same_value_is_a_duplicate(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
-    assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await, (first, Same::Change));
+    assert_eq!(fresh.duplicate(making().delivery("d2").change("app", "A", None)).await, (first, MatchedBy::Change));
     let second = fresh.claimed(making().delivery("d3").change("app", "B", None)).await.id;
     assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "B", None)).await.0, second);
     fresh.claimed(making().delivery("d5").change("other", "A", None)).await;
 }
 
-pub(super) async fn a_change_and_its_roll_back_are_three_events(fresh: Fresh) {
+pub(super) async fn a_change_and_its_roll_back_are_three_events(fresh: StoreUnderTest) {
     for (n, to) in ["A", "B", "A"].into_iter().enumerate() {
         fresh.claimed(making().delivery(&format!("d{n}")).change("app", to, None)).await;
     }
 }
 
-pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change(fresh: Fresh) {
+pub(super) async fn a_delivery_matched_through_its_register_is_still_a_repeat_after_the_next_change(
+    fresh: StoreUnderTest,
+) {
     let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None)).await.id;
     fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;
     fresh.claimed(making().delivery("d3").body("b3").change("app", "B", None)).await;
     let again = fresh.duplicate(making().delivery("d2").body("x").change("app", "A", None)).await;
-    assert_eq!(again, (first, Same::Delivery));
+    assert_eq!(again, (first, MatchedBy::Delivery));
     let again = fresh.duplicate(making().delivery("x").body("b2").change("app", "A", None)).await;
-    assert_eq!(again, (first, Same::Body));
+    assert_eq!(again, (first, MatchedBy::Body));
 }
 
-pub(super) async fn named_fields_leave_no_alias(fresh: Fresh) {
+pub(super) async fn named_fields_leave_no_alias(fresh: StoreUnderTest) {
     fresh.claimed(making().delivery("d1").named("n1").change("app", "A", None)).await;
     fresh.duplicate(making().delivery("d2").named("n2").change("app", "A", None)).await;
     fresh.claimed(making().delivery("d3").named("n2").change("app", "B", None)).await;
 }
 
-pub(super) async fn an_older_order_is_stale_and_an_equal_one_is_not(fresh: Fresh) {
+pub(super) async fn an_older_order_is_stale_and_an_equal_one_is_not(fresh: StoreUnderTest) {
     fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
     let newer = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
     assert_eq!(fresh.stale(making().delivery("d3").change("app", "A", Some(19))).await, newer);
@@ -46,28 +50,29 @@ pub(super) async fn an_older_order_is_stale_and_an_equal_one_is_not(fresh: Fresh
     fresh.claimed(making().delivery("d6").change("app", "D", None)).await;
 }
 
-pub(super) async fn after_a_replay_an_equal_order_is_stale_until_a_newer_one_comes(fresh: Fresh) {
+pub(super) async fn after_a_replay_an_equal_order_is_stale_until_a_newer_one_comes(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await.id;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", Some(20))).await.id;
     for id in [first, second] {
         fresh.attempt(id, delivered()).await;
     }
-    fresh.step(first, Step::Replay).await;
+    fresh.step(first, EventStep::Replay).await;
     assert_eq!(fresh.stale(making().delivery("d3").change("app", "C", Some(20))).await, first);
     assert_eq!(fresh.duplicate(making().delivery("d4").change("app", "A", Some(20))).await.0, first);
     fresh.claimed(making().delivery("d5").change("app", "C", Some(21))).await;
     fresh.claimed(making().delivery("d6").change("app", "D", Some(21))).await;
 }
 
-pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap(fresh: Fresh) {
+pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_takes_nobodys_swap(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1").change("app", "A", Some(10))).await;
     let running = fresh.start(event.id).await;
     fresh.duplicate(making().delivery("d2").change("app", "A", Some(30))).await;
     let order = |event: &Event| event.change.and_then(|change| change.order);
     assert_eq!(order(&fresh.get(event.id).await), Some(30));
-    let settle = Step::Settle { outcome: delivered(), blocks: running.blocks, jitter: Jitter(0) };
+    let settle = EventStep::Settle { outcome: delivered(), blocks: running.blocks, jitter: Jitter(0) };
     let change = running.change(settle, &route(), fresh.store.now()).expect("it runs");
-    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+    let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
+    else {
         panic!("the repeat took the runner's swap");
     };
     assert_eq!(order(&event), Some(30));
@@ -76,21 +81,21 @@ pub(super) async fn a_repeat_with_a_newer_order_moves_its_event_forward_and_take
     assert_eq!(fresh.stale(making().delivery("d5").change("app", "B", Some(29))).await, event.id);
 }
 
-pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: Fresh) {
+pub(super) async fn a_first_attempt_runs_though_it_is_overtaken(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.claimed(making().delivery("d2").change("app", "B", None)).await;
-    assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
-    fresh.step(first, Step::HandBack).await;
-    assert!(matches!(fresh.start(first).await.state, State::Running { .. }));
+    assert!(matches!(fresh.start(first).await.state, EventState::Running { .. }));
+    fresh.step(first, EventStep::HandBack).await;
+    assert!(matches!(fresh.start(first).await.state, EventState::Running { .. }));
     assert_eq!(superseded_by(&fresh.settle(first, delivered()).await), None);
 }
 
-pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_again(fresh: Fresh) {
+pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_again(fresh: StoreUnderTest) {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     for subject in ["settle", "expire", "start", "rearm"] {
         let event = fresh.claimed(making().delivery(subject).change(subject, "A", None)).await.id;
         if subject == "rearm" {
-            assert_eq!(dead_of(&fresh.attempt(event, rejected()).await), Some(Cause::Rejected));
+            assert_eq!(dead_of(&fresh.attempt(event, rejected()).await), Some(DeathCause::Rejected));
         } else if subject != "start" {
             fresh.start(event).await;
         }
@@ -99,59 +104,71 @@ pub(super) async fn an_overtaken_event_is_superseded_wherever_it_would_be_tried_
     }
     assert_eq!(superseded_by(&fresh.settle(old[0], failed()).await), Some(new[0]));
     fresh.wait(MINUTE);
-    assert_eq!(superseded_by(&fresh.step(old[1], Step::Expire { jitter: Jitter(0) }).await), Some(new[1]));
+    assert_eq!(superseded_by(&fresh.step(old[1], EventStep::Expire { jitter: Jitter(0) }).await), Some(new[1]));
     // A second attempt that was worked out before the subject was changed.
     let second = Event { attempt: 1, ..fresh.get(old[2]).await };
     let change = second.change(start(), &route(), fresh.store.now()).expect("it may start");
-    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+    let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
+    else {
         panic!("lost");
     };
     assert_eq!(superseded_by(&event), Some(new[2]));
-    assert_eq!(superseded_by(&fresh.step(old[3], Step::Rearm).await), Some(new[3]));
+    assert_eq!(superseded_by(&fresh.step(old[3], EventStep::Rearm).await), Some(new[3]));
     for id in old {
         assert!(fresh.get(id).await.state.ended().is_some());
     }
 }
 
-pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on(fresh: Fresh) {
+pub(super) async fn a_waiting_event_that_was_tried_ends_when_it_is_replaced_and_hands_its_slot_on(
+    fresh: StoreUnderTest,
+) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None).group("app")).await.id;
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None).group("app")).await;
     assert_eq!(superseded_by(&fresh.get(first).await), Some(second.id));
-    assert!(matches!(second.state, State::Waiting { due: Some(_) }), "the slot was free by then: {:?}", second.state);
+    assert!(
+        matches!(second.state, EventState::Waiting { due: Some(_) }),
+        "the slot was free by then: {:?}",
+        second.state
+    );
     fresh.start(second.id).await;
 }
 
-pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fresh: Fresh) {
+pub(super) async fn duplicates_of_a_superseded_event_hear_of_the_current_one(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").change("app", "A", None)).await.id;
     fresh.attempt(first, failed()).await;
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
     match fresh.claim(making().delivery("d1").change("app", "A", None)).await {
-        Claim::Duplicate { event, same: Same::Delivery, stands: Stands::Instead, .. } => assert_eq!(event.id, second),
+        Claim::Duplicate { event, same: MatchedBy::Delivery, stands: MatchRelation::Instead, .. } => {
+            assert_eq!(event.id, second);
+        }
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) async fn a_rearm_takes_the_arriving_body(fresh: Fresh) {
+pub(super) async fn a_rearm_takes_the_arriving_body(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1").carrying("old")).await.id;
     let dead = fresh.attempt(event, rejected()).await;
     fresh.wait(DAY);
     let arriving = making().carrying("new");
-    let mut change = dead.change(Step::Rearm, &route(), fresh.store.now()).expect("it may be re-armed");
+    let mut change = dead.change(EventStep::Rearm, &route(), fresh.store.now()).expect("it may be re-armed");
     change.event.body_digest = arriving.clone().made(fresh.store.now()).event.body_digest;
     change.event.digest = change.event.seal();
     change.payload = Some(arriving.payload().clone());
-    let Advance::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0) else {
+    let AdvanceResult::Written { event, .. } = fresh.store.advance(vec![change]).await.expect("it writes").remove(0)
+    else {
         panic!("lost");
     };
     assert_eq!(fresh.get(event.id).await, *event);
     assert_eq!(event.digest, event.seal());
-    assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), Stored::Whole(arriving.payload().clone()));
+    assert_eq!(fresh.store.payload(event.id).await.expect("it reads"), StoredValue::Whole(arriving.payload().clone()));
     fresh.wait(SECOND);
     assert_eq!(fresh.start(event.id).await.attempt, 2, "the count of attempts goes on");
 }
 
-pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_from_its_first_end(fresh: Fresh) {
+pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_from_its_first_end(
+    fresh: StoreUnderTest,
+) {
     let sent = || making().delivery("d1").body("b1").group("g").passing("x-signature", "again");
     let first = fresh.claimed(making().delivery("d1").body("b1").group("g")).await;
     let ended = fresh.attempt(first.id, delivered()).await;
@@ -161,17 +178,23 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
         let done = fresh.get(first.id).await;
         let change = done.publish_again(&arriving, &route(), fresh.store.now()).expect("it was published");
         let both = fresh.store.advance(vec![change.clone()]).await.expect("it writes").remove(0);
-        let Advance::Written { event, .. } = both else { panic!("lost") };
-        assert_eq!(fresh.store.advance(vec![change]).await.expect("it writes").remove(0), Advance::Lost, "a storm");
+        let AdvanceResult::Written { event, .. } = both else { panic!("lost") };
+        assert_eq!(
+            fresh.store.advance(vec![change]).await.expect("it writes").remove(0),
+            AdvanceResult::Lost,
+            "a storm"
+        );
         assert_eq!(fresh.get(first.id).await, *event);
         assert_eq!((event.turn, event.life, event.digest), (first.turn, 1, event.seal()));
         assert_eq!(event.idempotency_key(), format!("{}.r{n}", first.id));
         let payload = fresh.store.payload(first.id).await.expect("it reads");
-        assert_eq!(payload, Stored::Whole(arriving.payload), "with the signature that arrived");
+        assert_eq!(payload, StoredValue::Whole(arriving.payload), "with the signature that arrived");
         let again = fresh.attempt(first.id, delivered()).await;
         assert_eq!(fresh.get(first.id).await, again);
         assert_eq!(again.state, ended.state, "it ended when it first did");
-        let Stored::Whole(payload) = fresh.store.payload(first.id).await.expect("it reads") else { panic!("no body") };
+        let StoredValue::Whole(payload) = fresh.store.payload(first.id).await.expect("it reads") else {
+            panic!("no body")
+        };
         assert_eq!(payload.passed().count(), 0, "the signature went");
     }
     fresh.wait(11 * DAY);
@@ -180,7 +203,7 @@ pub(super) async fn what_is_published_again_takes_the_arriving_body_and_is_kept_
     fresh.claimed(sent()).await;
 }
 
-pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Fresh) {
+pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: StoreUnderTest) {
     let sent = || making().delivery("d1").body("b1").change("app", "A", None);
     let first = fresh.claimed(sent()).await;
     let done = fresh.attempt(first.id, delivered()).await;
@@ -190,10 +213,10 @@ pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Fres
     };
     let meanwhile = publish(&done);
     let second = fresh.claimed(making().delivery("d2").change("app", "B", None)).await.id;
-    assert_eq!(fresh.store.advance(vec![meanwhile]).await.expect("it reads").remove(0), Advance::Lost);
+    assert_eq!(fresh.store.advance(vec![meanwhile]).await.expect("it reads").remove(0), AdvanceResult::Lost);
     assert_eq!(fresh.get(first.id).await, done, "nothing was written");
     match fresh.claim(sent()).await {
-        Claim::Duplicate { event, same: Same::Delivery, stands: Stands::Replaced, .. } => {
+        Claim::Duplicate { event, same: MatchedBy::Delivery, stands: MatchRelation::Replaced, .. } => {
             assert_eq!((event.id, event.state), (first.id, done.state.clone()));
         }
         other => panic!("{other:?}"),
@@ -209,11 +232,11 @@ pub(super) async fn what_is_no_longer_current_is_not_published_again(fresh: Fres
     assert_eq!(fresh.get(second).await.state, before);
 }
 
-pub(super) async fn a_repeat_of_what_is_done_is_told_by_its_delivery_id_wherever_per_names_it(fresh: Fresh) {
+pub(super) async fn a_repeat_of_what_is_done_is_told_by_its_delivery_id_wherever_per_names_it(fresh: StoreUnderTest) {
     let sent = || making().body("b1").delivery("d1");
     let first = fresh.claimed(sent()).await.id;
-    assert_eq!(fresh.duplicate(sent()).await, (first, Same::Body), "in the order of `per`");
+    assert_eq!(fresh.duplicate(sent()).await, (first, MatchedBy::Body), "in the order of `per`");
     fresh.attempt(first, delivered()).await;
-    assert_eq!(fresh.duplicate(sent()).await, (first, Same::Delivery));
-    assert_eq!(fresh.duplicate(making().body("b1").delivery("d2")).await, (first, Same::Body));
+    assert_eq!(fresh.duplicate(sent()).await, (first, MatchedBy::Delivery));
+    assert_eq!(fresh.duplicate(making().body("b1").delivery("d2")).await, (first, MatchedBy::Body));
 }

@@ -1,24 +1,24 @@
 //! Retention: how long the events of a source that a node lacks are kept, and how a person ends them.
 
-use super::{DAY, Fresh, KEPT, delivered, making};
-use crate::decide::event::State;
-use crate::decide::source::{Keep, Kept};
+use super::{DAY, KEPT, StoreUnderTest, delivered, making};
+use crate::decide::event::EventState;
+use crate::decide::source::{Keep, Retention};
 use crate::decide::time::Duration;
-use crate::store::retention::{ForgottenSource, forget_source};
-use crate::store::{Forgotten, Keeps, SourceRetention};
+use crate::store::retention::{ForgetSourceCounts, forget_source};
+use crate::store::{ForgetCounts, RetentionPolicies, SourceRetention};
 use std::sync::Arc;
 
-const FOREVER: Kept = Kept { keys: Keep::Forever, body: Duration::from_hours(365 * 24) };
+const FOREVER: Retention = Retention { keys: Keep::Forever, body: Duration::from_hours(365 * 24) };
 
-impl Fresh {
-    async fn retain(&self, source: &str, kept: Kept) {
+impl StoreUnderTest {
+    async fn retain(&self, source: &str, kept: Retention) {
         let row = SourceRetention { source: source.into(), kept, seen_at: self.store.now() };
         self.store.retain(vec![row]).await.expect("it writes");
     }
 
     /// Forgets as a node does that has only the source `source`, and keeps that for ever.
-    async fn forget_as_stored(&self) -> Forgotten {
-        let own = Keeps { sources: [("source".into(), FOREVER)].into() };
+    async fn forget_as_stored(&self) -> ForgetCounts {
+        let own = RetentionPolicies { sources: [("source".into(), FOREVER)].into() };
         let keeps = own.with_stored(&*self.store).await.expect("it reads");
         self.store.forget(Arc::new(keeps), 100).await.expect("the store forgets")
     }
@@ -30,51 +30,55 @@ impl Fresh {
     }
 }
 
-pub(super) async fn a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says(fresh: Fresh) {
+pub(super) async fn a_source_that_a_node_lacks_is_kept_as_long_as_the_store_says(fresh: StoreUnderTest) {
     for name in ["long", "short", "forever", "source"] {
         fresh.claimed(making().delivery(name).source(name).carrying("body").recorded()).await;
     }
-    fresh.retain("long", Kept { keys: Keep::For(365 * DAY), body: 40 * DAY }).await;
-    fresh.retain("short", Kept { keys: Keep::For(DAY), body: DAY }).await;
+    fresh.retain("long", Retention { keys: Keep::For(365 * DAY), body: 40 * DAY }).await;
+    fresh.retain("short", Retention { keys: Keep::For(DAY), body: DAY }).await;
     fresh.retain("forever", FOREVER).await;
-    fresh.retain("source", Kept { keys: Keep::For(DAY), body: DAY }).await;
+    fresh.retain("source", Retention { keys: Keep::For(DAY), body: DAY }).await;
     fresh.wait(31 * DAY);
-    assert_eq!(fresh.forget_as_stored().await, Forgotten { events: 1, bodies: 1 }, "short; its own goes by its config");
+    assert_eq!(
+        fresh.forget_as_stored().await,
+        ForgetCounts { events: 1, bodies: 1 },
+        "short; its own goes by its config"
+    );
     fresh.wait(9 * DAY);
-    assert_eq!(fresh.forget_as_stored().await, Forgotten { events: 0, bodies: 1 }, "the body of long");
+    assert_eq!(fresh.forget_as_stored().await, ForgetCounts { events: 0, bodies: 1 }, "the body of long");
     fresh.wait(325 * DAY);
     assert_eq!(
         fresh.forget_as_stored().await,
-        Forgotten { events: 1, bodies: 2 },
+        ForgetCounts { events: 1, bodies: 2 },
         "long, and the bodies of the others"
     );
     fresh.wait(10_000 * DAY);
-    assert_eq!(fresh.forget_as_stored().await, Forgotten::default());
+    assert_eq!(fresh.forget_as_stored().await, ForgetCounts::default());
     for name in ["forever", "source"] {
         fresh.duplicate(making().delivery(name).kept(FOREVER)).await;
     }
 }
 
-pub(super) async fn a_source_without_retention_is_never_forgotten_by_a_node_that_lacks_it(fresh: Fresh) {
+pub(super) async fn a_source_without_retention_is_never_forgotten_by_a_node_that_lacks_it(fresh: StoreUnderTest) {
     let event = fresh.claimed(making().delivery("d1").source("lost").carrying("body").recorded()).await.id;
     fresh.wait(10_000 * DAY);
-    assert_eq!(fresh.forget_as_stored().await, Forgotten::default());
+    assert_eq!(fresh.forget_as_stored().await, ForgetCounts::default());
     assert!(fresh.store.story(event).await.expect("it reads").is_some_and(|story| story.has_body));
 }
 
-pub(super) async fn the_retention_of_one_source_stays_when_anothers_is_written(fresh: Fresh) {
+pub(super) async fn the_retention_of_one_source_stays_when_anothers_is_written(fresh: StoreUnderTest) {
     assert_eq!(fresh.store.retention().await.expect("it reads"), []);
     let row = |source: &str, kept| SourceRetention { source: source.into(), kept, seen_at: fresh.store.now() };
     let [a, b] = [row("a", FOREVER), row("b", KEPT)];
     fresh.store.retain(vec![b.clone(), a.clone()]).await.expect("it writes");
     assert_eq!(fresh.store.retention().await.expect("it reads"), [a.clone(), b]);
     fresh.wait(DAY);
-    let b = SourceRetention { seen_at: fresh.store.now(), ..row("b", Kept { keys: Keep::For(DAY), body: DAY }) };
+    let b = SourceRetention { seen_at: fresh.store.now(), ..row("b", Retention { keys: Keep::For(DAY), body: DAY }) };
     fresh.store.retain(vec![b.clone()]).await.expect("it writes");
     assert_eq!(fresh.store.retention().await.expect("it reads"), [a, b]);
 }
 
-pub(super) async fn sources_that_nobody_knows_are_counted(fresh: Fresh) {
+pub(super) async fn sources_that_nobody_knows_are_counted(fresh: StoreUnderTest) {
     for (n, name) in ["a", "b", "c", "b", "ab", "b"].into_iter().enumerate() {
         fresh.claimed(making().delivery(&format!("d{n}")).source(name).recorded()).await;
     }
@@ -84,10 +88,10 @@ pub(super) async fn sources_that_nobody_knows_are_counted(fresh: Fresh) {
     let known = ["a".into(), "c".into()].into();
     let others = fresh.store.other_sources(known).await.expect("it counts");
     assert_eq!(others.iter().map(|one| (&*one.source, one.events)).collect::<Vec<_>>(), [("ab", 1), ("b", 4)]);
-    assert!(matches!(fresh.get(waits).await.state, State::Waiting { .. }));
+    assert!(matches!(fresh.get(waits).await.state, EventState::Waiting { .. }));
 }
 
-pub(super) async fn a_person_ends_and_forgets_all_of_a_source_and_nothing_else(fresh: Fresh) {
+pub(super) async fn a_person_ends_and_forgets_all_of_a_source_and_nothing_else(fresh: StoreUnderTest) {
     let forever = |delivery: &str| making().delivery(delivery).source("gone").kept(FOREVER);
     let done = fresh.claimed(forever("d1").change("app", "A", Some(1))).await.id;
     fresh.attempt(done, delivered()).await;
@@ -99,7 +103,7 @@ pub(super) async fn a_person_ends_and_forgets_all_of_a_source_and_nothing_else(f
     let running = fresh.claimed(forever("d7")).await.id;
     fresh.start(running).await;
     let forgotten = forget_source(&*fresh.store, "gone").await.expect("it forgets");
-    assert_eq!(forgotten, ForgottenSource { events: 5, ended: 3, running: 1 });
+    assert_eq!(forgotten, ForgetSourceCounts { events: 5, ended: 3, running: 1 });
     assert!(fresh.get(running).await.is_called_off());
     assert_eq!(fresh.due().await, [parked], "its slot was handed on to another source's event");
     for delivery in ["d2", "d3"] {
@@ -108,7 +112,7 @@ pub(super) async fn a_person_ends_and_forgets_all_of_a_source_and_nothing_else(f
     fresh.claimed(forever("d1").change("app", "A", Some(1))).await;
     fresh.wait(DAY);
     let forgotten = forget_source(&*fresh.store, "gone").await.expect("it forgets");
-    assert_eq!(forgotten, ForgottenSource { events: 4, ended: 4, running: 0 }, "its lease has ended");
+    assert_eq!(forgotten, ForgetSourceCounts { events: 4, ended: 4, running: 0 }, "its lease has ended");
     assert_eq!(fresh.sources().await, [("source".to_owned(), 1)]);
-    assert_eq!(forget_source(&*fresh.store, "gone").await.expect("it forgets"), ForgottenSource::default());
+    assert_eq!(forget_source(&*fresh.store, "gone").await.expect("it forgets"), ForgetSourceCounts::default());
 }

@@ -1,19 +1,19 @@
 //! Due events that are started together.
 
-use super::{Fresh, MINUTE, SECOND, failed, making, route, start};
+use super::{MINUTE, SECOND, StoreUnderTest, failed, making, route, start};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::event::{Event, State, Step};
+use crate::decide::event::{Event, EventState, EventStep};
 use crate::decide::id::Node;
-use crate::store::{Started, Starts};
+use crate::store::{StartDueRequest, StartDueResult};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-fn starts(limit: usize) -> Starts {
-    Starts { source: "source".into(), route: Arc::new(route()), part: 0, step: start(), limit }
+fn starts(limit: usize) -> StartDueRequest {
+    StartDueRequest { source: "source".into(), route: Arc::new(route()), part: 0, step: start(), limit }
 }
 
-async fn started(fresh: &Fresh, starts: Starts) -> Vec<Event> {
-    let Started { events, payloads, unsure } = fresh.store.start_due(starts).await.expect("the store starts");
+async fn started(fresh: &StoreUnderTest, starts: StartDueRequest) -> Vec<Event> {
+    let StartDueResult { events, payloads, unsure } = fresh.store.start_due(starts).await.expect("the store starts");
     assert!(unsure.is_empty());
     for event in &events {
         assert_eq!(*event, fresh.get(event.id).await, "what is said is what is written");
@@ -25,7 +25,7 @@ async fn started(fresh: &Fresh, starts: Starts) -> Vec<Event> {
     events
 }
 
-pub(super) async fn what_is_started_together_is_what_each_step_would_have_written(fresh: Fresh) {
+pub(super) async fn what_is_started_together_is_what_each_step_would_have_written(fresh: StoreUnderTest) {
     let plain = fresh.claimed(making().delivery("1")).await;
     let grouped = fresh.claimed(making().delivery("2").group("g")).await;
     let overtaken = fresh.claimed(making().delivery("3").change("s", "a", Some(1))).await;
@@ -38,37 +38,37 @@ pub(super) async fn what_is_started_together_is_what_each_step_would_have_writte
     for id in [plain.id, grouped.id, overtaken.id, current.id, retried.id] {
         let mut event = fresh.get(id).await.after(start(), &route(), now).expect("it may start");
         // The store's clock says until when.
-        event.state = State::Waiting { due: None };
+        event.state = EventState::Waiting { due: None };
         expected.push(event);
     }
     expected.sort_by_key(|event| event.id);
     let mut events = started(&fresh, starts(100)).await;
     for event in &mut events {
-        let State::Running { until, by, action } = &event.state else { panic!("{event:?}") };
+        let EventState::Running { until, by, action } = &event.state else { panic!("{event:?}") };
         assert!(
             *until >= now + 30 * SECOND && *by == Node("node".into()) && *action == Some(ActionKind::Run),
             "{event:?}"
         );
-        event.state = State::Waiting { due: None };
+        event.state = EventState::Waiting { due: None };
     }
     events.sort_by_key(|event| event.id);
     assert_eq!(events, expected);
     assert_eq!(started(&fresh, starts(100)).await, [], "nothing is started twice");
 }
 
-pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: Fresh) {
+pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: StoreUnderTest) {
     let holder = fresh.claimed(making().delivery("1").group("g")).await;
     let parked = fresh.claimed(making().delivery("2").group("g")).await;
     let changed = fresh.claimed(making().delivery("3").change("s", "a", None)).await;
     fresh.attempt(changed.id, failed()).await;
     let aside = fresh.claimed(making().delivery("4")).await;
-    fresh.step(aside.id, Step::SetAside { lasts: SECOND }).await;
+    fresh.step(aside.id, EventStep::SetAside { lasts: SECOND }).await;
     let elsewhere = fresh.claimed(making().delivery("5").route("2")).await;
     let part = fresh.claimed(making().delivery("6").part(1)).await;
     let later = fresh.claimed(making().delivery("7")).await;
-    fresh.step(later.id, Step::SetAside { lasts: SECOND }).await;
+    fresh.step(later.id, EventStep::SetAside { lasts: SECOND }).await;
     fresh.wait(SECOND);
-    fresh.step(later.id, Step::Rejoin).await;
+    fresh.step(later.id, EventStep::Rejoin).await;
     fresh.attempt(later.id, failed()).await; // due in a second
     let mut before = Vec::new();
     for event in [&parked, &changed, &aside, &elsewhere, &part, &later] {
@@ -84,12 +84,12 @@ pub(super) async fn what_needs_an_ordinary_step_is_left_as_it_is(fresh: Fresh) {
     for event in [&changed, &aside, &elsewhere, &part] {
         assert!(due.contains(&event.id), "{event:?}");
     }
-    assert!(matches!(fresh.start(changed.id).await.state, State::Running { .. }));
+    assert!(matches!(fresh.start(changed.id).await.state, EventState::Running { .. }));
     fresh.wait(MINUTE);
     assert_eq!(started(&fresh, starts(100)).await.len(), 1, "it is owed no register's word, and due now");
 }
 
-pub(super) async fn those_who_start_at_once_each_get_other_events(fresh: Fresh) {
+pub(super) async fn those_who_start_at_once_each_get_other_events(fresh: StoreUnderTest) {
     let mut all = HashSet::new();
     for n in 0..40 {
         all.insert(fresh.claimed(making().delivery(&n.to_string())).await.id);

@@ -1,22 +1,22 @@
 //! The entries of a store: everything that it holds, one after another in an order that every store can follow.
 
 use super::CopyStore;
-use crate::decide::change::Tried;
+use crate::decide::change::AttemptRecord;
 use crate::decide::claim::Payload;
 use crate::decide::event::Receipt;
 use crate::decide::id::{Digest, EventId, Key};
-use crate::decide::key::{self, Part};
-use crate::decide::recipe::Recipe;
-use crate::store::ledger::{Held, Register, Row};
-use crate::store::quarantine::Quarantined;
-use crate::store::{Sighting, SourceRetention};
+use crate::decide::key::{self, KeyPart};
+use crate::decide::recipe::IdentityRecipe;
+use crate::store::ledger::{EventRow, KeyOwner, Register};
+use crate::store::quarantine::QuarantinedMessage;
+use crate::store::{DuplicateSighting, SourceRetention};
 use std::sync::Arc;
 
 /// One thing that a store holds, with all that belongs to it.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Entry {
+pub enum CopyEntry {
     /// An event.
-    Event(Box<Whole>),
+    Event(Box<CompleteEvent>),
     /// What a subject was last changed to.
     Register(Key, Register),
     /// The holder of a group's slot.
@@ -24,35 +24,35 @@ pub enum Entry {
     /// A key that was imported.
     Imported(Key),
     /// What a scope's identities are made of.
-    Recipe(Recipe),
+    Recipe(IdentityRecipe),
     /// How long a source's events are kept.
     Retention(SourceRetention),
     /// A message in quarantine.
-    Quarantined(Box<Quarantined>),
+    Quarantined(Box<QuarantinedMessage>),
 }
 
 /// An event with all that belongs to it.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Whole {
+pub struct CompleteEvent {
     /// Its row.
-    pub row: Row,
+    pub row: EventRow,
     /// Its keys, in the order of their bytes.
-    pub keys: Vec<(Key, Held)>,
+    pub keys: Vec<(Key, KeyOwner)>,
     /// Headers and body, while they are kept.
     pub payload: Option<Payload>,
     /// The kept answer.
     pub receipt: Option<Receipt>,
     /// Attempts that ended.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<AttemptRecord>,
     /// How many duplicates there were.
     pub duplicates: u64,
     /// The first few of them.
-    pub sightings: Vec<Sighting>,
+    pub sightings: Vec<DuplicateSighting>,
 }
 
 /// Where reading goes on: the kind of entry, and the last one of that kind that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cursor {
+pub enum CopyCursor {
     /// Events, by id.
     Events(Option<EventId>),
     /// Registers, by key.
@@ -71,14 +71,14 @@ pub enum Cursor {
 
 /// One page of entries.
 #[derive(Clone, Debug)]
-pub struct Exported {
+pub struct ExportPage {
     /// In the order of their kind and name.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<CopyEntry>,
     /// Where the next page begins; `None`: that was all.
-    pub next: Option<Cursor>,
+    pub next: Option<CopyCursor>,
 }
 
-impl Cursor {
+impl CopyCursor {
     /// The first page.
     pub const START: Self = Self::Events(None);
 
@@ -134,29 +134,29 @@ impl Cursor {
 
 /// Whether the kind of a page has entries behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum More {
+pub enum PageContinuation {
     /// There may be some.
     Maybe,
     /// That was the last of them.
     No,
 }
 
-impl Exported {
+impl ExportPage {
     /// The page that began at this cursor.
-    pub fn page(from: Cursor, entries: Vec<Entry>, more: More) -> Self {
-        let last = entries.last().filter(|_| more == More::Maybe);
+    pub fn page(from: CopyCursor, entries: Vec<CopyEntry>, more: PageContinuation) -> Self {
+        let last = entries.last().filter(|_| more == PageContinuation::Maybe);
         let next = match last {
-            Some(Entry::Event(whole)) => Some(Cursor::Events(Some(whole.row.event.id))),
-            Some(Entry::Register(key, _)) => Some(Cursor::Registers(Some(*key))),
-            Some(Entry::Slot(group, _)) => Some(Cursor::Slots(Some(*group))),
-            Some(Entry::Imported(key)) => Some(Cursor::Imported(Some(*key))),
-            Some(Entry::Recipe(_) | Entry::Retention(_) | Entry::Quarantined(_)) | None => from.next_kind(),
+            Some(CopyEntry::Event(whole)) => Some(CopyCursor::Events(Some(whole.row.event.id))),
+            Some(CopyEntry::Register(key, _)) => Some(CopyCursor::Registers(Some(*key))),
+            Some(CopyEntry::Slot(group, _)) => Some(CopyCursor::Slots(Some(*group))),
+            Some(CopyEntry::Imported(key)) => Some(CopyCursor::Imported(Some(*key))),
+            Some(CopyEntry::Recipe(_) | CopyEntry::Retention(_) | CopyEntry::Quarantined(_)) | None => from.next_kind(),
         };
         Self { entries, next }
     }
 }
 
-impl Whole {
+impl CompleteEvent {
     /// The bytes of what can be large.
     pub fn bytes(&self) -> usize {
         let (body, answer) = (self.payload.as_ref().map(|p| p.body.len()), self.receipt.as_ref().map(|r| r.body.len()));
@@ -165,7 +165,7 @@ impl Whole {
     }
 }
 
-impl Entry {
+impl CopyEntry {
     /// Brings texts that are only for people into a form that the target can hold.
     pub(super) fn fit(&mut self, to: &dyn CopyStore) {
         let fit = |own: &mut String| *own = to.text(own).into_owned();
@@ -173,20 +173,21 @@ impl Entry {
         match self {
             Self::Event(whole) => {
                 fit_shared(&mut whole.row.event.delivery_id);
-                for Sighting { at: _, delivery_id, same: _ } in &mut whole.sightings {
+                for DuplicateSighting { at: _, delivery_id, same: _ } in &mut whole.sightings {
                     fit_shared(delivery_id);
                 }
                 for tried in &mut whole.tried {
-                    let Tried { life: _, attempt: _, started_at: _, ended_at: _, outcome, why, output: _ } = tried;
+                    let AttemptRecord { life: _, attempt: _, started_at: _, ended_at: _, outcome, why, output: _ } =
+                        tried;
                     [outcome, why].into_iter().for_each(fit);
                 }
             }
             Self::Quarantined(one) => {
-                let Quarantined { source, message, subject, at: _, why, bytes: _, head: _ } = &mut **one;
+                let QuarantinedMessage { source, message, subject, at: _, why, bytes: _, head: _ } = &mut **one;
                 *source = to.text(source).into();
                 [message, subject, why].into_iter().for_each(fit);
             }
-            Self::Recipe(Recipe { scope, once, since: _ }) => [scope, once].into_iter().for_each(fit),
+            Self::Recipe(IdentityRecipe { scope, once, since: _ }) => [scope, once].into_iter().for_each(fit),
             Self::Retention(SourceRetention { source, kept: _, seen_at: _ }) => *source = to.text(source).into(),
             Self::Register(..) | Self::Slot(..) | Self::Imported(_) => {}
         }
@@ -220,17 +221,17 @@ impl Entry {
         let (own, headers) = (format!("{self:?}"), format!("{:?}", payload.map(|payload| &payload.headers)));
         let body = payload.map(|payload| Digest::of(&payload.body));
         key::value(&[
-            Part::bytes("before", &before.0),
-            Part::text("own", &own),
-            Part::text("headers", &headers),
-            Part::bytes("body", body.as_ref().map_or(&[], |digest| &digest.0)),
+            KeyPart::bytes("before", &before.0),
+            KeyPart::text("own", &own),
+            KeyPart::text("headers", &headers),
+            KeyPart::bytes("body", body.as_ref().map_or(&[], |digest| &digest.0)),
         ])
     }
 }
 
 /// How many of each a store holds, and the digest of all of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Totals {
+pub struct CopyTotals {
     /// Events.
     pub events: u64,
     /// Their keys.
@@ -259,7 +260,7 @@ pub struct Totals {
     pub digest: Digest,
 }
 
-impl Default for Totals {
+impl Default for CopyTotals {
     fn default() -> Self {
         Self {
             events: 0,
@@ -279,13 +280,13 @@ impl Default for Totals {
     }
 }
 
-impl Totals {
+impl CopyTotals {
     /// Adds the next entry.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &CopyEntry) {
         self.digest = entry.digest_after(self.digest);
         match entry {
-            Entry::Event(whole) => {
-                let Whole { row: _, keys, payload, receipt, tried, duplicates, sightings: _ } = &**whole;
+            CopyEntry::Event(whole) => {
+                let CompleteEvent { row: _, keys, payload, receipt, tried, duplicates, sightings: _ } = &**whole;
                 self.events += 1;
                 self.keys += keys.len() as u64;
                 self.bodies += u64::from(payload.is_some());
@@ -293,12 +294,12 @@ impl Totals {
                 self.attempts += tried.len() as u64;
                 self.duplicates += duplicates;
             }
-            Entry::Register(..) => self.registers += 1,
-            Entry::Slot(..) => self.slots += 1,
-            Entry::Imported(_) => self.imported += 1,
-            Entry::Recipe(_) => self.recipes += 1,
-            Entry::Retention(_) => self.retention += 1,
-            Entry::Quarantined(_) => self.quarantined += 1,
+            CopyEntry::Register(..) => self.registers += 1,
+            CopyEntry::Slot(..) => self.slots += 1,
+            CopyEntry::Imported(_) => self.imported += 1,
+            CopyEntry::Recipe(_) => self.recipes += 1,
+            CopyEntry::Retention(_) => self.retention += 1,
+            CopyEntry::Quarantined(_) => self.quarantined += 1,
         }
     }
 
@@ -349,35 +350,35 @@ mod tests {
     fn every_cursor_comes_back_from_its_register() {
         let (id, key) = (EventId([7; 16]), Key([9; 32]));
         for cursor in [
-            Some(Cursor::START),
-            Some(Cursor::Events(Some(id))),
-            Some(Cursor::Registers(None)),
-            Some(Cursor::Registers(Some(key))),
-            Some(Cursor::Slots(None)),
-            Some(Cursor::Slots(Some(key))),
-            Some(Cursor::Imported(None)),
-            Some(Cursor::Imported(Some(key))),
-            Some(Cursor::Recipes),
-            Some(Cursor::Retention),
-            Some(Cursor::Quarantine),
+            Some(CopyCursor::START),
+            Some(CopyCursor::Events(Some(id))),
+            Some(CopyCursor::Registers(None)),
+            Some(CopyCursor::Registers(Some(key))),
+            Some(CopyCursor::Slots(None)),
+            Some(CopyCursor::Slots(Some(key))),
+            Some(CopyCursor::Imported(None)),
+            Some(CopyCursor::Imported(Some(key))),
+            Some(CopyCursor::Recipes),
+            Some(CopyCursor::Retention),
+            Some(CopyCursor::Quarantine),
             None,
         ] {
-            assert_eq!(Cursor::of(&Cursor::register(cursor)), cursor);
+            assert_eq!(CopyCursor::of(&CopyCursor::register(cursor)), cursor);
         }
     }
 
     #[test]
     fn a_page_leads_to_the_next_of_its_kind_then_to_the_next_kind_and_in_the_end_to_nothing() {
-        let mut cursor = Some(Cursor::START);
+        let mut cursor = Some(CopyCursor::START);
         let mut kinds = 0;
         while let Some(at) = cursor {
             kinds += 1;
-            cursor = Exported::page(at, Vec::new(), More::Maybe).next;
+            cursor = ExportPage::page(at, Vec::new(), PageContinuation::Maybe).next;
         }
         assert_eq!(kinds, 7);
         let key = Key([3; 32]);
-        let page = |more| Exported::page(Cursor::Imported(None), vec![Entry::Imported(key)], more).next;
-        assert_eq!(page(More::Maybe), Some(Cursor::Imported(Some(key))));
-        assert_eq!(page(More::No), Some(Cursor::Recipes));
+        let page = |more| ExportPage::page(CopyCursor::Imported(None), vec![CopyEntry::Imported(key)], more).next;
+        assert_eq!(page(PageContinuation::Maybe), Some(CopyCursor::Imported(Some(key))));
+        assert_eq!(page(PageContinuation::No), Some(CopyCursor::Recipes));
     }
 }

@@ -24,7 +24,7 @@ pub(in crate::store) fn is_own(key: &Key) -> bool {
 
 /// Whether a write heeds the mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heeds {
+pub enum CopyLockCheck {
     /// It is refused where the store is marked.
     Mark,
     /// It is written all the same: it is the copy's own.
@@ -38,7 +38,7 @@ pub(in crate::store) fn under_way() -> StoreError {
 
 /// The part that a store has in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CopyMark {
+pub enum CopyLock {
     /// It is being filled from the store of this id.
     Target {
         /// The source.
@@ -58,7 +58,7 @@ pub enum CopyMark {
     },
 }
 
-impl CopyMark {
+impl CopyLock {
     pub(super) fn register(self) -> Register {
         let (value, order) = match self {
             Self::Target { from } => (from, None), // as the first release writes it
@@ -111,11 +111,11 @@ mod tests {
     fn every_mark_comes_back_from_its_register_and_its_keys_are_the_copys_own() {
         let id = Digest::of(b"a");
         for mark in [
-            CopyMark::Target { from: id },
-            CopyMark::Source { to: id },
-            CopyMark::Retired { to: id, at: Timestamp(1_750_000_000_000_000) },
+            CopyLock::Target { from: id },
+            CopyLock::Source { to: id },
+            CopyLock::Retired { to: id, at: Timestamp(1_750_000_000_000_000) },
         ] {
-            assert_eq!(CopyMark::of(&mark.register()), mark);
+            assert_eq!(CopyLock::of(&mark.register()), mark);
         }
         assert!([MARK, PLACE, STORE_ID].iter().all(is_own) && !is_own(&Key([0; 32])));
     }

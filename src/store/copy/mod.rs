@@ -16,18 +16,18 @@ mod shelf;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 
-pub use entry::{Cursor, Entry, Exported, More, Totals, Whole};
+pub use entry::{CompleteEvent, CopyCursor, CopyEntry, CopyTotals, ExportPage, PageContinuation};
 pub(super) use mark::MARK;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) use mark::under_way;
-pub use mark::{CopyMark, Heeds};
-pub use shelf::{Beside, ExportShelf, mark_of};
+pub use mark::{CopyLock, CopyLockCheck};
+pub use shelf::{CopySideData, ExportBackend, mark_of};
 
 use super::clock_watch::in_words;
 use super::ledger::Register;
 use super::shared::draft;
-use super::{Answer, StoreError};
-use crate::decide::id::{Digest, Key, Turn};
+use super::{StoreError, StoreFuture};
+use crate::decide::id::{Digest, Key, QueueTurn};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp};
 use mark::{PLACE, STORE_ID, own};
@@ -42,36 +42,36 @@ pub trait CopyStore: Send + Sync {
     /// copy's own are left out ([`mark::is_own`]).
     ///
     /// [`limits::BATCH_BYTES_MAX`]: crate::decide::limits::BATCH_BYTES_MAX
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported>;
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage>;
 
     /// How many entries there are, as nearly as can be told at once: for the progress bar.
-    fn entries(&self) -> Answer<'_, u64>;
+    fn entries(&self) -> StoreFuture<'_, u64>;
 
     /// Where all of these notes still read as they did, writes the entries that are not there yet, and then the notes. Says
     /// whether they did: if not, nothing was written. Durable when it returns.
-    fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool>;
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool>;
 
     /// A register of the copy's own.
-    fn noted(&self, key: Key) -> Answer<'_, Option<Register>>;
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>>;
 
     /// Removes all recipes, and how long sources' events are kept: what a node left in a store that holds nothing else. Only
     /// where this is still its mark; says whether it was.
-    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool>;
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool>;
 
     /// Waits until every write that may not have seen what is written by now is over.
-    fn settled(&self) -> Answer<'_, ()>;
+    fn settled(&self) -> StoreFuture<'_, ()>;
 
     /// Makes the next turn higher than this one.
-    fn pass_turns(&self, highest: Turn) -> Answer<'_, ()>;
+    fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()>;
 
     /// What time the store has last seen and believed; of one that never wrote it down, when its newest event came.
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>>;
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>>;
 
     /// Writes down what time the store has last seen.
-    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()>;
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()>;
 
     /// A sentence about who uses the store, if it can be told that somebody does.
-    fn in_use(&self) -> Answer<'_, Option<String>>;
+    fn in_use(&self) -> StoreFuture<'_, Option<String>>;
 
     /// This text as it comes back from here.
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str>;
@@ -83,12 +83,12 @@ pub trait CopyStore: Send + Sync {
     fn clock_follows_events(&self) -> bool;
 
     /// How many events wait or run: their next time is written by the store's clock.
-    fn open_events(&self) -> Answer<'_, u64>;
+    fn open_events(&self) -> StoreFuture<'_, u64>;
 }
 
 /// A change of a register of the copy's own, or that it stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Note {
+pub struct CopyRegisterUpdate {
     /// The register.
     pub key: Key,
     /// As it must still be.
@@ -99,20 +99,20 @@ pub struct Note {
 
 /// What was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Copied {
+pub struct CopyReport {
     /// What the source holds, as far as the target can hold it.
-    pub source: Totals,
+    pub source: CopyTotals,
     /// What the target holds: the same.
-    pub target: Totals,
+    pub target: CopyTotals,
     /// Whether an earlier copy had begun it.
     pub resumed: bool,
 }
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct CopyProgress {
     /// What is being done.
-    pub stage: Stage,
+    pub stage: CopyStage,
     /// Entries so far.
     pub done: u64,
     /// Of about so many.
@@ -121,7 +121,7 @@ pub struct Progress {
 
 /// What is being done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
+pub enum CopyStage {
     /// Writing.
     Copies,
     /// Reading both.
@@ -130,14 +130,14 @@ pub enum Stage {
 
 /// Which of the two stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum CopySide {
     /// The one that is read.
     Source,
     /// The one that is filled.
     Target,
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for CopySide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Source => "source",
@@ -146,19 +146,22 @@ impl fmt::Display for Side {
     }
 }
 
+/// What a step of a copy brings, or why the copy ends.
+type CopyResult<T> = Result<T, CopyError>;
+
 /// Why a store was not copied.
 #[derive(Clone, Debug)]
 pub enum CopyError {
     /// Both addresses lead to one store.
     Same,
     /// A node uses it, or may: this sentence says how that was noticed.
-    InUse(Side, String),
+    InUse(CopySide, String),
     /// The source is itself part of another copy.
-    Source(CopyMark),
+    Source(CopyLock),
     /// The target holds something that is not an unfinished copy.
     NotEmpty,
     /// The target is part of another copy.
-    Target(CopyMark),
+    Target(CopyLock),
     /// Events of the source wait for a time that is far away by the target's clock.
     ClockBehind {
         /// What the source's clock shows.
@@ -173,7 +176,7 @@ pub enum CopyError {
     /// What the target holds is not what the source holds: this entry, as people name it.
     Differs(String),
     /// One of them did not answer.
-    Store(Side, StoreError),
+    Store(CopySide, StoreError),
 }
 
 impl fmt::Display for CopyError {
@@ -188,7 +191,7 @@ impl fmt::Display for CopyError {
                 "the target already holds events or keys of its own; a store is copied only into an empty one: give a new \
                  file, another database, or another `prefix`",
             ),
-            Self::Target(CopyMark::Target { .. }) => f.write_str(
+            Self::Target(CopyLock::Target { .. }) => f.write_str(
                 "the target holds an unfinished copy of another store; finish that one, or begin with an empty target",
             ),
             Self::Target(mark) => f.write_str(&mark.refusal(&"the target")),
@@ -229,109 +232,114 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// How often that is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-type Result<T> = std::result::Result<T, CopyError>;
-
 /// Copies all of it.
-pub async fn copy(from: &dyn CopyStore, to: &dyn CopyStore, mut tell: impl FnMut(Progress)) -> Result<Copied> {
-    check_unused(from, Side::Source).await?;
-    check_unused(to, Side::Target).await?;
-    let source = Marked::read(from, Side::Source).await?;
+pub async fn copy(
+    from: &dyn CopyStore,
+    to: &dyn CopyStore,
+    mut tell: impl FnMut(CopyProgress),
+) -> CopyResult<CopyReport> {
+    check_unused(from, CopySide::Source).await?;
+    check_unused(to, CopySide::Target).await?;
+    let source = CopyEndpoint::read(from, CopySide::Source).await?;
     source.write_id().await?; // before the target's is read: it may be the same store
-    let target = Marked::read(to, Side::Target).await?;
+    let target = CopyEndpoint::read(to, CopySide::Target).await?;
     let earlier = check_marks(&source, &target)?;
     match earlier {
-        Earlier::None => {
+        EarlierCopy::None => {
             check_clocks(from, to).await?;
             mark_target(&source, &target).await?;
             mark_source(&source, &target).await?;
         }
-        Earlier::Unfinished => mark_source(&source, &target).await?,
+        EarlierCopy::Unfinished => mark_source(&source, &target).await?,
         // Nodes may be about to use the target: the source stays retired, whatever comes of this.
-        Earlier::Retired => {}
+        EarlierCopy::Retired => {}
     }
     let (source_totals, target_totals) = match copy_and_compare(&source, to, &mut tell).await {
         Ok(totals) => totals,
         Err(error) => return Err(give_up(&source, &target, error).await),
     };
-    if earlier != Earlier::Retired {
+    if earlier != EarlierCopy::Retired {
         // From here on the source is not used any more, and only then may the target be.
-        let retired = CopyMark::Retired { to: target.id, at: from.now() };
-        if !source.set(Some(CopyMark::Source { to: target.id }), Some(retired)).await? {
+        let retired = CopyLock::Retired { to: target.id, at: from.now() };
+        if !source.set(Some(CopyLock::Source { to: target.id }), Some(retired)).await? {
             return Err(CopyError::Overtaken);
         }
     }
-    let place = noted(to, Side::Target, PLACE).await?;
-    let mark = CopyMark::Target { from: source.id }.register();
-    let notes = vec![Note { key: MARK, was: Some(mark), is: None }, Note { key: PLACE, was: place, is: None }];
-    if !fill(to, Side::Target, Vec::new(), notes).await? {
+    let place = noted(to, CopySide::Target, PLACE).await?;
+    let mark = CopyLock::Target { from: source.id }.register();
+    let notes = vec![
+        CopyRegisterUpdate { key: MARK, was: Some(mark), is: None },
+        CopyRegisterUpdate { key: PLACE, was: place, is: None },
+    ];
+    if !fill(to, CopySide::Target, Vec::new(), notes).await? {
         return Err(CopyError::Overtaken);
     }
-    Ok(Copied { source: source_totals, target: target_totals, resumed: earlier != Earlier::None })
+    Ok(CopyReport { source: source_totals, target: target_totals, resumed: earlier != EarlierCopy::None })
 }
 
 /// Leaves the source as it was before, so that nodes may use it, and says why. A source that is retired stays so. If even
 /// that fails, a node that starts on it says what to do.
-async fn give_up(source: &Marked<'_>, target: &Marked<'_>, error: CopyError) -> CopyError {
+async fn give_up(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>, error: CopyError) -> CopyError {
     if matches!(error, CopyError::Overtaken) {
         return error; // the mark is the other's, too
     }
-    let ours = Some(CopyMark::Target { from: source.id });
-    match mark_of_side(target.store, Side::Target).await {
+    let ours = Some(CopyLock::Target { from: source.id });
+    match mark_of_side(target.store, CopySide::Target).await {
         // Another copy has finished: nodes use the target, and what differs is what they have done since.
         Ok(mark) if mark != ours => CopyError::Overtaken,
         _ => {
-            source.set(Some(CopyMark::Source { to: target.id }), None).await.unwrap_or_default();
+            source.set(Some(CopyLock::Source { to: target.id }), None).await.unwrap_or_default();
             error
         }
     }
 }
 
 /// Makes a store usable again that was copied, or whose copy was given up. Says what it was marked as.
-pub async fn reopen(store: &dyn CopyStore) -> Result<Option<CopyMark>> {
-    check_unused(store, Side::Source).await?;
-    let Some(register) = noted(store, Side::Source, MARK).await? else { return Ok(None) };
-    let mark = CopyMark::of(&register);
-    if let CopyMark::Target { .. } = mark {
+pub async fn reopen(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
+    check_unused(store, CopySide::Source).await?;
+    let Some(register) = noted(store, CopySide::Source, MARK).await? else { return Ok(None) };
+    let mark = CopyLock::of(&register);
+    if let CopyLock::Target { .. } = mark {
         return Err(CopyError::Source(mark));
     }
-    let notes = vec![Note { key: MARK, was: Some(register), is: None }];
-    if fill(store, Side::Source, Vec::new(), notes).await? { Ok(Some(mark)) } else { Err(CopyError::Overtaken) }
+    let notes = vec![CopyRegisterUpdate { key: MARK, was: Some(register), is: None }];
+    if fill(store, CopySide::Source, Vec::new(), notes).await? { Ok(Some(mark)) } else { Err(CopyError::Overtaken) }
 }
 
 /// The mark that a store has, if it has one.
-pub async fn mark_on(store: &dyn CopyStore) -> Result<Option<CopyMark>> {
-    mark_of_side(store, Side::Source).await
+pub async fn mark_on(store: &dyn CopyStore) -> CopyResult<Option<CopyLock>> {
+    mark_of_side(store, CopySide::Source).await
 }
 
-async fn mark_of_side(store: &dyn CopyStore, side: Side) -> Result<Option<CopyMark>> {
-    Ok(noted(store, side, MARK).await?.map(|register| CopyMark::of(&register)))
+async fn mark_of_side(store: &dyn CopyStore, side: CopySide) -> CopyResult<Option<CopyLock>> {
+    Ok(noted(store, side, MARK).await?.map(|register| CopyLock::of(&register)))
 }
 
 /// A store with its id and its mark as they were read.
-struct Marked<'s> {
+struct CopyEndpoint<'s> {
     store: &'s dyn CopyStore,
-    side: Side,
+    side: CopySide,
     id: Digest,
     /// The id is not written yet.
     is_new: bool,
-    mark: Option<CopyMark>,
+    mark: Option<CopyLock>,
 }
 
-impl<'s> Marked<'s> {
-    async fn read(store: &'s dyn CopyStore, side: Side) -> Result<Self> {
+impl<'s> CopyEndpoint<'s> {
+    async fn read(store: &'s dyn CopyStore, side: CopySide) -> CopyResult<Self> {
         let id = noted(store, side, STORE_ID).await?.map(|register| register.value);
         let mark = mark_of_side(store, side).await?;
         Ok(Self { store, side, id: id.unwrap_or_else(new_id), is_new: id.is_none(), mark })
     }
 
     /// Sets the mark, and the id where there was none; says whether the store was still marked as it was.
-    async fn set(&self, was: Option<CopyMark>, is: Option<CopyMark>) -> Result<bool> {
-        let mark = Note { key: MARK, was: was.map(CopyMark::register), is: is.map(CopyMark::register) };
+    async fn set(&self, was: Option<CopyLock>, is: Option<CopyLock>) -> CopyResult<bool> {
+        let mark = CopyRegisterUpdate { key: MARK, was: was.map(CopyLock::register), is: is.map(CopyLock::register) };
         fill(self.store, self.side, Vec::new(), vec![mark]).await
     }
 
-    async fn write_id(&self) -> Result<()> {
-        let note = Note { key: STORE_ID, was: None, is: Some(own(self.id, None)) };
+    async fn write_id(&self) -> CopyResult<()> {
+        let note = CopyRegisterUpdate { key: STORE_ID, was: None, is: Some(own(self.id, None)) };
         if self.is_new && !fill(self.store, self.side, Vec::new(), vec![note]).await? {
             return Err(CopyError::Overtaken);
         }
@@ -344,11 +352,16 @@ fn new_id() -> Digest {
     Digest::of(&random)
 }
 
-async fn noted(store: &dyn CopyStore, side: Side, key: Key) -> Result<Option<Register>> {
+async fn noted(store: &dyn CopyStore, side: CopySide, key: Key) -> CopyResult<Option<Register>> {
     store.noted(key).await.map_err(|error| CopyError::Store(side, error))
 }
 
-async fn fill(store: &dyn CopyStore, side: Side, entries: Vec<Entry>, notes: Vec<Note>) -> Result<bool> {
+async fn fill(
+    store: &dyn CopyStore,
+    side: CopySide,
+    entries: Vec<CopyEntry>,
+    notes: Vec<CopyRegisterUpdate>,
+) -> CopyResult<bool> {
     store.fill(entries, notes).await.map_err(|error| CopyError::Store(side, error))
 }
 
@@ -358,7 +371,7 @@ pub(super) fn under_a_lease(until: Timestamp) -> String {
 }
 
 /// Waits a moment for a node that has just ended.
-async fn check_unused(store: &dyn CopyStore, side: Side) -> Result<()> {
+async fn check_unused(store: &dyn CopyStore, side: CopySide) -> CopyResult<()> {
     let patience = Instant::now() + GONE_WITHIN;
     loop {
         match store.in_use().await.map_err(|error| CopyError::Store(side, error))? {
@@ -371,7 +384,7 @@ async fn check_unused(store: &dyn CopyStore, side: Side) -> Result<()> {
 
 /// How far an earlier copy from this source into this target came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Earlier {
+enum EarlierCopy {
     /// There was none.
     None,
     /// The target is not whole, or was not compared.
@@ -382,42 +395,44 @@ enum Earlier {
 }
 
 /// How far an earlier copy came; an error where the target may not be filled from this source.
-fn check_marks(source: &Marked<'_>, target: &Marked<'_>) -> Result<Earlier> {
+fn check_marks(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<EarlierCopy> {
     if source.id == target.id {
         return Err(CopyError::Same);
     }
     let earlier = match target.mark {
-        Some(CopyMark::Target { from }) if from == source.id => Earlier::Unfinished,
+        Some(CopyLock::Target { from }) if from == source.id => EarlierCopy::Unfinished,
         Some(other) => return Err(CopyError::Target(other)),
-        None => Earlier::None,
+        None => EarlierCopy::None,
     };
     match source.mark {
-        None | Some(CopyMark::Source { .. }) => Ok(earlier),
-        Some(CopyMark::Retired { to, .. }) if earlier == Earlier::Unfinished && to == target.id => Ok(Earlier::Retired),
+        None | Some(CopyLock::Source { .. }) => Ok(earlier),
+        Some(CopyLock::Retired { to, .. }) if earlier == EarlierCopy::Unfinished && to == target.id => {
+            Ok(EarlierCopy::Retired)
+        }
         Some(other) => Err(CopyError::Source(other)),
     }
 }
 
 /// A retry that waits for a minute must not wait for a month because the target goes by another clock.
-async fn check_clocks(from: &dyn CopyStore, to: &dyn CopyStore) -> Result<()> {
+async fn check_clocks(from: &dyn CopyStore, to: &dyn CopyStore) -> CopyResult<()> {
     let (source, target) = (from.now(), to.now());
     if to.clock_follows_events() || source.since(target) <= limits::CLOCK_STANDS {
         return Ok(());
     }
-    match from.open_events().await.map_err(|error| CopyError::Store(Side::Source, error))? {
+    match from.open_events().await.map_err(|error| CopyError::Store(CopySide::Source, error))? {
         0 => Ok(()),
         open => Err(CopyError::ClockBehind { source, target, open }),
     }
 }
 
 /// Marks the target, which must be empty, also after every write to it has seen the mark.
-async fn mark_target(source: &Marked<'_>, target: &Marked<'_>) -> Result<()> {
-    let failed = |error| CopyError::Store(Side::Target, error);
+async fn mark_target(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<()> {
+    let failed = |error| CopyError::Store(CopySide::Target, error);
     if !is_empty(target.store).await.map_err(failed)? {
         return Err(CopyError::NotEmpty);
     }
     target.write_id().await?;
-    let mark = CopyMark::Target { from: source.id };
+    let mark = CopyLock::Target { from: source.id };
     if !target.set(None, Some(mark)).await? {
         return Err(CopyError::Overtaken);
     }
@@ -429,13 +444,13 @@ async fn mark_target(source: &Marked<'_>, target: &Marked<'_>) -> Result<()> {
         return if cleared { Ok(()) } else { Err(CopyError::Overtaken) };
     }
     target.set(Some(mark), None).await?;
-    Err(in_use.map_or(CopyError::NotEmpty, |who| CopyError::InUse(Side::Target, who)))
+    Err(in_use.map_or(CopyError::NotEmpty, |who| CopyError::InUse(CopySide::Target, who)))
 }
 
 /// Marks the source: from here on no node writes to it, and none was at anything when it could still write.
-async fn mark_source(source: &Marked<'_>, target: &Marked<'_>) -> Result<()> {
-    let failed = |error| CopyError::Store(Side::Source, error);
-    let mark = CopyMark::Source { to: target.id };
+async fn mark_source(source: &CopyEndpoint<'_>, target: &CopyEndpoint<'_>) -> CopyResult<()> {
+    let failed = |error| CopyError::Store(CopySide::Source, error);
+    let mark = CopyLock::Source { to: target.id };
     if !source.set(source.mark, Some(mark)).await? {
         return Err(CopyError::Overtaken);
     }
@@ -444,17 +459,17 @@ async fn mark_source(source: &Marked<'_>, target: &Marked<'_>) -> Result<()> {
         None => Ok(()),
         Some(who) => {
             source.set(Some(mark), None).await?;
-            Err(CopyError::InUse(Side::Source, who))
+            Err(CopyError::InUse(CopySide::Source, who))
         }
     }
 }
 
 /// Whether a store holds nothing but what a node writes when it starts.
-async fn is_empty(store: &dyn CopyStore) -> std::result::Result<bool, StoreError> {
-    let mut cursor = Some(Cursor::START);
+async fn is_empty(store: &dyn CopyStore) -> Result<bool, StoreError> {
+    let mut cursor = Some(CopyCursor::START);
     while let Some(at) = cursor {
-        let Exported { entries, next } = store.export(at, 1).await?;
-        if !entries.iter().all(|entry| matches!(entry, Entry::Recipe(_) | Entry::Retention(_))) {
+        let ExportPage { entries, next } = store.export(at, 1).await?;
+        if !entries.iter().all(|entry| matches!(entry, CopyEntry::Recipe(_) | CopyEntry::Retention(_))) {
             return Ok(false);
         }
         cursor = next;
@@ -464,30 +479,33 @@ async fn is_empty(store: &dyn CopyStore) -> std::result::Result<bool, StoreError
 
 /// Fills the target from where it was left, then reads both.
 async fn copy_and_compare(
-    source: &Marked<'_>,
+    source: &CopyEndpoint<'_>,
     to: &dyn CopyStore,
-    tell: &mut impl FnMut(Progress),
-) -> Result<(Totals, Totals)> {
-    let (from, mark) = (source.store, Some(CopyMark::Target { from: source.id }.register()));
-    let of = from.entries().await.map_err(|error| CopyError::Store(Side::Source, error))?;
-    let mut place = noted(to, Side::Target, PLACE).await?;
-    let mut cursor = place.map_or(Some(Cursor::START), |place| Cursor::of(&place));
-    let before = to.entries().await.map_err(|error| CopyError::Store(Side::Target, error))?;
+    tell: &mut impl FnMut(CopyProgress),
+) -> CopyResult<(CopyTotals, CopyTotals)> {
+    let (from, mark) = (source.store, Some(CopyLock::Target { from: source.id }.register()));
+    let of = from.entries().await.map_err(|error| CopyError::Store(CopySide::Source, error))?;
+    let mut place = noted(to, CopySide::Target, PLACE).await?;
+    let mut cursor = place.map_or(Some(CopyCursor::START), |place| CopyCursor::of(&place));
+    let before = to.entries().await.map_err(|error| CopyError::Store(CopySide::Target, error))?;
     let mut done = if place.is_some() { before } else { 0 };
     while let Some(at) = cursor {
-        let Exported { mut entries, next } =
-            from.export(at, PAGE).await.map_err(|error| CopyError::Store(Side::Source, error))?;
+        let ExportPage { mut entries, next } =
+            from.export(at, PAGE).await.map_err(|error| CopyError::Store(CopySide::Source, error))?;
         for entry in &mut entries {
             entry.fit(to);
         }
         done += entries.len() as u64;
-        let was = place.replace(Cursor::register(next));
+        let was = place.replace(CopyCursor::register(next));
         // A copy that was held up writes nothing once another one has finished: nodes use the target then.
-        let notes = vec![Note { key: MARK, was: mark, is: mark }, Note { key: PLACE, was, is: place }];
-        if !fill(to, Side::Target, entries, notes).await? {
+        let notes = vec![
+            CopyRegisterUpdate { key: MARK, was: mark, is: mark },
+            CopyRegisterUpdate { key: PLACE, was, is: place },
+        ];
+        if !fill(to, CopySide::Target, entries, notes).await? {
             return Err(CopyError::Overtaken);
         }
-        tell(Progress { stage: Stage::Copies, done, of: of.max(done) });
+        tell(CopyProgress { stage: CopyStage::Copies, done, of: of.max(done) });
         cursor = next;
     }
     let compared = compare(from, to, of, tell).await?;
@@ -497,9 +515,9 @@ async fn copy_and_compare(
 
 /// Nodes on the target expire events by the time that the source has seen. What the clock shows while it is copied proves
 /// nothing: it may be wrong.
-async fn carry_last_seen(from: &dyn CopyStore, to: &dyn CopyStore) -> Result<()> {
-    match from.last_seen().await.map_err(|error| CopyError::Store(Side::Source, error))? {
-        Some(time) => to.set_last_seen(time).await.map_err(|error| CopyError::Store(Side::Target, error)),
+async fn carry_last_seen(from: &dyn CopyStore, to: &dyn CopyStore) -> CopyResult<()> {
+    match from.last_seen().await.map_err(|error| CopyError::Store(CopySide::Source, error))? {
+        Some(time) => to.set_last_seen(time).await.map_err(|error| CopyError::Store(CopySide::Target, error)),
         None => Ok(()),
     }
 }
@@ -509,10 +527,11 @@ async fn compare(
     from: &dyn CopyStore,
     to: &dyn CopyStore,
     of: u64,
-    tell: &mut impl FnMut(Progress),
-) -> Result<(Totals, Totals)> {
-    let (mut source, mut target) = (Entries::of(from, Side::Source), Entries::of(to, Side::Target));
-    let (mut here, mut there, mut highest) = (Totals::default(), Totals::default(), Turn(0));
+    tell: &mut impl FnMut(CopyProgress),
+) -> CopyResult<(CopyTotals, CopyTotals)> {
+    let (mut source, mut target) =
+        (CopyEntryReader::of(from, CopySide::Source), CopyEntryReader::of(to, CopySide::Target));
+    let (mut here, mut there, mut highest) = (CopyTotals::default(), CopyTotals::default(), QueueTurn(0));
     loop {
         let (mut entry, other) = (source.next().await?, target.next().await?);
         if let Some(entry) = &mut entry {
@@ -523,35 +542,35 @@ async fn compare(
             return Err(CopyError::Differs(first.unwrap_or_default()));
         }
         let (Some(entry), Some(other)) = (entry, other) else { break };
-        if let Entry::Event(whole) = &entry {
+        if let CopyEntry::Event(whole) = &entry {
             highest = highest.max(whole.row.event.turn);
         }
         here.add(&entry);
         there.add(&other);
         let done = here.entries();
         if done.is_multiple_of(PAGE as u64) {
-            tell(Progress { stage: Stage::Compares, done, of: of.max(done) });
+            tell(CopyProgress { stage: CopyStage::Compares, done, of: of.max(done) });
         }
     }
-    tell(Progress { stage: Stage::Compares, done: here.entries(), of: here.entries() });
-    to.pass_turns(highest).await.map_err(|error| CopyError::Store(Side::Target, error))?;
+    tell(CopyProgress { stage: CopyStage::Compares, done: here.entries(), of: here.entries() });
+    to.pass_turns(highest).await.map_err(|error| CopyError::Store(CopySide::Target, error))?;
     Ok((here, there))
 }
 
 /// The entries of a store, one after another.
-struct Entries<'s> {
+struct CopyEntryReader<'s> {
     store: &'s dyn CopyStore,
-    side: Side,
-    page: VecDeque<Entry>,
-    cursor: Option<Cursor>,
+    side: CopySide,
+    page: VecDeque<CopyEntry>,
+    cursor: Option<CopyCursor>,
 }
 
-impl<'s> Entries<'s> {
-    fn of(store: &'s dyn CopyStore, side: Side) -> Self {
-        Self { store, side, page: VecDeque::new(), cursor: Some(Cursor::START) }
+impl<'s> CopyEntryReader<'s> {
+    fn of(store: &'s dyn CopyStore, side: CopySide) -> Self {
+        Self { store, side, page: VecDeque::new(), cursor: Some(CopyCursor::START) }
     }
 
-    async fn next(&mut self) -> Result<Option<Entry>> {
+    async fn next(&mut self) -> CopyResult<Option<CopyEntry>> {
         while self.page.is_empty() {
             let Some(at) = self.cursor else { return Ok(None) };
             let page = self.store.export(at, PAGE).await.map_err(|error| CopyError::Store(self.side, error))?;

@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, Same};
-use crate::decide::event::{Blocks, Outcome, Receipt, Step};
+use crate::decide::claim::{Claim, MatchedBy};
+use crate::decide::event::{EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::id::Node;
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::retry::Jitter;
 use crate::decide::source::Route;
-use crate::store::clock::Clock;
+use crate::store::clock::StoreClock;
 use crate::store::contract::{self, making};
-use crate::store::quarantine::Quarantined;
-use crate::store::sqlite::{Access, OpenError, Sqlite};
-use crate::store::{Advance, Look, Note as Seen, Sighting, Store};
+use crate::store::quarantine::QuarantinedMessage;
+use crate::store::sqlite::{SqliteAccess, SqliteOpenError, SqliteStore};
+use crate::store::{AdvanceResult, DueQuery, DuplicateNote, DuplicateSighting, Store};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,13 +24,13 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 /// Events in the source that [`fill`] makes.
 const EVENTS: u64 = 600;
 
-fn open(path: &Path, access: Access) -> std::result::Result<Sqlite, OpenError> {
-    Sqlite::open_by(path, access, Some(Clock::manual(START)))
+fn open(path: &Path, access: SqliteAccess) -> std::result::Result<SqliteStore, SqliteOpenError> {
+    SqliteStore::open_by(path, access, Some(StoreClock::manual(START)))
 }
 
 /// Something of everything.
 async fn fill_file(path: &Path) {
-    let store = open(path, Access::Node).expect("it opens");
+    let store = open(path, SqliteAccess::Node).expect("it opens");
     let event = |n: usize| {
         let mut one = making().delivery(&format!("d{n}")).body(format!("body {n}").repeat(1 + n % 400));
         if n.is_multiple_of(3) {
@@ -40,27 +40,32 @@ async fn fill_file(path: &Path) {
         one.made(START)
     };
     store.claim((0..usize::try_from(EVENTS).expect("few")).map(event).collect()).await.expect("it claims");
-    let due = store.due(Look::Strays(Arc::new([])), 50).await.expect("it reads").events;
+    let due = store.due(DueQuery::Strays(Arc::new([])), 50).await.expect("it reads").events;
     for event in due {
-        let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
+        let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
         let change = event.change(start, &Route::default(), START).expect("it starts");
-        let Advance::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0) else {
+        let AdvanceResult::Written { event, .. } = store.advance(vec![change]).await.expect("it writes").remove(0)
+        else {
             panic!("lost")
         };
         let receipt = Receipt { status: 201, headers: Vec::new(), body: b"made".to_vec(), cut: false };
-        let settle = Step::Settle { outcome: Outcome::Delivered(Some(receipt)), blocks: Blocks(1), jitter: Jitter(0) };
+        let settle = EventStep::Settle {
+            outcome: Outcome::Delivered(Some(receipt)),
+            blocks: SucceededBlocks(1),
+            jitter: Jitter(0),
+        };
         let change = event.change(settle, &Route::default(), START).expect("it settles");
         store.advance(vec![change]).await.expect("it writes");
-        let sighting = Sighting { at: START, delivery_id: Some("again".into()), same: Same::Delivery };
-        store.note(vec![Seen { event: event.id, sighting }; 20]).await.expect("it notes");
+        let sighting = DuplicateSighting { at: START, delivery_id: Some("again".into()), same: MatchedBy::Delivery };
+        store.note(vec![DuplicateNote { event: event.id, sighting }; 20]).await.expect("it notes");
     }
     store.import(vec![contract::imported("a"), contract::imported("b")]).await.expect("it imports");
-    let recipe = |scope: &str, since| Recipe { scope: scope.into(), once: "o".into(), since };
+    let recipe = |scope: &str, since| IdentityRecipe { scope: scope.into(), once: "o".into(), since };
     store.remember(vec![recipe("s", None), recipe("t", Some(START))]).await.expect("it remembers");
     for n in 0..3 {
         let (source, head) = ("q".into(), Bytes::from_static(b"head"));
         let (message, subject, why) = (format!("m{n}"), "x".into(), "odd".into());
-        let message = Quarantined { source, message, subject, at: START, why, bytes: 4, head };
+        let message = QuarantinedMessage { source, message, subject, at: START, why, bytes: 4, head };
         store.quarantine(message).await.expect("it is laid there");
     }
 }
@@ -73,39 +78,39 @@ async fn two() -> (tempfile::TempDir, PathBuf, PathBuf) {
     (dir, a, b)
 }
 
-fn to_copy(path: &Path) -> Sqlite {
-    open(path, Access::Copy).expect("it opens to be copied")
+fn to_copy(path: &Path) -> SqliteStore {
+    open(path, SqliteAccess::Copy).expect("it opens to be copied")
 }
 
 /// What no node may use, in these words.
-fn check_refused(path: &Path, access: Access, words: &str) {
+fn check_refused(path: &Path, access: SqliteAccess, words: &str) {
     let why = open(path, access).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(why.contains(words), "{access:?} {}: {why:?}", path.display());
 }
 
 /// A store that fails after so many fills, or to which something happens before it is first read.
-struct Faulty<'s> {
-    store: &'s Sqlite,
+struct FaultyCopyStore<'s> {
+    store: &'s SqliteStore,
     fills: AtomicUsize,
-    before: Mutex<Option<Meanwhile<'s>>>,
+    before: Mutex<Option<InterleavedStep<'s>>>,
     /// Before its mark is taken away, rather.
     at_the_end: bool,
 }
 
-type Meanwhile<'s> = Box<dyn Future<Output = ()> + Send + 's>;
+type InterleavedStep<'s> = Box<dyn Future<Output = ()> + Send + 's>;
 
-impl<'s> Faulty<'s> {
-    fn after(fills: usize, store: &'s Sqlite) -> Self {
+impl<'s> FaultyCopyStore<'s> {
+    fn after(fills: usize, store: &'s SqliteStore) -> Self {
         Self { store, fills: AtomicUsize::new(fills), before: Mutex::default(), at_the_end: false }
     }
 
     /// This happens before it is first read.
-    fn before_it_is_read(store: &'s Sqlite, happens: impl Future<Output = ()> + Send + 's) -> Self {
+    fn before_it_is_read(store: &'s SqliteStore, happens: impl Future<Output = ()> + Send + 's) -> Self {
         Self { before: Mutex::new(Some(Box::new(happens))), ..Self::after(usize::MAX, store) }
     }
 
     /// This happens before its mark is taken away.
-    fn before_its_end(store: &'s Sqlite, happens: impl Future<Output = ()> + Send + 's) -> Self {
+    fn before_its_end(store: &'s SqliteStore, happens: impl Future<Output = ()> + Send + 's) -> Self {
         Self { at_the_end: true, ..Self::before_it_is_read(store, happens) }
     }
 
@@ -117,8 +122,8 @@ impl<'s> Faulty<'s> {
     }
 }
 
-impl CopyStore for Faulty<'_> {
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+impl CopyStore for FaultyCopyStore<'_> {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         Box::pin(async move {
             if !self.at_the_end {
                 self.let_happen().await;
@@ -126,10 +131,10 @@ impl CopyStore for Faulty<'_> {
             self.store.export(from, limit).await
         })
     }
-    fn entries(&self) -> Answer<'_, u64> {
+    fn entries(&self) -> StoreFuture<'_, u64> {
         self.store.entries()
     }
-    fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool> {
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
         if self.fills.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Box::pin(std::future::ready(Err(StoreError::Down("it was told to".into()))));
         }
@@ -141,25 +146,25 @@ impl CopyStore for Faulty<'_> {
             self.store.fill(entries, notes).await
         })
     }
-    fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
         self.store.noted(key)
     }
-    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
         self.store.clear_recipes(mark)
     }
-    fn settled(&self) -> Answer<'_, ()> {
+    fn settled(&self) -> StoreFuture<'_, ()> {
         self.store.settled()
     }
-    fn pass_turns(&self, highest: Turn) -> Answer<'_, ()> {
+    fn pass_turns(&self, highest: QueueTurn) -> StoreFuture<'_, ()> {
         self.store.pass_turns(highest)
     }
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         self.store.last_seen()
     }
-    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
         self.store.set_last_seen(time)
     }
-    fn in_use(&self) -> Answer<'_, Option<String>> {
+    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         self.store.in_use()
     }
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
@@ -171,7 +176,7 @@ impl CopyStore for Faulty<'_> {
     fn clock_follows_events(&self) -> bool {
         self.store.clock_follows_events()
     }
-    fn open_events(&self) -> Answer<'_, u64> {
+    fn open_events(&self) -> StoreFuture<'_, u64> {
         self.store.open_events()
     }
 }
@@ -211,31 +216,31 @@ async fn every_row_of_every_table_is_copied_and_the_source_is_used_no_more() {
             stages.push(progress.stage);
         }
     });
-    let Copied { source, target, resumed } = copied.await.expect("it is copied");
+    let CopyReport { source, target, resumed } = copied.await.expect("it is copied");
     assert_eq!(source, target);
     assert_eq!((source.events, source.registers, source.slots, source.imported), (EVENTS, 5, 5, 2), "{source:?}");
     assert_eq!((source.recipes, source.quarantined, source.duplicates, resumed), (2, 3, 50 * 20, false), "{source:?}");
-    assert_eq!(stages, [Stage::Copies, Stage::Compares]);
+    assert_eq!(stages, [CopyStage::Copies, CopyStage::Compares]);
     drop((from, to));
     assert_eq!(dump(&a), dump(&b));
-    check_refused(&a, Access::Node, "was copied into another store on 2025");
-    check_refused(&a, Access::Tool, "hookonce migrate reopen");
-    assert!(open(&a, Access::Read).is_ok(), "it may be looked at");
-    let there = open(&b, Access::Node).expect("a node starts on the target");
-    let before = there.list(crate::store::Listing { limit: 10_000, ..Default::default() }).await.expect("it reads");
+    check_refused(&a, SqliteAccess::Node, "was copied into another store on 2025");
+    check_refused(&a, SqliteAccess::Tool, "hookonce migrate reopen");
+    assert!(open(&a, SqliteAccess::Read).is_ok(), "it may be looked at");
+    let there = open(&b, SqliteAccess::Node).expect("a node starts on the target");
+    let before = there.list(crate::store::EventQuery { limit: 10_000, ..Default::default() }).await.expect("it reads");
     let Claim::New { event, .. } = there.claim(vec![making().made(START)]).await.expect("it claims").remove(0) else {
         panic!("it is new")
     };
     assert!(before.iter().all(|one| one.turn < event.turn || one.state.ended().is_some()), "turns go on");
     drop(there);
     let again = copy(&to_copy(&a), &to_copy(&b), |_| {}).await;
-    assert!(matches!(again, Err(CopyError::Source(CopyMark::Retired { .. }))), "{again:?}");
+    assert!(matches!(again, Err(CopyError::Source(CopyLock::Retired { .. }))), "{again:?}");
     let other = tempfile::tempdir().expect("a folder");
     let c = other.path().join("c.db");
     fill_file(&c).await;
     let full = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
     assert!(matches!(full, Err(CopyError::NotEmpty)), "{full:?}");
-    assert!(open(&c, Access::Node).is_ok(), "a source that was not copied is as it was");
+    assert!(open(&c, SqliteAccess::Node).is_ok(), "a source that was not copied is as it was");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,24 +253,24 @@ async fn a_copy_goes_on_wherever_it_was_interrupted_and_meanwhile_nobody_uses_th
         let (from, to) = (to_copy(&a), to_copy(&b));
         let marked = mark_on(&to).await.expect("it reads").is_some();
         let fills = if marked { 1 } else { interrupted };
-        let cut = copy(&from, &Faulty::after(fills, &to), |_| {}).await;
+        let cut = copy(&from, &FaultyCopyStore::after(fills, &to), |_| {}).await;
         drop((from, to));
         match cut {
             Ok(copied) => {
                 assert!(copied.resumed && interrupted > 4, "{interrupted}");
                 break;
             }
-            Err(CopyError::Store(Side::Target, StoreError::Down(_))) => interrupted += 1,
+            Err(CopyError::Store(CopySide::Target, StoreError::Down(_))) => interrupted += 1,
             Err(other) => panic!("{other}"),
         }
         if marked {
-            check_refused(&b, Access::Node, "unfinished copy");
-            check_refused(&b, Access::Read, "unfinished copy");
+            check_refused(&b, SqliteAccess::Node, "unfinished copy");
+            check_refused(&b, SqliteAccess::Read, "unfinished copy");
         }
         assert!(interrupted < 50, "it never ends");
     }
     assert_eq!(dump(&b), whole);
-    assert!(open(&b, Access::Node).is_ok());
+    assert!(open(&b, SqliteAccess::Node).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -275,20 +280,20 @@ async fn a_copy_that_was_killed_at_its_last_write_leaves_no_store_that_a_node_us
     let (from, to) = (to_copy(&a), to_copy(&b));
     let mut fills = 3;
     loop {
-        let cut = copy(&from, &Faulty::after(fills, &to), |_| {}).await;
-        assert!(matches!(cut, Err(CopyError::Store(Side::Target, _))), "{cut:?}");
-        if matches!(mark_on(&from).await.expect("it reads"), Some(CopyMark::Retired { .. })) {
+        let cut = copy(&from, &FaultyCopyStore::after(fills, &to), |_| {}).await;
+        assert!(matches!(cut, Err(CopyError::Store(CopySide::Target, _))), "{cut:?}");
+        if matches!(mark_on(&from).await.expect("it reads"), Some(CopyLock::Retired { .. })) {
             break;
         }
         fills = if fills == 3 { 1 } else { fills };
         // One page each time, and the last write of all in the end.
     }
     drop((from, to));
-    check_refused(&a, Access::Node, "was copied");
-    check_refused(&b, Access::Node, "unfinished copy");
+    check_refused(&a, SqliteAccess::Node, "was copied");
+    check_refused(&b, SqliteAccess::Node, "unfinished copy");
     copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is finished");
-    check_refused(&a, Access::Node, "was copied");
-    assert!(open(&b, Access::Node).is_ok());
+    check_refused(&a, SqliteAccess::Node, "was copied");
+    assert!(open(&b, SqliteAccess::Node).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,15 +301,15 @@ async fn an_unfinished_copy_is_of_one_source_alone() {
     let (dir, a, b) = two().await;
     let c = dir.path().join("c.db");
     fill_file(&c).await;
-    let cut = copy(&to_copy(&a), &Faulty::after(4, &to_copy(&b)), |_| {}).await;
+    let cut = copy(&to_copy(&a), &FaultyCopyStore::after(4, &to_copy(&b)), |_| {}).await;
     assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
-    assert!(open(&a, Access::Node).is_ok(), "a copy that failed leaves its source as it was");
+    assert!(open(&a, SqliteAccess::Node).is_ok(), "a copy that failed leaves its source as it was");
     let other = copy(&to_copy(&c), &to_copy(&b), |_| {}).await;
-    assert!(matches!(other, Err(CopyError::Target(CopyMark::Target { .. }))), "{other:?}");
+    assert!(matches!(other, Err(CopyError::Target(CopyLock::Target { .. }))), "{other:?}");
     let from_it = copy(&to_copy(&b), &to_copy(&dir.path().join("d.db")), |_| {}).await;
-    assert!(matches!(from_it, Err(CopyError::Source(CopyMark::Target { .. }))), "{from_it:?}");
+    assert!(matches!(from_it, Err(CopyError::Source(CopyLock::Target { .. }))), "{from_it:?}");
     let given_up = reopen(&to_copy(&b)).await;
-    assert!(matches!(given_up, Err(CopyError::Source(CopyMark::Target { .. }))), "{given_up:?}");
+    assert!(matches!(given_up, Err(CopyError::Source(CopyLock::Target { .. }))), "{given_up:?}");
     let same = to_copy(&a);
     assert!(matches!(copy(&same, &same, |_| {}).await, Err(CopyError::Same)));
 }
@@ -312,15 +317,15 @@ async fn an_unfinished_copy_is_of_one_source_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_changed_since_a_copy_was_interrupted_is_noticed() {
     let (_dir, a, b) = two().await;
-    let cut = copy(&to_copy(&a), &Faulty::after(4, &to_copy(&b)), |_| {}).await;
+    let cut = copy(&to_copy(&a), &FaultyCopyStore::after(4, &to_copy(&b)), |_| {}).await;
     assert!(matches!(cut, Err(CopyError::Store(..))), "{cut:?}");
     let db = rusqlite::Connection::open(&a).expect("it opens");
     db.execute("update events set revision = revision + 1 where id = (select min(id) from events)", []).expect("SQL");
     drop(db);
     let differs = copy(&to_copy(&a), &to_copy(&b), |_| {}).await;
     assert!(matches!(&differs, Err(CopyError::Differs(what)) if what.starts_with("event ")), "{differs:?}");
-    check_refused(&b, Access::Node, "unfinished copy");
-    assert!(open(&a, Access::Node).is_ok());
+    check_refused(&b, SqliteAccess::Node, "unfinished copy");
+    assert!(open(&a, SqliteAccess::Node).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -328,7 +333,7 @@ async fn what_the_target_holds_beside_the_copy_is_noticed() {
     let (_dir, a, b) = two().await;
     let (from, to) = (to_copy(&a), to_copy(&b));
     let copied = copy(&from, &to, |progress| {
-        if progress.stage == Stage::Copies && progress.done >= EVENTS {
+        if progress.stage == CopyStage::Copies && progress.done >= EVENTS {
             let db = rusqlite::Connection::open(&b).expect("it opens");
             let alone = "insert or ignore into keys (key, event, identity, alias) \
                          select zeroblob(32), min(id), 'body', 0 from events";
@@ -357,18 +362,18 @@ async fn an_event_that_cannot_be_read_is_copied_as_the_dead_one_that_it_is() {
 async fn a_store_that_was_copied_is_used_again_only_when_a_person_says_so() {
     let (_dir, a, b) = two().await;
     copy(&to_copy(&a), &to_copy(&b), |_| {}).await.expect("it is copied");
-    check_refused(&a, Access::Node, "was copied");
+    check_refused(&a, SqliteAccess::Node, "was copied");
     let mark = reopen(&to_copy(&a)).await.expect("it is reopened");
-    assert!(matches!(mark, Some(CopyMark::Retired { .. })), "{mark:?}");
+    assert!(matches!(mark, Some(CopyLock::Retired { .. })), "{mark:?}");
     assert!(matches!(reopen(&to_copy(&a)).await, Ok(None)));
-    assert!(open(&a, Access::Node).is_ok());
+    assert!(open(&a, SqliteAccess::Node).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
     let dir = tempfile::tempdir().expect("a folder");
     let (a, b) = (dir.path().join("a.db"), dir.path().join("b.db"));
-    let store = open(&a, Access::Node).expect("it opens");
+    let store = open(&a, SqliteAccess::Node).expect("it opens");
     for n in 0..10_u8 {
         let one = making().body(vec![n; limits::BATCH_BYTES_MAX / 3 + 1]);
         store.claim(vec![one.made(START)]).await.expect("it claims");
@@ -378,7 +383,7 @@ async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
     let (from, to) = (to_copy(&a), to_copy(&b));
     let copied = copy(&from, &to, |progress| pages.push((progress.stage, progress.done)));
     assert_eq!(copied.await.expect("it is copied").source.events, 10);
-    pages.retain(|(stage, _)| *stage == Stage::Copies);
+    pages.retain(|(stage, _)| *stage == CopyStage::Copies);
     pages.dedup();
     assert_eq!(pages.iter().map(|(_, done)| *done).collect::<Vec<_>>(), [3, 6, 9, 10]);
 }
@@ -387,13 +392,13 @@ async fn a_page_ends_where_its_bodies_are_as_many_bytes_as_a_batch_takes() {
 async fn what_time_a_store_has_last_seen_goes_with_it_whatever_the_clock_shows_meanwhile() {
     let (_dir, a, b) = two().await;
     let later = START + Duration::from_hours(31 * 24);
-    let open = |path, access| Sqlite::open_by(path, access, Some(Clock::doubted(later))).expect("it opens");
-    copy(&open(&a, Access::Copy), &open(&b, Access::Copy), |_| {}).await.expect("it is copied");
+    let open = |path, access| SqliteStore::open_by(path, access, Some(StoreClock::doubted(later))).expect("it opens");
+    copy(&open(&a, SqliteAccess::Copy), &open(&b, SqliteAccess::Copy), |_| {}).await.expect("it is copied");
     for path in [&a, &b] {
-        let store = open(path, Access::Copy);
+        let store = open(path, SqliteAccess::Copy);
         assert_eq!(CopyStore::last_seen(&store).await.expect("it reads"), Some(START), "{}", path.display());
     }
-    let expiry = open(&b, Access::Node).expiry();
+    let expiry = open(&b, SqliteAccess::Node).expiry();
     assert!(expiry.waiting.is_some() && expiry.time.0 == START, "{expiry:?}");
 }
 
@@ -406,19 +411,22 @@ async fn a_second_copy_does_not_make_a_source_usable_whose_target_nodes_use() {
     let finish = async {
         let place = to.noted(PLACE).await.expect("it reads");
         let mark = to.noted(MARK).await.expect("it reads");
-        let notes = vec![Note { key: MARK, was: mark, is: None }, Note { key: PLACE, was: place, is: None }];
+        let notes = vec![
+            CopyRegisterUpdate { key: MARK, was: mark, is: None },
+            CopyRegisterUpdate { key: PLACE, was: place, is: None },
+        ];
         assert!(to.fill(Vec::new(), notes).await.expect("it writes"));
         to.claim(vec![making().delivery("new").made(START)]).await.expect("it claims");
     };
     let second = async {
-        let second = copy(&from, &Faulty::before_it_is_read(&to, finish), |_| {}).await;
+        let second = copy(&from, &FaultyCopyStore::before_it_is_read(&to, finish), |_| {}).await;
         assert!(matches!(second, Err(CopyError::Overtaken)), "{second:?}");
     };
-    let first = copy(&from, &Faulty::before_its_end(&to, second), |_| {}).await;
+    let first = copy(&from, &FaultyCopyStore::before_its_end(&to, second), |_| {}).await;
     assert!(matches!(first, Err(CopyError::Overtaken)), "its last write was made for it: {first:?}");
     let mark = mark_on(&from).await.expect("it reads");
-    assert!(matches!(mark, Some(CopyMark::Retired { .. })), "{mark:?}");
+    assert!(matches!(mark, Some(CopyLock::Retired { .. })), "{mark:?}");
     drop((from, to));
-    check_refused(&a, Access::Node, "was copied into another store");
-    assert!(open(&b, Access::Node).is_ok());
+    check_refused(&a, SqliteAccess::Node, "was copied into another store");
+    assert!(open(&b, SqliteAccess::Node).is_ok());
 }

@@ -27,7 +27,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(15);
 
 /// A server and a database, with how to get in.
-pub(super) struct Address {
+pub(super) struct PostgresUrl {
     /// What to connect with.
     pub(super) config: Config,
     /// TLS, as the URL asks for it.
@@ -37,12 +37,12 @@ pub(super) struct Address {
     /// The `search_path` that the URL sets by `options`.
     pub(super) search_path: Option<String>,
     /// Whose word counts for whether the server keeps what it was given.
-    pub(super) durability: Durability,
+    pub(super) durability: DurabilityCheck,
 }
 
 /// Whose word counts for whether a server keeps through a crash what it has committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Durability {
+pub(super) enum DurabilityCheck {
     /// The server's settings: one with `fsync = off` or `full_page_writes = off` is refused.
     #[default]
     Settings,
@@ -50,7 +50,7 @@ pub(super) enum Durability {
     Operator,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PostgresUrl {
     /// The place and the name, for people: never the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = match self.config.get_hosts().first() {
@@ -67,10 +67,10 @@ impl fmt::Display for Address {
     }
 }
 
-impl Address {
+impl PostgresUrl {
     /// Reads a URL. What is wrong with it is said without repeating it.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
-        let (rest, asked) = Asked::split(url)?;
+        let (rest, asked) = PostgresUrlParams::split(url)?;
         let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             format!("the PostgreSQL URL cannot be read ({why}); write postgres://user:password@host:5432/database")
@@ -82,12 +82,12 @@ impl Address {
             Host::Tcp(host) => host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
             Host::Unix(_) => true,
         };
-        let mode = asked.mode.unwrap_or(if near { Mode::Disable } else { Mode::Prefer });
+        let mode = asked.mode.unwrap_or(if near { PgSslMode::Disable } else { PgSslMode::Prefer });
         config
             .ssl_mode(match mode {
-                Mode::Disable => SslMode::Disable,
-                Mode::Prefer => SslMode::Prefer,
-                Mode::Require | Mode::VerifyFull => SslMode::Require,
+                PgSslMode::Disable => SslMode::Disable,
+                PgSslMode::Prefer => SslMode::Prefer,
+                PgSslMode::Require | PgSslMode::VerifyFull => SslMode::Require,
             })
             .application_name(running::NAME)
             .keepalives_idle(KEEPALIVE_IDLE)
@@ -127,7 +127,7 @@ impl Address {
 
 /// How sure a connection must be of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+enum PgSslMode {
     Disable,
     Prefer,
     Require,
@@ -136,14 +136,14 @@ enum Mode {
 
 /// What the URL says that is not for the driver.
 #[derive(Default)]
-struct Asked {
-    mode: Option<Mode>,
+struct PostgresUrlParams {
+    mode: Option<PgSslMode>,
     roots: Option<String>,
     schema: Option<SchemaName>,
-    durability: Durability,
+    durability: DurabilityCheck,
 }
 
-impl Asked {
+impl PostgresUrlParams {
     /// Takes `sslmode`, `sslrootcert`, `schema` and `durable` out of a URL.
     fn split(url: &str) -> Result<(String, Self), String> {
         let mut asked = Self::default();
@@ -159,10 +159,10 @@ impl Asked {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("sslmode", mode) => {
                     asked.mode = Some(match mode {
-                        "disable" => Mode::Disable,
-                        "prefer" | "allow" => Mode::Prefer,
-                        "require" => Mode::Require,
-                        "verify-full" => Mode::VerifyFull,
+                        "disable" => PgSslMode::Disable,
+                        "prefer" | "allow" => PgSslMode::Prefer,
+                        "require" => PgSslMode::Require,
+                        "verify-full" => PgSslMode::VerifyFull,
                         _ => {
                             return Err(format!(
                                 "`sslmode={mode}` in the PostgreSQL URL is not known; write disable, prefer, require \
@@ -178,14 +178,14 @@ impl Asked {
                          characters and backslashes",
                     )?);
                 }
-                ("durable", "yes") => asked.durability = Durability::Operator,
+                ("durable", "yes") => asked.durability = DurabilityCheck::Operator,
                 ("durable", _) => {
                     return Err("`durable` in the PostgreSQL URL can only be `yes`; leave it out otherwise".into());
                 }
                 _ => others.push(pair),
             }
         }
-        if asked.roots.is_some() && asked.mode != Some(Mode::VerifyFull) {
+        if asked.roots.is_some() && asked.mode != Some(PgSslMode::VerifyFull) {
             return Err("`sslrootcert` in the PostgreSQL URL needs `sslmode=verify-full` beside it".into());
         }
         let query = others.join("&");
@@ -237,15 +237,17 @@ fn setting(options: &str, name: &str) -> Option<String> {
     value
 }
 
-fn tls(mode: Mode, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
+fn tls(mode: PgSslMode, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match (mode, roots) {
-        (Mode::VerifyFull, Some(path)) => trusting(path, provider.clone())?,
-        (Mode::VerifyFull, None) => Arc::new(
+        (PgSslMode::VerifyFull, Some(path)) => trusting(path, provider.clone())?,
+        (PgSslMode::VerifyFull, None) => Arc::new(
             rustls_platform_verifier::Verifier::new(provider.clone())
                 .map_err(|error| format!("the certificates that this machine trusts cannot be read: {error}"))?,
         ),
-        (Mode::Disable | Mode::Prefer | Mode::Require, _) => Arc::new(Anybody(provider.clone())),
+        (PgSslMode::Disable | PgSslMode::Prefer | PgSslMode::Require, _) => {
+            Arc::new(AcceptAnyCertificate(provider.clone()))
+        }
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -269,9 +271,9 @@ fn trusting(path: &str, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServe
 
 /// Encrypts, and asks nobody who the server is: what `sslmode=require` means everywhere.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -311,7 +313,7 @@ mod tests {
     use super::*;
 
     fn check(url: &str, expected: SslMode) {
-        assert_eq!(Address::parse(url).expect("a URL").config.get_ssl_mode(), expected, "{url}");
+        assert_eq!(PostgresUrl::parse(url).expect("a URL").config.get_ssl_mode(), expected, "{url}");
     }
 
     #[test]
@@ -329,7 +331,7 @@ mod tests {
     #[test]
     fn the_search_path_that_a_url_sets_is_read_as_the_server_reads_it() {
         let check = |options: &str, expected: Option<&str>| {
-            let address = Address::parse(&format!("postgres://u@h/d{options}")).expect("a URL");
+            let address = PostgresUrl::parse(&format!("postgres://u@h/d{options}")).expect("a URL");
             assert_eq!(address.search_path.as_deref(), expected, "{options}");
         };
         check("", None);
@@ -355,15 +357,15 @@ mod tests {
             "postgres://u:hunter2@h/d?schema=a%00b",
         ];
         for url in urls {
-            let said = Address::parse(url).err().unwrap_or_else(|| panic!("{url} was read"));
+            let said = PostgresUrl::parse(url).err().unwrap_or_else(|| panic!("{url} was read"));
             assert!(!said.contains("hunter2"), "{said}");
         }
-        let shown = Address::parse("postgres://u:hunter2@h:5433/d").expect("a URL").to_string();
+        let shown = PostgresUrl::parse("postgres://u:hunter2@h:5433/d").expect("a URL").to_string();
         assert_eq!(shown, "PostgreSQL at h:5433, database d");
-        let named = Address::parse("postgres://u:hunter2@h/d?schema=a%20b&durable=yes").expect("a URL");
+        let named = PostgresUrl::parse("postgres://u:hunter2@h/d?schema=a%20b&durable=yes").expect("a URL");
         assert_eq!(named.to_string(), "PostgreSQL at h:5432, database d, schema a b");
-        assert_eq!(named.durability, Durability::Operator);
-        let missing = Address::parse("postgres://u@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere").err();
+        assert_eq!(named.durability, DurabilityCheck::Operator);
+        let missing = PostgresUrl::parse("postgres://u@h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere").err();
         assert!(missing.is_some_and(|said| said.contains("/not/there")));
     }
 }

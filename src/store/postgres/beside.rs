@@ -1,11 +1,11 @@
 //! What is kept beside an event and never decides anything: its attempts and its duplicates.
 
-use super::pool::Ask;
-use super::rows::{Id, column, counter, small, text};
-use super::swap::{Effect, Fate};
-use crate::decide::change::Tried;
+use super::pool::PgQuery;
+use super::rows::{PgUuid, column, counter, small, text};
+use super::swap::{BatchWrites, EventWrites};
+use crate::decide::change::AttemptRecord;
 use crate::decide::id::EventId;
-use crate::store::Sighting;
+use crate::store::DuplicateSighting;
 
 const PUT_ATTEMPTS: &str = "with t as materialized (\
      select nextval(pg_get_serial_sequence('{schema}.attempts', 'id')) as id, * from unnest($1::uuid[], $2::integer[], \
@@ -21,14 +21,14 @@ const PUT_SIGHTINGS: &str = "insert into {schema}.sightings (event, n, at, deliv
      select * from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[]) on conflict do nothing";
 
 /// Keeps what attempts came to.
-pub(super) fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_attempts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let tried = effect.events.iter().flat_map(|(id, fate)| fate.tried.iter().map(|tried| (*id, *tried)));
-    let tried: Vec<(EventId, &'s Tried)> = tried.collect();
+    let tried: Vec<(EventId, &'s AttemptRecord)> = tried.collect();
     if tried.is_empty() {
         return;
     }
     let params = vec![
-        column(&tried, |(id, _)| Id(*id)),
+        column(&tried, |(id, _)| PgUuid(*id)),
         column(&tried, |(_, tried)| small(tried.life)),
         column(&tried, |(_, tried)| small(tried.attempt)),
         column(&tried, |(_, tried)| tried.started_at.0),
@@ -37,28 +37,28 @@ pub(super) fn put_attempts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) 
         column(&tried, |(_, tried)| text(&tried.why)),
         column(&tried, |(_, tried)| &tried.output[..]),
     ];
-    asks.push(Ask { sql: PUT_ATTEMPTS, params });
+    asks.push(PgQuery { sql: PUT_ATTEMPTS, params });
 }
 
 /// Keeps how many duplicates there were, and the first few.
-pub(super) fn put_sightings<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_sightings<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let counts: Vec<_> = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.seen?.0))).collect();
     if counts.is_empty() {
         return;
     }
-    let params = vec![column(&counts, |(id, _)| Id(*id)), column(&counts, |(_, count)| counter(*count))];
-    asks.push(Ask { sql: PUT_DUPLICATES, params });
-    let numbered = |(id, fate): (&EventId, &Fate<'s>)| {
+    let params = vec![column(&counts, |(id, _)| PgUuid(*id)), column(&counts, |(_, count)| counter(*count))];
+    asks.push(PgQuery { sql: PUT_DUPLICATES, params });
+    let numbered = |(id, fate): (&EventId, &EventWrites<'s>)| {
         let (id, seen) = (*id, fate.seen.map_or(&[][..], |(_, seen)| seen));
         (1..).zip(seen).map(move |(n, seen)| (id, n, seen))
     };
-    let seen: Vec<(EventId, u32, &'s Sighting)> = effect.events.iter().flat_map(numbered).collect();
+    let seen: Vec<(EventId, u32, &'s DuplicateSighting)> = effect.events.iter().flat_map(numbered).collect();
     let params = vec![
-        column(&seen, |(id, ..)| Id(*id)),
+        column(&seen, |(id, ..)| PgUuid(*id)),
         column(&seen, |(_, n, _)| small(*n)),
         column(&seen, |(.., seen)| seen.at.0),
         column(&seen, |(.., seen)| seen.delivery_id.as_deref().map(text)),
         column(&seen, |(.., seen)| seen.same.word()),
     ];
-    asks.push(Ask { sql: PUT_SIGHTINGS, params });
+    asks.push(PgQuery { sql: PUT_SIGHTINGS, params });
 }

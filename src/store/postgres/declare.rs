@@ -2,12 +2,12 @@
 //! `select delivery_id, tag, sha from hookonce.events_ghcr` works in any shell. Fields of an identity have
 //! an index, which `indexes.rs` builds.
 
-use super::pool::{Failed, Link};
+use super::pool::{PgConn, PgError};
 use crate::decide::id::Digest;
-use crate::store::Declared;
+use crate::store::DeclaredFields;
 use crate::store::cells::columns;
 use crate::store::schema::postgres::{LOCK, SchemaName, UNLOCK};
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 63;
 pub(super) const INDEXED_LETTERS: usize = 200;
 
 /// Makes what is missing, one node at a time. Returns the names that cannot be columns.
-pub(super) async fn declare(link: &mut Link, sources: &[Declared]) -> Result<Vec<String>, Failed> {
+pub(super) async fn declare(link: &mut PgConn, sources: &[DeclaredFields]) -> Result<Vec<String>, PgError> {
     link.client.batch_execute(LOCK).await?;
     let done = declare_alone(link, sources).await;
     link.client.batch_execute(UNLOCK).await?;
@@ -33,7 +33,7 @@ pub(super) async fn declare(link: &mut Link, sources: &[Declared]) -> Result<Vec
         Ok(()) => Ok(refused),
         Err(error) if is_bearable(&error) => {
             let why = format!("views with fields as columns were not made: {}", super::trouble::said(&error));
-            telemetry::say(Level::Warn, "fields", &[("why", &why)]);
+            telemetry::say(LogLevel::Warn, "fields", &[("why", &why)]);
             Ok(refused)
         }
         Err(error) => Err(error.into()),
@@ -47,7 +47,7 @@ pub(super) fn is_bearable(error: &Error) -> bool {
     error.code().is_some_and(|state| states.contains(&state))
 }
 
-async fn declare_alone(link: &mut Link, sources: &[Declared]) -> Result<(), Error> {
+async fn declare_alone(link: &mut PgConn, sources: &[DeclaredFields]) -> Result<(), Error> {
     let schema = link.schema();
     for one in sources {
         let view = schema.relation(&name("events_", &one.source));

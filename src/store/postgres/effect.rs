@@ -9,16 +9,16 @@
 //! event's revision tells.
 
 use super::mark;
-use super::pool::{ANSWER_TIME, Failed, Link, SESSION, ask};
+use super::pool::{ANSWER_TIME, PgConn, PgError, SESSION, ask};
 use super::swap;
-use super::trouble::{self, Stage};
+use super::trouble::{self, PgCommitStage};
 use super::write::{COMMIT, ROLLBACK, drop_events, lock, put_cells, put_events};
 use crate::decide::event::Outcome;
 use crate::decide::limits;
-use crate::decide::statement::{Bind, Bound};
+use crate::decide::statement::{BoundStatement, BoundValue};
 use crate::decide::time::Duration;
-use crate::store::shared::{Swap, Swapped};
-use crate::store::{Hint, StoreError};
+use crate::store::shared::{ConditionalWrite, SqlWriteOutcome};
+use crate::store::{ChangeHint, StoreError};
 use bytes::BytesMut;
 use std::error::Error;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
@@ -35,26 +35,30 @@ const FOR_OURS: &str =
     "select set_config('statement_timeout', '15s', true), set_config('synchronous_commit', 'on', true)";
 
 /// What came of it, and what others may want to hear of that.
-type Came = (Swapped, Vec<Hint>);
+type SqlWriteReport = (SqlWriteOutcome, Vec<ChangeHint>);
 
 /// Writes the swap and runs the statement, both or neither. `Err`: nothing was written, or nobody knows.
-pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result<Came, StoreError> {
-    let before = |failed: Failed| failed.classify(Stage::Before);
+pub(super) async fn write(
+    link: &mut PgConn,
+    swap: &ConditionalWrite,
+    bound: &BoundStatement,
+) -> Result<SqlWriteReport, StoreError> {
+    let before = |failed: PgError| failed.classify(PgCommitStage::Before);
     begin_anew(link).await.map_err(before)?;
     match tokio::time::timeout(ANSWER_TIME, prepare(link, bound)).await {
         Ok(Ok(())) => {}
         Ok(Err(swapped)) => return Ok((swapped, Vec::new())),
-        Err(_) => return Err(before(Failed::Silent)),
+        Err(_) => return Err(before(PgError::Silent)),
     }
     let swaps = std::slice::from_ref(swap);
     let mut locked = match lock(link, swaps, &swap::first_seen(swaps)).await {
         Ok(locked) => locked,
-        Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
+        Err(failed) if failed.is_contention() => return undone(link, SqlWriteOutcome::Changed).await,
         Err(failed) => return Err(before(failed)),
     };
     let (written, effect) = swap::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
-        return undone(link, Swapped::Changed).await;
+        return undone(link, SqlWriteOutcome::Changed).await;
     }
     let mut asks = Vec::new();
     drop_events(&effect, &mut asks);
@@ -63,7 +67,7 @@ pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result
     asks.push(mark::heed());
     match link.ask(&asks).await {
         Ok(_) => {}
-        Err(failed) if failed.is_contention() => return undone(link, Swapped::Changed).await,
+        Err(failed) if failed.is_contention() => return undone(link, SqlWriteOutcome::Changed).await,
         Err(failed) => return Err(mark::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {
@@ -72,26 +76,26 @@ pub(super) async fn write(link: &mut Link, swap: &Swap, bound: &Bound) -> Result
     }
     link.ask(&[ask!(FOR_OURS)]).await.map_err(before)?;
     match link.ask(&[ask!(COMMIT)]).await {
-        Ok(_) => Ok((Swapped::Written, effect.hints())),
-        Err(failed) if failed.is_contention() => undone(link, Swapped::Changed).await,
-        Err(failed) => Err(failed.classify(Stage::Commit)),
+        Ok(_) => Ok((SqlWriteOutcome::Written, effect.hints())),
+        Err(failed) if failed.is_contention() => undone(link, SqlWriteOutcome::Changed).await,
+        Err(failed) => Err(failed.classify(PgCommitStage::Commit)),
     }
 }
 
 /// Whatever a function has set on this connection is not set any more.
-async fn begin_anew(link: &mut Link) -> Result<(), Failed> {
+async fn begin_anew(link: &mut PgConn) -> Result<(), PgError> {
     let reset = format!("reset all; {SESSION}");
     let done = tokio::time::timeout(ANSWER_TIME, link.client.batch_execute(&reset)).await;
-    Ok(done.map_err(|_| Failed::Silent)??)
+    Ok(done.map_err(|_| PgError::Silent)??)
 }
 
 /// Takes back what is not committed. A connection that does not answer is dropped, and takes it back so.
-async fn undone(link: &mut Link, swapped: Swapped) -> Result<Came, StoreError> {
+async fn undone(link: &mut PgConn, swapped: SqlWriteOutcome) -> Result<SqlWriteReport, StoreError> {
     link.spent |= link.ask(&[ask!(ROLLBACK)]).await.is_err();
     Ok((swapped, Vec::new()))
 }
 
-async fn prepare(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
+async fn prepare(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOutcome> {
     let text = &bound.statement.numbered;
     if !link.theirs.contains_key(text) {
         let prepared = link.client.prepare(text).await.map_err(|error| refused(&error, bound))?;
@@ -100,12 +104,12 @@ async fn prepare(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
     Ok(())
 }
 
-async fn run(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
+async fn run(link: &mut PgConn, bound: &BoundStatement) -> Result<(), SqlWriteOutcome> {
     let limit = bound.statement.timeout;
-    let told = |failed: &Failed| match failed {
-        Failed::Said(error) => refused(error, bound),
-        Failed::Silent => failed_because("the server said nothing while the statement ran".into()),
-        Failed::Lost(why) => failed_because(why.clone()),
+    let told = |failed: &PgError| match failed {
+        PgError::Said(error) => refused(error, bound),
+        PgError::Silent => failed_because("the server said nothing while the statement ran".into()),
+        PgError::Lost(why) => failed_because(why.clone()),
     };
     link.ask(&[ask!(FOR_THEIRS, limit.as_millis().to_string())]).await.map_err(|failed| told(&failed))?;
     let statement = &link.theirs[&bound.statement.numbered];
@@ -118,7 +122,7 @@ async fn run(link: &mut Link, bound: &Bound) -> Result<(), Swapped> {
 }
 
 /// What an error of the statement means for the attempt.
-fn refused(error: &tokio_postgres::Error, bound: &Bound) -> Swapped {
+fn refused(error: &tokio_postgres::Error, bound: &BoundStatement) -> SqlWriteOutcome {
     let said: String = trouble::said(error).chars().take(limits::STATEMENT_SAID_MAX).collect();
     let Some(code) = error.code() else {
         // It may be the statement that ends the connection: it is not run again at once.
@@ -126,8 +130,8 @@ fn refused(error: &tokio_postgres::Error, bound: &Bound) -> Swapped {
     };
     match &code.code()[..2] {
         // A constraint, or a value that its type does not have: it would be the same the next time.
-        "22" | "23" => Swapped::Refused(Outcome::Rejected { why: said, receipt: None }),
-        "40" => Swapped::Again(said),
+        "22" | "23" => SqlWriteOutcome::Refused(Outcome::Rejected { why: said, receipt: None }),
+        "40" => SqlWriteOutcome::Again(said),
         "57" if code.code() == "57014" => {
             let limit = bound.statement.timeout.as_millis();
             failed_because(format!("the statement took longer than {limit} ms, and was ended"))
@@ -136,12 +140,12 @@ fn refused(error: &tokio_postgres::Error, bound: &Bound) -> Swapped {
     }
 }
 
-fn failed_because(why: String) -> Swapped {
-    Swapped::Refused(Outcome::Failed { why, retry_after: None, receipt: None })
+fn failed_because(why: String) -> SqlWriteOutcome {
+    SqlWriteOutcome::Refused(Outcome::Failed { why, retry_after: None, receipt: None })
 }
 
 /// A value goes as text, which the server reads as whatever type it found for its place; a body for a `bytea` as it is.
-impl ToSql for Bind {
+impl ToSql for BoundValue {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self {
             Self::Null => return Ok(IsNull::Yes),

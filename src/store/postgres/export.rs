@@ -1,23 +1,21 @@
 //! Reading all of a store, to copy it: a page of events in two round trips, with all that belongs to them.
 
 use super::look::{kept, recipes, tried, unpacked};
-use super::pool::{Failed, Link, ask};
+use super::pool::{PgConn, PgResult, ask};
 use super::quarantine;
 use super::retention;
-use super::rows::{self, Id, Raw};
-use crate::decide::claim::Same;
-use crate::decide::id::{Digest, EventId, IdDigest, Key};
+use super::rows::{self, PgRawCell, PgUuid};
+use crate::decide::claim::MatchedBy;
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::store::cells::columns;
 use crate::store::copy::mark::is_own;
-use crate::store::copy::{Cursor, Entry, Exported, More, Whole};
-use crate::store::ledger::{Held, Register};
-use crate::store::{Sighting, Stored};
+use crate::store::copy::{CompleteEvent, CopyCursor, CopyEntry, ExportPage, PageContinuation};
+use crate::store::ledger::{KeyOwner, Register};
+use crate::store::{DuplicateSighting, StoredValue};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-
-type Result<T> = std::result::Result<T, Failed>;
 
 const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.events where id = any($1) order by id");
 /// How large each event of a page is with all that belongs to it. Lengths are told without reading what is so long.
@@ -48,96 +46,96 @@ const ENTRIES: &str = "select case when c.reltuples > 1000000 then c.reltuples::
      from pg_catalog.pg_class c where c.oid = '{schema}.events'::regclass";
 
 /// About how many entries there are.
-pub(super) async fn entries(link: &mut Link) -> Result<u64> {
+pub(super) async fn entries(link: &mut PgConn) -> PgResult<u64> {
     let rows = link.ask(&[ask!(ENTRIES)]).await?.remove(0);
     Ok(rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?.map_or(0, i64::unsigned_abs))
 }
 
 /// One page.
-pub(super) async fn export(link: &mut Link, from: Cursor, limit: usize) -> Result<Exported> {
+pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) -> PgResult<ExportPage> {
     let room = i64::try_from(limit).unwrap_or(i64::MAX);
     let after = |key: Option<Key>| key.map_or(Vec::new(), |key| key.0.to_vec());
-    let more = |read: usize| if read == limit { More::Maybe } else { More::No };
+    let more = |read: usize| if read == limit { PageContinuation::Maybe } else { PageContinuation::No };
     match from {
-        Cursor::Events(last) => events(link, from, last, room).await,
-        Cursor::Registers(mut last) => loop {
+        CopyCursor::Events(last) => events(link, from, last, room).await,
+        CopyCursor::Registers(mut last) => loop {
             let rows = link.ask(&[ask!(REGISTERS, after(last), room)]).await?.remove(0);
             let more = more(rows.len());
             let mut entries = Vec::new();
             for row in &rows {
                 let key = key(row, 0)?;
                 if !is_own(&key) {
-                    entries.push(Entry::Register(key, register(row)?));
+                    entries.push(CopyEntry::Register(key, register(row)?));
                 }
                 last = Some(key);
             }
             // A page of nothing but our own would look like the last one.
-            if more == More::No || !entries.is_empty() {
-                return Ok(Exported::page(from, entries, more));
+            if more == PageContinuation::No || !entries.is_empty() {
+                return Ok(ExportPage::page(from, entries, more));
             }
         },
-        Cursor::Slots(last) => {
+        CopyCursor::Slots(last) => {
             let rows = link.ask(&[ask!(SLOTS, after(last), room)]).await?.remove(0);
-            let one = |row: &Row| Ok(Entry::Slot(key(row, 0)?, row.try_get::<_, Id>(1)?.0));
-            let entries = rows.iter().map(one).collect::<Result<Vec<_>>>()?;
-            Ok(Exported::page(from, entries, more(rows.len())))
+            let one = |row: &Row| Ok(CopyEntry::Slot(key(row, 0)?, row.try_get::<_, PgUuid>(1)?.0));
+            let entries = rows.iter().map(one).collect::<PgResult<Vec<_>>>()?;
+            Ok(ExportPage::page(from, entries, more(rows.len())))
         }
-        Cursor::Imported(last) => {
+        CopyCursor::Imported(last) => {
             let rows = link.ask(&[ask!(IMPORTED, after(last), room)]).await?.remove(0);
-            let entries = rows.iter().map(|row| Ok(Entry::Imported(key(row, 0)?))).collect::<Result<Vec<_>>>()?;
-            Ok(Exported::page(from, entries, more(rows.len())))
+            let entries = rows.iter().map(|row| Ok(CopyEntry::Imported(key(row, 0)?))).collect::<PgResult<Vec<_>>>()?;
+            Ok(ExportPage::page(from, entries, more(rows.len())))
         }
-        Cursor::Recipes => {
-            let entries = recipes(link).await?.into_iter().map(Entry::Recipe);
-            Ok(Exported::page(from, entries.collect(), More::No))
+        CopyCursor::Recipes => {
+            let entries = recipes(link).await?.into_iter().map(CopyEntry::Recipe);
+            Ok(ExportPage::page(from, entries.collect(), PageContinuation::No))
         }
-        Cursor::Retention => {
-            let entries = retention::retention(link).await?.into_iter().map(Entry::Retention);
-            Ok(Exported::page(from, entries.collect(), More::No))
+        CopyCursor::Retention => {
+            let entries = retention::retention(link).await?.into_iter().map(CopyEntry::Retention);
+            Ok(ExportPage::page(from, entries.collect(), PageContinuation::No))
         }
-        Cursor::Quarantine => {
+        CopyCursor::Quarantine => {
             let newest = quarantine::newest(link, limits::QUARANTINE_MAX).await?.into_iter().rev();
-            let entries = newest.map(|one| Entry::Quarantined(Box::new(one)));
-            Ok(Exported::page(from, entries.collect(), More::No))
+            let entries = newest.map(|one| CopyEntry::Quarantined(Box::new(one)));
+            Ok(ExportPage::page(from, entries.collect(), PageContinuation::No))
         }
     }
 }
 
-fn key(row: &Row, place: usize) -> Result<Key> {
-    Ok(row.try_get::<_, Raw<'_>>(place).map(|raw| Key(raw.array()))?)
+fn key(row: &Row, place: usize) -> PgResult<Key> {
+    Ok(row.try_get::<_, PgRawCell<'_>>(place).map(|raw| Key(raw.array()))?)
 }
 
-fn register(row: &Row) -> Result<Register> {
+fn register(row: &Row) -> PgResult<Register> {
     Ok(Register {
-        value: Digest(row.try_get::<_, Raw<'_>>(1)?.array()),
+        value: Digest(row.try_get::<_, PgRawCell<'_>>(1)?.array()),
         order: row.try_get(2)?,
         strict: row.try_get(3)?,
-        event: row.try_get::<_, Id>(4)?.0,
+        event: row.try_get::<_, PgUuid>(4)?.0,
     })
 }
 
 /// Events with all that belongs to them, until there are enough bytes of bodies.
-async fn events(link: &mut Link, from: Cursor, last: Option<EventId>, room: i64) -> Result<Exported> {
+async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room: i64) -> PgResult<ExportPage> {
     let last = last.unwrap_or(EventId([0; 16])); // no event has this id
-    let sizes = link.ask(&[ask!(SIZES, Id(last), room)]).await?.remove(0);
+    let sizes = link.ask(&[ask!(SIZES, PgUuid(last), room)]).await?.remove(0);
     let (mut ids, mut bytes) = (Vec::new(), 0);
-    let mut more = if i64::try_from(sizes.len()) == Ok(room) { More::Maybe } else { More::No };
+    let mut more = if i64::try_from(sizes.len()) == Ok(room) { PageContinuation::Maybe } else { PageContinuation::No };
     for row in &sizes {
         if bytes >= limits::BATCH_BYTES_MAX {
-            more = More::Maybe;
+            more = PageContinuation::Maybe;
             break;
         }
-        ids.push(row.try_get::<_, Id>(0)?);
+        ids.push(row.try_get::<_, PgUuid>(0)?);
         bytes = bytes.saturating_add(usize::try_from(row.try_get::<_, i64>(1)?).unwrap_or_default());
     }
     if ids.is_empty() {
-        return Ok(Exported::page(from, Vec::new(), More::No));
+        return Ok(ExportPage::page(from, Vec::new(), PageContinuation::No));
     }
-    let entries = wholes(link, &ids).await?.into_values().map(|whole| Entry::Event(Box::new(whole)));
-    Ok(Exported::page(from, entries.collect(), more))
+    let entries = wholes(link, &ids).await?.into_values().map(|whole| CopyEntry::Event(Box::new(whole)));
+    Ok(ExportPage::page(from, entries.collect(), more))
 }
 
-async fn wholes(link: &mut Link, ids: &[Id]) -> Result<BTreeMap<EventId, Whole>> {
+async fn wholes(link: &mut PgConn, ids: &[PgUuid]) -> PgResult<BTreeMap<EventId, CompleteEvent>> {
     let all = [EVENTS, KEYS, PAYLOADS, RECEIPTS, ATTEMPTS, DUPLICATES, SIGHTINGS];
     let answers = link.ask(&all.map(|sql| ask!(sql, ids.to_vec()))).await?;
     let [events, keys, payloads, receipts, attempts, duplicates, sightings] = &answers[..] else {
@@ -146,25 +144,26 @@ async fn wholes(link: &mut Link, ids: &[Id]) -> Result<BTreeMap<EventId, Whole>>
     let mut wholes = BTreeMap::new();
     for row in events.iter().filter_map(|row| rows::event(row, 0)).map(|(row, _)| row) {
         let (id, keys, tried, sightings) = (row.event.id, Vec::new(), Vec::new(), Vec::new());
-        let whole = Whole { row, keys, payload: None, receipt: None, tried, duplicates: 0, sightings };
+        let whole = CompleteEvent { row, keys, payload: None, receipt: None, tried, duplicates: 0, sightings };
         wholes.insert(id, whole);
     }
-    let mut each = |rows: &[Row], add: &dyn Fn(&mut Whole, &Row) -> Result<()>| {
-        rows.iter().try_for_each(|row| match wholes.get_mut(&row.try_get::<_, Id>(0)?.0) {
+    let mut each = |rows: &[Row], add: &dyn Fn(&mut CompleteEvent, &Row) -> PgResult<()>| {
+        rows.iter().try_for_each(|row| match wholes.get_mut(&row.try_get::<_, PgUuid>(0)?.0) {
             Some(whole) => add(whole, row),
             None => Ok(()),
         })
     };
     each(keys, &|whole, row| {
-        let id_digest = row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(IdDigest);
-        let (event, same, alias) = (whole.row.event.id, Same::parse(row.try_get(2)?), row.try_get(3)?);
-        whole.keys.push((key(row, 1)?, Held { event, same, alias, id_digest }));
+        let id_digest =
+            row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(DeliveryIdDigest);
+        let (event, same, alias) = (whole.row.event.id, MatchedBy::parse(row.try_get(2)?), row.try_get(3)?);
+        whole.keys.push((key(row, 1)?, KeyOwner { event, same, alias, id_digest }));
         Ok(())
     })?;
     each(payloads, &|whole, row| {
         whole.payload = match unpacked(row, 1)? {
-            Stored::Whole(payload) => Some(payload),
-            Stored::Damaged | Stored::Forgotten => None,
+            StoredValue::Whole(payload) => Some(payload),
+            StoredValue::Damaged | StoredValue::Forgotten => None,
         };
         Ok(())
     })?;
@@ -182,8 +181,8 @@ async fn wholes(link: &mut Link, ids: &[Id]) -> Result<BTreeMap<EventId, Whole>>
     })?;
     each(sightings, &|whole, row| {
         let delivery_id = row.try_get::<_, Option<&str>>(2)?.map(Into::into);
-        let same = Same::parse(row.try_get(3)?);
-        whole.sightings.push(Sighting { at: Timestamp(row.try_get(1)?), delivery_id, same });
+        let same = MatchedBy::parse(row.try_get(3)?);
+        whole.sightings.push(DuplicateSighting { at: Timestamp(row.try_get(1)?), delivery_id, same });
         Ok(())
     })?;
     Ok(wholes)

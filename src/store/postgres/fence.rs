@@ -17,19 +17,19 @@
 //! was seen and has everything, connections of older timelines are dropped, and what was committed over them does not
 //! count as written.
 
-use super::address::Address;
-use super::pool::{Ask, Failed, Link, Pool, Purpose, ask};
-use super::rows::Id;
-use super::trouble::Stage;
+use super::address::PostgresUrl;
+use super::pool::{PgConn, PgConnPurpose, PgError, PgPool, PgQuery, ask};
+use super::rows::PgUuid;
+use super::trouble::PgCommitStage;
 use crate::decide::event::Event;
 use crate::decide::fence::{
-    self, FoundStore, KnownStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
+    self, KnownStore, ObservedStore, StoreCounter, StoreLoss, StoreMark, UnmarkedWrite, WriterMark,
 };
 use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::store::StoreError;
-use crate::store::shared::{Op, Swap};
-use crate::telemetry::{self, Level};
+use crate::store::shared::{ConditionalWrite, RecordWrite};
+use crate::telemetry::{self, LogLevel};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -71,19 +71,19 @@ const REVISIONS: &str = "select count(*) from unnest($1::uuid[], $2::bigint[]) a
 pub(super) const REPLACED: &str = "another server has become the primary, and this connection led to the one before";
 
 /// What one process knows of its database.
-pub(super) struct Fence {
+pub(super) struct PgDataLossDetector {
     name: [u8; 16],
-    state: Mutex<State>,
+    state: Mutex<PgDataLossState>,
     failed: watch::Sender<Option<String>>,
 }
 
 #[derive(Default)]
-struct State {
-    tells: Tells,
+struct PgDataLossState {
+    tells: PgServerIdentity,
     /// As of the last mark.
     known: Option<KnownStore>,
     /// Confirmed after it; the newest last.
-    unmarked: VecDeque<Unmarked>,
+    unmarked: VecDeque<PgUnmarkedWrite>,
     /// How many commits were confirmed.
     commits: u64,
     /// How many of these the last mark covers.
@@ -93,18 +93,18 @@ struct State {
 }
 
 /// A confirmed write that no mark covers yet.
-struct Unmarked {
+struct PgUnmarkedWrite {
     /// The number of its commit.
     commit: u64,
     at: Instant,
     write: UnmarkedWrite,
 }
 
-impl State {
+impl PgDataLossState {
     /// This was written by the last commit.
     fn wrote(&mut self, write: UnmarkedWrite) {
         self.unmarked.retain(|other| other.write.event != write.event);
-        self.unmarked.push_back(Unmarked { commit: self.commits, at: Instant::now(), write });
+        self.unmarked.push_back(PgUnmarkedWrite { commit: self.commits, at: Instant::now(), write });
     }
 
     fn keep_few(&mut self) {
@@ -123,13 +123,13 @@ impl State {
 
 /// What the server tells of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Tells {
+struct PgServerIdentity {
     system: Option<String>,
     /// The newest timeline that was connected to, where it tells positions of its log.
     timeline: Option<u32>,
 }
 
-impl Tells {
+impl PgServerIdentity {
     /// A mark from before anything was written.
     fn beginning(&self) -> StoreMark {
         let counter = match self.timeline {
@@ -140,7 +140,7 @@ impl Tells {
     }
 }
 
-impl Default for Fence {
+impl Default for PgDataLossDetector {
     fn default() -> Self {
         let mut name = [0; 16];
         aws_lc_rs::rand::fill(&mut name).expect("the system gives random bytes");
@@ -148,8 +148,8 @@ impl Default for Fence {
     }
 }
 
-impl Fence {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl PgDataLossDetector {
+    fn state(&self) -> MutexGuard<'_, PgDataLossState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,15 +166,15 @@ impl Fence {
     }
 
     /// Learns what the server tells. A managed service may refuse these functions: then it is done without them.
-    pub(super) async fn learn(&self, link: &mut Link) {
+    pub(super) async fn learn(&self, link: &mut PgConn) {
         let system = one(link, ask!(SYSTEM)).await.ok().and_then(|row| row.get(0));
         let timeline = position(link).await.ok().flatten().map(|(timeline, _)| timeline);
         link.timeline = timeline;
-        self.state().tells = Tells { system, timeline };
+        self.state().tells = PgServerIdentity { system, timeline };
     }
 
     /// Whether this connection leads to the newest server that was connected to.
-    pub(super) fn is_current(&self, link: &Link) -> bool {
+    pub(super) fn is_current(&self, link: &PgConn) -> bool {
         link.timeline == self.state().tells.timeline
     }
 
@@ -183,7 +183,7 @@ impl Fence {
     pub(super) fn confirmed<'a>(
         &self,
         timeline: Option<u32>,
-        written: impl Iterator<Item = &'a Swap>,
+        written: impl Iterator<Item = &'a ConditionalWrite>,
     ) -> Result<(), StoreError> {
         let mut state = self.state();
         if timeline != state.tells.timeline {
@@ -192,10 +192,10 @@ impl Fence {
         state.commits += 1;
         for op in written.flat_map(|swap| &swap.ops) {
             match op {
-                Op::Put { row, .. } => {
+                RecordWrite::Put { row, .. } => {
                     state.wrote(UnmarkedWrite { event: row.event.id, revision: row.event.revision, by: self.name });
                 }
-                Op::Remove(id, _) => state.unmarked.retain(|other| other.write.event != *id),
+                RecordWrite::Remove(id, _) => state.unmarked.retain(|other| other.write.event != *id),
                 _ => {}
             }
         }
@@ -238,24 +238,24 @@ impl Fence {
 
     /// Compares the store with what earlier processes of this machine knew, and leaves a first mark, both over one
     /// connection: whoever has the mark has what was compared. From then on a server that lacks it is not used.
-    pub(super) async fn begin(&self, pool: &Pool, known: Vec<KnownStore>) -> Result<(), StoreError> {
-        let mut lent = pool.lend(Purpose::Look).await?;
+    pub(super) async fn begin(&self, pool: &PgPool, known: Vec<KnownStore>) -> Result<(), StoreError> {
+        let mut lent = pool.lend(PgConnPurpose::Look).await?;
         let begun = async {
             for known in known {
                 let found = self.found(lent.link(), Some(known.clone())).await?;
                 if let Some(loss) = fence::loss(&known, &found) {
-                    return Err(Failed::Lost(self.lost(&loss, &pool.address)));
+                    return Err(PgError::Lost(self.lost(&loss, &pool.address)));
                 }
             }
             self.mark(lent.link()).await
         };
-        begun.await.map_err(|failed| failed.classify(Stage::Before))?;
+        begun.await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
         lent.give_back();
         Ok(())
     }
 
     /// Leaves a mark that covers what was confirmed until now.
-    async fn mark(&self, link: &mut Link) -> Result<(), Failed> {
+    async fn mark(&self, link: &mut PgConn) -> Result<(), PgError> {
         let (commits, tells, first) = {
             let state = self.state();
             (state.commits, state.tells.clone(), state.known.is_none())
@@ -288,18 +288,18 @@ impl Fence {
 
     /// Leaves a mark, if there is something to mark and the last one is at least so old; says whether one was left. A
     /// server that cannot be asked leaves it as it is.
-    async fn mark_if_due(&self, pool: &Pool, age: Duration) -> bool {
+    async fn mark_if_due(&self, pool: &PgPool, age: Duration) -> bool {
         if !self.is_unmarked(age) || self.holds().is_err() {
             return false;
         }
-        let Ok(mut lent) = pool.lend(Purpose::Look).await else { return false };
+        let Ok(mut lent) = pool.lend(PgConnPurpose::Look).await else { return false };
         match self.mark(lent.link()).await {
             Ok(()) => {
                 lent.give_back();
                 true
             }
             Err(failed) => {
-                if matches!(failed, Failed::Said(error) if error.as_db_error().is_some()) {
+                if matches!(failed, PgError::Said(error) if error.as_db_error().is_some()) {
                     self.state().drop_old();
                 }
                 false
@@ -308,7 +308,7 @@ impl Fence {
     }
 
     /// What is known, once it is marked.
-    pub(super) async fn marked(&self, pool: &Pool) -> Option<KnownStore> {
+    pub(super) async fn marked(&self, pool: &PgPool) -> Option<KnownStore> {
         let is_marked = self.mark_if_due(pool, Duration::ZERO).await;
         let known = self.known();
         if !is_marked {
@@ -320,7 +320,7 @@ impl Fence {
     }
 
     /// Compares a server that was connected to anew with what is known.
-    pub(super) async fn check(&self, link: &mut Link, address: &Address) -> Result<(), Failed> {
+    pub(super) async fn check(&self, link: &mut PgConn, address: &PostgresUrl) -> Result<(), PgError> {
         loop {
             let (tells, commits) = {
                 let state = self.state();
@@ -337,9 +337,10 @@ impl Fence {
             };
             let (known, found) = match known {
                 // Of a store of which nothing is known, only an older server tells.
-                None => {
-                    (KnownStore::at(tells.beginning()), FoundStore { mark: Some(mark.clone()), ..FoundStore::gone() })
-                }
+                None => (
+                    KnownStore::at(tells.beginning()),
+                    ObservedStore { mark: Some(mark.clone()), ..ObservedStore::gone() },
+                ),
                 Some(mut known) => {
                     // Only a failover can have lost what no mark covers; otherwise an event may be gone because it was
                     // forgotten.
@@ -351,7 +352,7 @@ impl Fence {
                 }
             };
             if let Some(loss) = fence::loss(&known, &found) {
-                return Err(Failed::Lost(self.lost(&loss, address)));
+                return Err(PgError::Lost(self.lost(&loss, address)));
             }
             let mut state = self.state();
             if link.timeline == state.tells.timeline {
@@ -370,7 +371,7 @@ impl Fence {
     }
 
     /// What the server holds of this.
-    pub(super) async fn found(&self, link: &mut Link, known: Option<KnownStore>) -> Result<FoundStore, Failed> {
+    pub(super) async fn found(&self, link: &mut PgConn, known: Option<KnownStore>) -> Result<ObservedStore, PgError> {
         let tells = self.state().tells.clone();
         let mark = current(link, &tells).await?;
         let known = known.unwrap_or_else(|| KnownStore::at(mark.clone()));
@@ -378,12 +379,12 @@ impl Fence {
     }
 
     /// Stops for good.
-    fn lost(&self, loss: &StoreLoss, address: &Address) -> String {
+    fn lost(&self, loss: &StoreLoss, address: &PostgresUrl) -> String {
         let why = format!("{address}: {loss}");
         self.failed.send_if_modified(|was| {
             let first = was.is_none();
             if first {
-                telemetry::say(Level::Error, "broken", &[("why", &why)]);
+                telemetry::say(LogLevel::Error, "broken", &[("why", &why)]);
                 *was = Some(why.clone());
             }
             first
@@ -393,10 +394,10 @@ impl Fence {
 }
 
 /// The task that leaves marks while the store is open; it ends with this.
-pub(super) struct Marker(AbortHandle);
+pub(super) struct PgMarkTask(AbortHandle);
 
-impl Marker {
-    pub(super) fn start(pool: Arc<Pool>) -> Self {
+impl PgMarkTask {
+    pub(super) fn start(pool: Arc<PgPool>) -> Self {
         let leave = async move {
             loop {
                 tokio::time::sleep(limits::STATE_EVERY).await;
@@ -407,7 +408,7 @@ impl Marker {
     }
 }
 
-impl Drop for Marker {
+impl Drop for PgMarkTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -419,18 +420,18 @@ fn wal(file: &str, position: &str) -> Option<(u32, u64)> {
 }
 
 /// The one row that this statement brings.
-async fn one(link: &mut Link, ask: Ask<'_>) -> Result<Row, Failed> {
+async fn one(link: &mut PgConn, ask: PgQuery<'_>) -> Result<Row, PgError> {
     let rows = link.ask(&[ask]).await?;
-    rows.into_iter().flatten().next().ok_or(Failed::Silent)
+    rows.into_iter().flatten().next().ok_or(PgError::Silent)
 }
 
-async fn position(link: &mut Link) -> Result<Option<(u32, u64)>, Failed> {
+async fn position(link: &mut PgConn) -> Result<Option<(u32, u64)>, PgError> {
     let row = one(link, ask!(POSITION)).await?;
     Ok(wal(row.get(0), row.get(1)))
 }
 
 /// How far the history of this server goes, as far as it tells.
-async fn current(link: &mut Link, tells: &Tells) -> Result<StoreMark, Failed> {
+async fn current(link: &mut PgConn, tells: &PgServerIdentity) -> Result<StoreMark, PgError> {
     let epoch = match tells.system {
         Some(_) => one(link, ask!(SYSTEM)).await?.get(0),
         None => None,
@@ -442,7 +443,7 @@ async fn current(link: &mut Link, tells: &Tells) -> Result<StoreMark, Failed> {
     Ok(StoreMark { epoch, counter: counter.unwrap_or(StoreCounter::Writes(0)) })
 }
 
-async fn find(link: &mut Link, known: &KnownStore, mut mark: StoreMark) -> Result<FoundStore, Failed> {
+async fn find(link: &mut PgConn, known: &KnownStore, mut mark: StoreMark) -> Result<ObservedStore, PgError> {
     let names: Vec<&[u8]> = known.writers.iter().map(|writer| &writer.name[..]).collect();
     let row = one(link, ask!(WRITERS, names, MARKS_VERSION)).await?;
     let wrote = |wrote: i64| u64::try_from(wrote).unwrap_or_default();
@@ -451,13 +452,13 @@ async fn find(link: &mut Link, known: &KnownStore, mut mark: StoreMark) -> Resul
     }
     let mut missing = 0;
     if !known.unmarked.is_empty() {
-        let ids: Vec<_> = known.unmarked.iter().map(|write| Id(write.event)).collect();
+        let ids: Vec<_> = known.unmarked.iter().map(|write| PgUuid(write.event)).collect();
         let revisions: Vec<_> =
             known.unmarked.iter().map(|write| i64::try_from(write.revision.0).unwrap_or(i64::MAX)).collect();
         let there: i64 = one(link, ask!(REVISIONS, ids, revisions)).await?.get(0);
         missing = known.unmarked.len().saturating_sub(usize::try_from(there).unwrap_or_default());
     }
-    Ok(FoundStore {
+    Ok(ObservedStore {
         mark: Some(mark),
         writers: row.get::<_, Vec<Option<i64>>>(2).into_iter().map(|found| found.map(wrote)).collect(),
         drops_writers: row.get::<_, i64>(0) >= WRITERS_MAX,

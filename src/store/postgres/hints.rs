@@ -3,11 +3,11 @@
 //! what does not fit is left out. All stores of a database share the channel `hookonce`, as in the first release, and
 //! each hint names the schema of its store.
 
-use super::pool::Pool;
+use super::pool::PgPool;
 use super::running;
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
-use crate::store::Hint;
+use crate::store::ChangeHint;
 use crate::store::schema::postgres::SchemaName;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
@@ -29,60 +29,60 @@ const AGAIN: Duration = Duration::from_secs(1);
 const PAYLOAD_MAX: usize = 7_900;
 
 /// What is told, and what is heard.
-pub(super) struct Hints {
+pub(super) struct PostgresNotifier {
     listens: AtomicBool,
-    out: mpsc::Sender<Said>,
-    heard: broadcast::Sender<Hint>,
+    out: mpsc::Sender<NotifierCommand>,
+    heard: broadcast::Sender<ChangeHint>,
 }
 
-enum Said {
+enum NotifierCommand {
     /// To the others.
-    Tell(Vec<Hint>),
+    Tell(Vec<ChangeHint>),
     /// By us: somebody listens.
     Listen,
 }
 
-impl Hints {
+impl PostgresNotifier {
     /// Nothing is connected before there is something to say, or somebody to hear it.
-    pub(super) fn start(pool: Arc<Pool>) -> Self {
+    pub(super) fn start(pool: Arc<PgPool>) -> Self {
         let (out, said) = mpsc::channel(WAITING_MAX);
         let heard = broadcast::Sender::new(HEARD_MAX);
         tokio::spawn(run(pool, said, heard.clone()));
         Self { listens: AtomicBool::new(false), out, heard }
     }
 
-    pub(super) fn tell(&self, hints: Vec<Hint>) {
+    pub(super) fn tell(&self, hints: Vec<ChangeHint>) {
         if !hints.is_empty() {
             // They will look by themselves.
-            self.out.try_send(Said::Tell(hints)).unwrap_or_default();
+            self.out.try_send(NotifierCommand::Tell(hints)).unwrap_or_default();
         }
     }
 
-    pub(super) fn listen(&self) -> broadcast::Receiver<Hint> {
+    pub(super) fn listen(&self) -> broadcast::Receiver<ChangeHint> {
         if !self.listens.swap(true, Ordering::Relaxed) {
-            self.out.try_send(Said::Listen).unwrap_or_default();
+            self.out.try_send(NotifierCommand::Listen).unwrap_or_default();
         }
         self.heard.subscribe()
     }
 }
 
 /// Ends when the store does.
-async fn run(pool: Arc<Pool>, mut said: mpsc::Receiver<Said>, heard: broadcast::Sender<Hint>) {
+async fn run(pool: Arc<PgPool>, mut said: mpsc::Receiver<NotifierCommand>, heard: broadcast::Sender<ChangeHint>) {
     let Some(mut first) = said.recv().await else { return };
     loop {
-        match session(&pool, first, &mut said, &heard).await.unwrap_or(Over::Lost) {
-            Over::Closed => return,
+        match session(&pool, first, &mut said, &heard).await.unwrap_or(NotifierSessionEnd::Lost) {
+            NotifierSessionEnd::Closed => return,
             // What was missed meanwhile is found by looking.
-            Over::Lost => tokio::time::sleep(AGAIN).await,
+            NotifierSessionEnd::Lost => tokio::time::sleep(AGAIN).await,
         }
         while said.try_recv().is_ok() {}
-        heard.send(Hint::Much).unwrap_or_default();
-        first = Said::Listen;
+        heard.send(ChangeHint::Much).unwrap_or_default();
+        first = NotifierCommand::Listen;
     }
 }
 
 /// How a connection ended.
-enum Over {
+enum NotifierSessionEnd {
     /// The store is closed.
     Closed,
     /// The server is gone.
@@ -91,11 +91,11 @@ enum Over {
 
 /// One connection's life.
 async fn session(
-    pool: &Pool,
-    first: Said,
-    said: &mut mpsc::Receiver<Said>,
-    heard: &broadcast::Sender<Hint>,
-) -> Result<Over, Error> {
+    pool: &PgPool,
+    first: NotifierCommand,
+    said: &mut mpsc::Receiver<NotifierCommand>,
+    heard: &broadcast::Sender<ChangeHint>,
+) -> Result<NotifierSessionEnd, Error> {
     let (client, mut connection) = pool.address.config.connect(pool.address.tls.clone()).await?;
     let (told, mut notified) = mpsc::channel(HEARD_MAX);
     tokio::spawn(async move {
@@ -121,7 +121,7 @@ async fn session(
         tokio::select! {
             one = said.recv() => match one {
                 Some(one) => waiting.push(one),
-                None => return Ok(Over::Closed),
+                None => return Ok(NotifierSessionEnd::Closed),
             },
             one = notified.recv() => match one {
                 Some(one) if one.process_id() != ours => {
@@ -130,7 +130,7 @@ async fn session(
                     }
                 }
                 Some(_) => {}
-                None => return Ok(Over::Lost),
+                None => return Ok(NotifierSessionEnd::Lost),
             },
         }
         while let Ok(one) = said.try_recv() {
@@ -140,18 +140,18 @@ async fn session(
 }
 
 /// All of these in one notification; `None`: there is nothing to say.
-fn payload(waiting: &mut Vec<Said>, schema: &SchemaName) -> Option<String> {
+fn payload(waiting: &mut Vec<NotifierCommand>, schema: &SchemaName) -> Option<String> {
     let tell = |said| match said {
-        Said::Tell(hints) => hints,
-        Said::Listen => Vec::new(),
+        NotifierCommand::Tell(hints) => hints,
+        NotifierCommand::Listen => Vec::new(),
     };
-    let hints: BTreeSet<Hint> = waiting.drain(..).flat_map(tell).collect();
+    let hints: BTreeSet<ChangeHint> = waiting.drain(..).flat_map(tell).collect();
     let (mut due, mut ended) = (Vec::new(), Vec::new());
     for hint in &hints {
         match hint {
-            Hint::Due { source, route } => due.push(json!([**source, **route])),
-            Hint::Ended(id) => ended.push(id.to_string()),
-            Hint::Much => {}
+            ChangeHint::Due { source, route } => due.push(json!([**source, **route])),
+            ChangeHint::Ended(id) => ended.push(id.to_string()),
+            ChangeHint::Much => {}
         }
     }
     let text = json!({ "schema": schema.as_str(), "due": due, "ended": ended }).to_string();
@@ -160,16 +160,16 @@ fn payload(waiting: &mut Vec<Said>, schema: &SchemaName) -> Option<String> {
 
 /// What a notification says. Anybody may have sent it: what cannot be read is only a reason to look. The first release
 /// names no schema.
-fn read(payload: &str, schema: &SchemaName) -> Vec<Hint> {
-    let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![Hint::Much] };
+fn read(payload: &str, schema: &SchemaName) -> Vec<ChangeHint> {
+    let Ok(said) = serde_json::from_str::<Json>(payload) else { return vec![ChangeHint::Much] };
     if said["schema"].as_str().is_some_and(|other| other != schema.as_str()) {
         return Vec::new();
     }
     let list = |name: &str| said[name].as_array().cloned().unwrap_or_default();
     let due = list("due")
         .into_iter()
-        .filter_map(|pair| Some(Hint::Due { source: pair[0].as_str()?.into(), route: pair[1].as_str()?.into() }));
-    let ended = list("ended").into_iter().filter_map(|id| id.as_str()?.parse::<EventId>().ok().map(Hint::Ended));
+        .filter_map(|pair| Some(ChangeHint::Due { source: pair[0].as_str()?.into(), route: pair[1].as_str()?.into() }));
+    let ended = list("ended").into_iter().filter_map(|id| id.as_str()?.parse::<EventId>().ok().map(ChangeHint::Ended));
     due.chain(ended).collect()
 }
 
@@ -177,8 +177,9 @@ fn read(payload: &str, schema: &SchemaName) -> Vec<Hint> {
 mod tests {
     use super::*;
 
-    fn check(hints: &[Hint], expected: &[Hint]) {
-        let mut waiting = vec![Said::Tell(hints.to_vec()), Said::Listen, Said::Tell(hints.to_vec())];
+    fn check(hints: &[ChangeHint], expected: &[ChangeHint]) {
+        let mut waiting =
+            vec![NotifierCommand::Tell(hints.to_vec()), NotifierCommand::Listen, NotifierCommand::Tell(hints.to_vec())];
         let ours = SchemaName::default();
         let payload = payload(&mut waiting, &ours).expect("there is something to say");
         assert!(payload.len() <= PAYLOAD_MAX && waiting.is_empty());
@@ -187,21 +188,24 @@ mod tests {
 
     #[test]
     fn hints_come_out_as_they_went_in_once_and_too_many_are_much() {
-        let due = Hint::Due { source: "a\"é".into(), route: "1".into() };
-        let ended = Hint::Ended(EventId([7; 16]));
+        let due = ChangeHint::Due { source: "a\"é".into(), route: "1".into() };
+        let ended = ChangeHint::Ended(EventId([7; 16]));
         check(&[ended.clone(), due.clone()], &[due, ended]);
-        let many: Vec<_> = (0..=255).map(|n| Hint::Ended(EventId([n; 16]))).collect();
-        check(&many, &[Hint::Much]);
-        assert_eq!(payload(&mut vec![Said::Listen], &SchemaName::default()), None);
-        assert_eq!(read("not ours", &SchemaName::default()), [Hint::Much]);
+        let many: Vec<_> = (0..=255).map(|n| ChangeHint::Ended(EventId([n; 16]))).collect();
+        check(&many, &[ChangeHint::Much]);
+        assert_eq!(payload(&mut vec![NotifierCommand::Listen], &SchemaName::default()), None);
+        assert_eq!(read("not ours", &SchemaName::default()), [ChangeHint::Much]);
     }
 
     #[test]
     fn a_hint_of_another_store_is_not_for_us_and_one_of_the_first_release_is() {
-        let told = payload(&mut vec![Said::Tell(vec![Hint::Ended(EventId([7; 16]))])], &SchemaName::default());
+        let told = payload(
+            &mut vec![NotifierCommand::Tell(vec![ChangeHint::Ended(EventId([7; 16]))])],
+            &SchemaName::default(),
+        );
         let two = SchemaName::parse("two").expect("a name");
         assert_eq!(read(&told.expect("there is something to say"), &two), []);
         let first_release = json!({ "due": [["s", "1"]], "ended": [] }).to_string();
-        assert_eq!(read(&first_release, &two), [Hint::Due { source: "s".into(), route: "1".into() }]);
+        assert_eq!(read(&first_release, &two), [ChangeHint::Due { source: "s".into(), route: "1".into() }]);
     }
 }

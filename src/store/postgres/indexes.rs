@@ -11,14 +11,14 @@
 //! once, and tried again later and later.
 
 use super::declare;
-use super::pool::{Failed, Pool};
+use super::pool::{PgError, PgPool};
 use super::trouble;
 use crate::decide::id::Digest;
 use crate::decide::time::Duration;
-use crate::store::Declared;
-use crate::store::open::Migrate;
+use crate::store::DeclaredFields;
+use crate::store::open::MigrationMode;
 use crate::store::schema::postgres::SchemaName;
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -40,7 +40,7 @@ const TAKE_TIME: &str = "set statement_timeout = 0; set lock_timeout = 0";
 
 /// An index on `events` that should be there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Index {
+pub(super) struct IndexSpec {
     name: String,
     /// What it is made of.
     on: String,
@@ -50,8 +50,8 @@ pub(super) struct Index {
 }
 
 /// Those of our own.
-fn own() -> Vec<Index> {
-    let index = |name: &str, on: &str, columns| Index { name: name.into(), on: on.into(), columns };
+fn own() -> Vec<IndexSpec> {
+    let index = |name: &str, on: &str, columns| IndexSpec { name: name.into(), on: on.into(), columns };
     vec![
         index("events_due", "(state, source, route, wake_at, id) where wake_at is not null", 5),
         index(
@@ -64,12 +64,16 @@ fn own() -> Vec<Index> {
 }
 
 /// Those of our own, and one for each field that an identity is made of.
-fn wanted(sources: &[Declared]) -> Vec<Index> {
+fn wanted(sources: &[DeclaredFields]) -> Vec<IndexSpec> {
     let fields = sources.iter().flat_map(|source| &source.fields).filter(|(_, identity)| *identity);
     let by_field = fields.filter_map(|(field, _)| {
-        Some(Index { name: declare::index_name(field)?, on: format!("(({}))", declare::indexed(field)), columns: 1 })
+        Some(IndexSpec {
+            name: declare::index_name(field)?,
+            on: format!("(({}))", declare::indexed(field)),
+            columns: 1,
+        })
     });
-    let mut all: Vec<Index> = own().into_iter().chain(by_field).collect();
+    let mut all: Vec<IndexSpec> = own().into_iter().chain(by_field).collect();
     let mut seen = std::collections::HashSet::new();
     all.retain(|index| seen.insert(index.name.clone()));
     all
@@ -77,27 +81,27 @@ fn wanted(sources: &[Declared]) -> Vec<Index> {
 
 /// Builds in the background, until everything is there or the store is closed.
 #[derive(Default)]
-pub(super) struct Builder(Mutex<Option<AbortHandle>>);
+pub(super) struct IndexBuilder(Mutex<Option<AbortHandle>>);
 
-impl Builder {
+impl IndexBuilder {
     /// Begins, in place of what was begun before.
-    pub(super) fn begin(&self, pool: Arc<Pool>, sources: &[Declared]) {
+    pub(super) fn begin(&self, pool: Arc<PgPool>, sources: &[DeclaredFields]) {
         let wanted = wanted(sources);
         let task = tokio::spawn(async move {
             let mut again = AGAIN;
             loop {
                 match build(&pool, &wanted).await {
-                    Ok(Outcome::Built(_)) => return,
-                    Ok(Outcome::Busy) => sleep(LOCK_LOOK).await,
-                    Err(Failed::Said(error)) if declare::is_bearable(&error) => {
+                    Ok(IndexBuildOutcome::Built(_)) => return,
+                    Ok(IndexBuildOutcome::Busy) => sleep(LOCK_LOOK).await,
+                    Err(PgError::Said(error)) if declare::is_bearable(&error) => {
                         let why = format!("indexes were not built: {}", trouble::said(&error));
-                        return telemetry::say(Level::Warn, "index", &[("why", &why)]);
+                        return telemetry::say(LogLevel::Warn, "index", &[("why", &why)]);
                     }
                     Err(failed) => {
                         again = if is_lasting(&failed) { again } else { AGAIN };
-                        let why = failed.classify(trouble::Stage::Before).to_string();
+                        let why = failed.classify(trouble::PgCommitStage::Before).to_string();
                         let why = format!("{why}; the next try is in {} s", again.as_secs());
-                        telemetry::say(Level::Warn, "index", &[("why", &why)]);
+                        telemetry::say(LogLevel::Warn, "index", &[("why", &why)]);
                         sleep(again).await;
                         again = longer(again);
                     }
@@ -115,7 +119,7 @@ impl Builder {
     }
 }
 
-impl Drop for Builder {
+impl Drop for IndexBuilder {
     fn drop(&mut self) {
         if let Some(task) = self.task().take() {
             task.abort();
@@ -130,8 +134,8 @@ fn longer(wait: Duration) -> Duration {
 
 /// Would the same come of it if it were tried at once? The server said so, and it was not that it went away, was asked to
 /// stop, or had no connection to spare.
-fn is_lasting(failed: &Failed) -> bool {
-    let Failed::Said(error) = failed else { return false };
+fn is_lasting(failed: &PgError) -> bool {
+    let PgError::Said(error) = failed else { return false };
     let passes = |code: &SqlState| {
         *code == SqlState::TOO_MANY_CONNECTIONS || matches!(&code.code()[..2], "08" | "40" | "55" | "57")
     };
@@ -139,7 +143,7 @@ fn is_lasting(failed: &Failed) -> bool {
 }
 
 /// What came of a try.
-enum Outcome {
+enum IndexBuildOutcome {
     /// Everything is there. These were built.
     Built(Vec<String>),
     /// Another builds.
@@ -147,13 +151,13 @@ enum Outcome {
 }
 
 /// Builds what is missing, unless another does.
-async fn build(pool: &Pool, wanted: &[Index]) -> Result<Outcome, Failed> {
+async fn build(pool: &PgPool, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome, PgError> {
     let link = pool.connect().await?;
     Ok(build_over(&link.client, &link.schema(), wanted).await?)
 }
 
 /// The same over this connection, which is of no use for anything else afterwards.
-async fn build_over(db: &Client, schema: &SchemaName, wanted: &[Index]) -> Result<Outcome, Error> {
+async fn build_over(db: &Client, schema: &SchemaName, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome, Error> {
     let mut missing = Vec::new();
     for index in wanted {
         if !is_finished(db, schema, index).await? {
@@ -161,12 +165,12 @@ async fn build_over(db: &Client, schema: &SchemaName, wanted: &[Index]) -> Resul
         }
     }
     if missing.is_empty() {
-        return Ok(Outcome::Built(Vec::new()));
+        return Ok(IndexBuildOutcome::Built(Vec::new()));
     }
     // Asked for, not waited for: a build waits for every statement that was there before it.
     let lock = format!("select pg_try_advisory_lock({CLASS}, {})", schema.number());
     if !db.query_one(&lock, &[]).await?.try_get::<_, bool>(0)? {
-        return Ok(Outcome::Busy);
+        return Ok(IndexBuildOutcome::Busy);
     }
     db.batch_execute(TAKE_TIME).await?;
     let mut built = Vec::new();
@@ -175,21 +179,21 @@ async fn build_over(db: &Client, schema: &SchemaName, wanted: &[Index]) -> Resul
             built.push(index.name.clone());
         }
     }
-    Ok(Outcome::Built(built))
+    Ok(IndexBuildOutcome::Built(built))
 }
 
 /// Builds what these sources want and is missing, for a command that waits for it. Brings the names of what was built.
 /// The connection is of no use for anything else afterwards.
-pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[Declared]) -> Result<Vec<String>, Error> {
+pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[DeclaredFields]) -> Result<Vec<String>, Error> {
     let wanted = wanted(sources);
     let mut said = false;
     loop {
         match build_over(db, schema, &wanted).await? {
-            Outcome::Built(built) => return Ok(built),
-            Outcome::Busy if said => {}
-            Outcome::Busy => {
+            IndexBuildOutcome::Built(built) => return Ok(built),
+            IndexBuildOutcome::Busy if said => {}
+            IndexBuildOutcome::Busy => {
                 said = true;
-                telemetry::say(Level::Info, "index", &[("why", "another builds indexes; it is waited for")]);
+                telemetry::say(LogLevel::Info, "index", &[("why", "another builds indexes; it is waited for")]);
             }
         }
         sleep(LOCK_LOOK_NOW).await;
@@ -198,7 +202,7 @@ pub async fn build_now(db: &Client, schema: &SchemaName, sources: &[Declared]) -
 
 /// An index as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+enum IndexState {
     Missing,
     /// A crash, or an error, ended its build.
     Invalid,
@@ -207,46 +211,46 @@ enum Form {
     Fits,
 }
 
-async fn form(db: &Client, schema: &SchemaName, name: &str, columns: i16) -> Result<Form, Error> {
+async fn form(db: &Client, schema: &SchemaName, name: &str, columns: i16) -> Result<IndexState, Error> {
     let sql = "select i.indisvalid, a.amname = 'btree' and i.indnkeyatts = $2 from pg_index i \
                join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam \
                where i.indexrelid = to_regclass($1)";
     let row = db.query_opt(sql, &[&schema.relation(name), &columns]).await?;
-    let Some(row) = row else { return Ok(Form::Missing) };
+    let Some(row) = row else { return Ok(IndexState::Missing) };
     Ok(match (row.try_get(0)?, row.try_get(1)?) {
-        (false, _) => Form::Invalid,
-        (true, true) => Form::Fits,
-        (true, false) => Form::Other,
+        (false, _) => IndexState::Invalid,
+        (true, true) => IndexState::Fits,
+        (true, false) => IndexState::Other,
     })
 }
 
 /// The names of an index while it is built, and once another has taken its place.
-fn names_beside(index: &Index) -> [String; 2] {
+fn names_beside(index: &IndexSpec) -> [String; 2] {
     let digest = hex::encode(&Digest::of(index.name.as_bytes()).0[..8]);
     [format!("events_new_{digest}"), format!("events_old_{digest}")]
 }
 
-async fn is_finished(db: &Client, schema: &SchemaName, index: &Index) -> Result<bool, Error> {
+async fn is_finished(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<bool, Error> {
     let [new, old] = names_beside(index);
-    let mut finished = form(db, schema, &index.name, index.columns).await? == Form::Fits;
+    let mut finished = form(db, schema, &index.name, index.columns).await? == IndexState::Fits;
     for beside in [new, old] {
-        finished &= form(db, schema, &beside, index.columns).await? == Form::Missing;
+        finished &= form(db, schema, &beside, index.columns).await? == IndexState::Missing;
     }
     Ok(finished)
 }
 
 /// Builds an index, if it is missing, and drops what is left beside it. Says whether it was built.
-async fn finish(db: &Client, schema: &SchemaName, index: &Index) -> Result<bool, Error> {
+async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<bool, Error> {
     let [new, old] = names_beside(index);
     let drop = async |name: &str| db.batch_execute(&format!("drop index concurrently if exists {name}")).await;
-    let missing = form(db, schema, &index.name, index.columns).await? != Form::Fits;
+    let missing = form(db, schema, &index.name, index.columns).await? != IndexState::Fits;
     if missing {
         let began = std::time::Instant::now();
         let made = form(db, schema, &new, index.columns).await?;
-        if made != Form::Fits {
-            telemetry::say(Level::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
+        if made != IndexState::Fits {
+            telemetry::say(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is being built")]);
             drop(&schema.relation(&new)).await?;
-            let Index { on, .. } = index;
+            let IndexSpec { on, .. } = index;
             let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
             if let Err(error) = db.batch_execute(&create).await {
                 // What there is of it takes room on the disk, and every write keeps it up. Over a connection that is
@@ -257,7 +261,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &Index) -> Result<bool,
         }
         take_place(db, schema, index, [&new, &old]).await?;
         let took = format!("{}ms", began.elapsed().as_millis());
-        telemetry::say(Level::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
+        telemetry::say(LogLevel::Info, "index", &[("name", &index.name), ("why", "it is built"), ("took", &took)]);
     }
     drop(&schema.relation(&new)).await?;
     drop(&schema.relation(&old)).await?;
@@ -265,7 +269,7 @@ async fn finish(db: &Client, schema: &SchemaName, index: &Index) -> Result<bool,
 }
 
 /// Gives the new index the name of the one before. Nobody waits for this, and at no time is there none.
-async fn take_place(db: &Client, schema: &SchemaName, index: &Index, [new, old]: [&str; 2]) -> Result<(), Error> {
+async fn take_place(db: &Client, schema: &SchemaName, index: &IndexSpec, [new, old]: [&str; 2]) -> Result<(), Error> {
     db.batch_execute(&format!("drop index concurrently if exists {}", schema.relation(old))).await?;
     let [name, new] = [&index.name, new].map(|name| schema.relation(name));
     let called = index.name.replace('"', "\"\"");
@@ -280,8 +284,8 @@ async fn take_place(db: &Client, schema: &SchemaName, index: &Index, [new, old]:
 pub async fn unfinished(
     db: &Client,
     schema: &SchemaName,
-    sources: &[Declared],
-    migrate: Migrate,
+    sources: &[DeclaredFields],
+    migrate: MigrationMode,
 ) -> Result<Vec<String>, Error> {
     let sql = "select c.relname, p.phase, \
                coalesce(100 * p.blocks_done / nullif(p.blocks_total, 0), 0)::bigint, c.oid from pg_index i \
@@ -290,8 +294,8 @@ pub async fn unfinished(
                left join pg_stat_progress_create_index p on p.index_relid = i.indexrelid \
                where n.nspname = $1 and t.relname in ('events', 'keys') and not i.indisvalid order by c.relname";
     let who = match migrate {
-        Migrate::Auto => "a node that runs, or the next that starts, builds it; so does `hookonce migrate up`",
-        Migrate::Manual => "run `hookonce migrate up` to build it",
+        MigrationMode::Auto => "a node that runs, or the next that starts, builds it; so does `hookonce migrate up`",
+        MigrationMode::Manual => "run `hookonce migrate up` to build it",
     };
     let mut lines = Vec::new();
     let wanted = wanted(sources);
@@ -307,7 +311,7 @@ pub async fn unfinished(
         being_built.push(name);
     }
     for index in wanted.iter().filter(|index| !being_built.contains(&index.name)) {
-        if form(db, schema, &index.name, index.columns).await? != Form::Fits {
+        if form(db, schema, &index.name, index.columns).await? != IndexState::Fits {
             lines.push(format!("index {}: not built yet; {who}", index.name));
         }
     }
@@ -320,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_index_is_wanted_once_for_each_field_of_an_identity() {
-        let of = |source: &str, fields: &[(&str, bool)]| Declared {
+        let of = |source: &str, fields: &[(&str, bool)]| DeclaredFields {
             source: source.into(),
             fields: fields.iter().map(|(name, identity)| ((*name).to_owned(), *identity)).collect(),
         };
@@ -344,6 +348,6 @@ mod tests {
         let waits: Vec<_> = std::iter::successors(Some(AGAIN), |wait| Some(longer(*wait))).take(11).collect();
         let seconds: Vec<_> = waits.iter().map(Duration::as_secs).collect();
         assert_eq!(seconds, [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600, 3_600]);
-        assert!(!is_lasting(&Failed::Silent));
+        assert!(!is_lasting(&PgError::Silent));
     }
 }

@@ -3,17 +3,15 @@
 
 use super::declare;
 use super::look::{events, limit_cell};
-use super::pool::{Failed, Link, Param, ask};
-use super::rows::{Id, text};
-use crate::decide::event::State;
+use super::pool::{PgConn, PgParam, PgResult, ask};
+use super::rows::{PgUuid, text};
+use crate::decide::event::EventState;
 use crate::store::cells::columns;
-use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Looked, Page};
+use crate::store::listing::{EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX};
 use crate::store::schema::postgres::SchemaName;
 use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row, Transaction};
-
-type Result<T> = std::result::Result<T, Failed>;
 
 /// Waiting and running events that are counted one by one.
 const OPEN_COUNTED_MAX: i64 = 100_000;
@@ -27,13 +25,13 @@ const PLANNED_FOR_THIS: &str = "set local plan_cache_mode = force_custom_plan";
 const ZERO: &str = r"strpos(fields::text, '\u0000') > 0";
 
 /// A condition with its values: one between each two parts of its text.
-struct Condition<'a> {
+struct SqlCondition<'a> {
     parts: Vec<String>,
-    values: Vec<Param<'a>>,
+    values: Vec<PgParam<'a>>,
 }
 
-impl<'a> Condition<'a> {
-    fn of(parts: &[&str], values: Vec<Param<'a>>) -> Self {
+impl<'a> SqlCondition<'a> {
+    fn of(parts: &[&str], values: Vec<PgParam<'a>>) -> Self {
         Self { parts: parts.iter().map(|part| (*part).to_owned()).collect(), values }
     }
 
@@ -44,7 +42,7 @@ impl<'a> Condition<'a> {
 
 /// How those that match are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ListStrategy {
     /// In the order of ids, through at most so many.
     Window,
     /// All that lead are few: they are taken, and put in order.
@@ -52,19 +50,19 @@ enum Way {
 }
 
 /// A question to be asked: what leads, and what is looked at on the way.
-struct Question<'a> {
-    way: Way,
-    lead: Vec<Condition<'a>>,
-    aside: Vec<Condition<'a>>,
+struct PgListQuery<'a> {
+    way: ListStrategy,
+    lead: Vec<SqlCondition<'a>>,
+    aside: Vec<SqlCondition<'a>>,
 }
 
-impl<'a> Question<'a> {
-    fn lead(&mut self, parts: &[&str], values: Vec<Param<'a>>) {
-        self.lead.push(Condition::of(parts, values));
+impl<'a> PgListQuery<'a> {
+    fn lead(&mut self, parts: &[&str], values: Vec<PgParam<'a>>) {
+        self.lead.push(SqlCondition::of(parts, values));
     }
 
-    fn aside(&mut self, parts: &[&str], values: Vec<Param<'a>>) {
-        self.aside.push(Condition::of(parts, values));
+    fn aside(&mut self, parts: &[&str], values: Vec<PgParam<'a>>) {
+        self.aside.push(SqlCondition::of(parts, values));
     }
 
     /// The newest that match, at most so many.
@@ -73,14 +71,14 @@ impl<'a> Question<'a> {
         let (lead, aside) = (joined(&self.lead, &mut used), joined(&self.aside, &mut used));
         let (columns, limit) = (concat!(columns!(), ", version"), limit_cell(limit));
         match self.way {
-            Way::Window if self.aside.is_empty() => {
+            ListStrategy::Window if self.aside.is_empty() => {
                 format!("select {columns} from {schema}.events where {lead} order by id desc limit {limit}")
             }
-            Way::Window => format!(
+            ListStrategy::Window => format!(
                 "select {columns} from (select * from {schema}.events where {lead} order by id desc limit {LOOKED_THROUGH_MAX}) \
                  looked where {aside} order by id desc limit {limit}"
             ),
-            Way::Few => format!(
+            ListStrategy::Few => format!(
                 "with few as materialized (select * from {schema}.events where {lead}) \
                  select {columns} from few where {aside} order by id desc limit {limit}"
             ),
@@ -96,27 +94,27 @@ impl<'a> Question<'a> {
         )
     }
 
-    async fn look(&self, tx: &Transaction<'_>, schema: &SchemaName, listing: &Listing) -> Result<Looked> {
+    async fn look(&self, tx: &Transaction<'_>, schema: &SchemaName, listing: &EventQuery) -> PgResult<EventPageScan> {
         let values = self.lead.iter().chain(&self.aside);
         let rows = tx.query(&self.sql(schema, listing.limit.saturating_add(1)), &values_of(values)).await?;
         let found = events(&rows);
         let mut stopped = None;
-        if self.way == Way::Window && rows.len() <= listing.limit && !self.aside.is_empty() {
+        if self.way == ListStrategy::Window && rows.len() <= listing.limit && !self.aside.is_empty() {
             let last = tx.query_opt(&self.last(schema), &values_of(self.lead.iter())).await?;
-            stopped = last.map(|row| row.try_get(0)).transpose()?.map(|Id(id)| id);
+            stopped = last.map(|row| row.try_get(0)).transpose()?.map(|PgUuid(id)| id);
         }
-        Ok(Looked { found, stopped })
+        Ok(EventPageScan { found, stopped })
     }
 }
 
-fn values_of<'v, 'a: 'v>(conditions: impl Iterator<Item = &'v Condition<'a>>) -> Vec<&'v (dyn ToSql + Sync)> {
+fn values_of<'v, 'a: 'v>(conditions: impl Iterator<Item = &'v SqlCondition<'a>>) -> Vec<&'v (dyn ToSql + Sync)> {
     conditions.flat_map(|one| &one.values).map(|value| &**value as _).collect()
 }
 
 /// Conditions as one text, each value with its number.
-fn joined(conditions: &[Condition<'_>], used: &mut usize) -> String {
+fn joined(conditions: &[SqlCondition<'_>], used: &mut usize) -> String {
     let mut text = String::from("true");
-    for Condition { parts, .. } in conditions {
+    for SqlCondition { parts, .. } in conditions {
         text.push_str(" and ");
         for (at, part) in parts.iter().enumerate() {
             if at > 0 {
@@ -130,7 +128,7 @@ fn joined(conditions: &[Condition<'_>], used: &mut usize) -> String {
 }
 
 /// One page of those that match, all of one moment.
-pub(super) async fn page(link: &mut Link, listing: &Listing) -> Result<Page> {
+pub(super) async fn page(link: &mut PgConn, listing: &EventQuery) -> PgResult<EventPage> {
     let schema = link.schema();
     let tx = link.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let tx = tx.start().await?;
@@ -143,13 +141,17 @@ pub(super) async fn page(link: &mut Link, listing: &Listing) -> Result<Page> {
     Ok(listing.gathered(looks))
 }
 
-async fn questions<'a>(tx: &Transaction<'_>, schema: &SchemaName, listing: &'a Listing) -> Result<Vec<Question<'a>>> {
+async fn questions<'a>(
+    tx: &Transaction<'_>,
+    schema: &SchemaName,
+    listing: &'a EventQuery,
+) -> PgResult<Vec<PgListQuery<'a>>> {
     for (at, (name, value)) in listing.fields.iter().enumerate() {
         if listing.superseded_by.is_none() && leads(tx, schema, name, value).await? {
             // What the index cannot hold is looked for beside it.
             let mut odd = question(listing, Some(at));
-            odd.way = Way::Window;
-            odd.lead[0] = Condition::plain(ZERO);
+            odd.way = ListStrategy::Window;
+            odd.lead[0] = SqlCondition::plain(ZERO);
             inside(&mut odd, name, value);
             return Ok(vec![question(listing, Some(at)), odd]);
         }
@@ -159,7 +161,7 @@ async fn questions<'a>(tx: &Transaction<'_>, schema: &SchemaName, listing: &'a L
 
 /// Is there an index by this field, and do few have this value? An index of the first release is of the whole value, and
 /// no use for the beginning of it.
-async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> Result<bool> {
+async fn leads(tx: &Transaction<'_>, schema: &SchemaName, name: &str, value: &str) -> PgResult<bool> {
     let Some(index) = declare::index(schema, name).filter(|_| !value.contains('\0')) else { return Ok(false) };
     let valid = "select exists (select from pg_index i join pg_class c on c.oid = i.indexrelid \
                  join pg_am a on a.oid = c.relam where i.indexrelid = to_regclass($1) and i.indisvalid \
@@ -181,13 +183,13 @@ fn begin_of(value: &str) -> &str {
 }
 
 /// What is to be asked, led by the field at this place, or by the most telling of the others.
-fn question(listing: &Listing, field: Option<usize>) -> Question<'_> {
-    let mut asked = Question { way: Way::Window, lead: Vec::new(), aside: Vec::new() };
+fn question(listing: &EventQuery, field: Option<usize>) -> PgListQuery<'_> {
+    let mut asked = PgListQuery { way: ListStrategy::Window, lead: Vec::new(), aside: Vec::new() };
     let (state, mut led) = (listing.state.as_deref(), true);
     if let Some(successor) = listing.superseded_by {
-        asked.lead(&["superseded_by = ", ""], vec![Box::new(Id(successor))]);
+        asked.lead(&["superseded_by = ", ""], vec![Box::new(PgUuid(successor))]);
     } else if let Some((name, value)) = field.map(|at| &listing.fields[at]) {
-        asked.way = Way::Few;
+        asked.way = ListStrategy::Few;
         let [indexed, whole] = [declare::indexed(name), declare::value(name)];
         let parts = [&*format!("{indexed} = "), &*format!(" and {whole} = "), ""];
         asked.lead(&parts, vec![Box::new(begin_of(value)), Box::new(value)]);
@@ -206,7 +208,7 @@ fn question(listing: &Listing, field: Option<usize>) -> Question<'_> {
     let (least, before) = listing.ids();
     for (condition, id) in [("id < ", before), ("id >= ", least)] {
         if let Some(id) = id {
-            asked.lead(&[condition, ""], vec![Box::new(Id(id))]);
+            asked.lead(&[condition, ""], vec![Box::new(PgUuid(id))]);
         }
     }
     for (condition, value) in [("state = ", state), ("route = ", listing.route.as_deref())] {
@@ -234,7 +236,7 @@ fn question(listing: &Listing, field: Option<usize>) -> Question<'_> {
 }
 
 /// A field that does not lead.
-fn inside<'a>(asked: &mut Question<'a>, name: &'a str, value: &'a str) {
+fn inside<'a>(asked: &mut PgListQuery<'a>, name: &'a str, value: &'a str) {
     if name.contains('\0') || value.contains('\0') {
         return asked.aside(&[ZERO], Vec::new());
     }
@@ -244,7 +246,7 @@ fn inside<'a>(asked: &mut Question<'a>, name: &'a str, value: &'a str) {
 
 /// What may hold this text. `fields` is JSON: of a text with letters that are escaped there, the longest part without
 /// them is looked for, and the whole by `finds_inside`.
-fn mentions(asked: &mut Question<'_>, text: &str) {
+fn mentions(asked: &mut PgListQuery<'_>, text: &str) {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|letter: char| letter.is_control() || matches!(letter, '"' | '\\'));
     let part = parts.max_by_key(|part| part.len()).unwrap_or_default().to_owned();
@@ -258,7 +260,7 @@ fn mentions(asked: &mut Question<'_>, text: &str) {
         "::text)) = ",
         "::text)",
     ];
-    let values = (0..4).map(|_| Box::new(part.clone()) as Param<'_>).collect();
+    let values = (0..4).map(|_| Box::new(part.clone()) as PgParam<'_>).collect();
     asked.aside(&parts, values);
 }
 
@@ -280,7 +282,7 @@ const OLDEST: &str = concat!(
 
 /// How many there are, all at one moment: those that are open one by one, those that are over by what the indexes hold,
 /// and where that are too many, by what the server takes them for.
-pub(super) async fn census(link: &mut Link) -> Result<Census> {
+pub(super) async fn census(link: &mut PgConn) -> PgResult<EventCounts> {
     let asks = [
         ask!("begin isolation level repeatable read, read only"),
         ask!(COUNT_OPEN, OPEN_COUNTED_MAX),
@@ -291,9 +293,9 @@ pub(super) async fn census(link: &mut Link) -> Result<Census> {
         ask!("commit"),
     ];
     let answers = link.ask(&asks).await?;
-    let [_, states, dead, all, duplicates, oldest, _] = &answers[..] else { return Ok(Census::default()) };
+    let [_, states, dead, all, duplicates, oldest, _] = &answers[..] else { return Ok(EventCounts::default()) };
     let count = |rows: &[Row]| rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<i64>>(0));
-    let (mut census, mut open) = (Census::default(), 0);
+    let (mut census, mut open) = (EventCounts::default(), 0);
     for row in states {
         let (state, many) = (row.try_get::<_, &str>(0)?, row.try_get::<_, i64>(1)?);
         open += many;
@@ -308,6 +310,6 @@ pub(super) async fn census(link: &mut Link) -> Result<Census> {
     census.dead = dead.unsigned_abs();
     census.done = u64::try_from(count(all)?.unwrap_or(0) - dead - open).unwrap_or(0);
     census.duplicates = count(duplicates)?.map(i64::unsigned_abs);
-    census.oldest = events(oldest).pop().filter(|event| matches!(event.state, State::Waiting { .. }));
+    census.oldest = events(oldest).pop().filter(|event| matches!(event.state, EventState::Waiting { .. }));
     Ok(census)
 }

@@ -1,25 +1,23 @@
 //! What is read for the dispatcher and for people: what is due, bodies and answers, lists, what may be forgotten.
 
-use super::pool::{Ask, Failed, Link, ask};
+use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::read::{CLOCK, told};
-use super::rows::{self, Id, Raw, text};
-use crate::decide::change::Tried;
-use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt, State};
+use super::rows::{self, PgRawCell, PgUuid, text};
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{Digest, EventId};
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::cells::{self, columns};
-use crate::store::clock::Clock;
+use crate::store::clock::StoreClock;
 use crate::store::packed;
-use crate::store::{Due, Listing, Look, Note, Sighting, Stored, Story};
-use crate::telemetry::{self, Level};
+use crate::store::{DueEvents, DueQuery, DuplicateNote, DuplicateSighting, EventDetails, EventQuery, StoredValue};
+use crate::telemetry::{self, LogLevel};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-
-type Result<T> = std::result::Result<T, Failed>;
 
 macro_rules! due {
     ($which:literal) => {
@@ -59,11 +57,11 @@ const ROUTES_IN_USE: &str = "with recursive used (state, source, route) as (\
      order by e.state, e.source, e.route limit 1) n) select state, source, route from used where state <> 'running'";
 
 /// What is due where somebody looks. What cannot be read is among it, as dead of `damaged`.
-pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Clock) -> Result<Due> {
+pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock: &StoreClock) -> PgResult<DueEvents> {
     let room = limit_cell(limit.saturating_add(1));
     let first = match look {
-        Look::Route(source, route) => ask!(DUE_ON_ROUTE, room, "waiting", &**source, &**route),
-        Look::Receiver(source, route, parts) => {
+        DueQuery::Route(source, route) => ask!(DUE_ON_ROUTE, room, "waiting", &**source, &**route),
+        DueQuery::Receiver(source, route, parts) => {
             let [from, to] = [*parts.start(), *parts.end()].map(i32::from);
             if from == to {
                 ask!(DUE_AT_RECEIVER, room, &**source, &**route, from)
@@ -71,17 +69,17 @@ pub(super) async fn due(link: &mut Link, look: &Look, limit: usize, clock: &Cloc
                 ask!(DUE_AT_RECEIVERS, room, &**source, &**route, from, to)
             }
         }
-        Look::Leases => ask!(DUE_LEASES, room),
-        Look::Strays(_) => ask!(ROUTES_IN_USE),
+        DueQuery::Leases => ask!(DUE_LEASES, room),
+        DueQuery::Strays(_) => ask!(ROUTES_IN_USE),
     };
-    let asked = Clock::asks();
+    let asked = StoreClock::asks();
     let mut answers = link.ask(&[ask!(CLOCK), first]).await?;
     let now = told(clock, asked, &answers[0][0])?;
     let rows = answers.swap_remove(1);
-    let ends = |at| if let Look::Leases = look { clock.lease_end(at) } else { at };
-    let Look::Strays(known) = look else { return Ok(gather([rows], limit, now, ends)) };
+    let ends = |at| if let DueQuery::Leases = look { clock.lease_end(at) } else { at };
+    let DueQuery::Strays(known) = look else { return Ok(gather([rows], limit, now, ends)) };
     let strays = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
-    let strays: Vec<(&str, &str, &str)> = strays.collect::<std::result::Result<_, tokio_postgres::Error>>()?;
+    let strays: Vec<(&str, &str, &str)> = strays.collect::<Result<_, tokio_postgres::Error>>()?;
     let asks: Vec<_> = strays
         .into_iter()
         // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
@@ -101,7 +99,7 @@ fn gather(
     limit: usize,
     now: Timestamp,
     ends: impl Fn(Timestamp) -> Timestamp,
-) -> Due {
+) -> DueEvents {
     let mut found: Vec<_> = answers
         .into_iter()
         .flatten()
@@ -114,50 +112,50 @@ fn gather(
     let due = found.iter().take(limit).take_while(|(at, _)| *at <= now).count();
     let next = found.get(due).map(|(at, _)| *at);
     found.truncate(due);
-    Due { events: found.into_iter().map(|(_, event)| event).collect(), next }
+    DueEvents { events: found.into_iter().map(|(_, event)| event).collect(), next }
 }
 
 /// Its headers and body, compared with their digests.
-pub(super) async fn payload(link: &mut Link, id: EventId) -> Result<Stored<Payload>> {
+pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredValue<Payload>> {
     let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
                (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
-    let rows = link.ask(&[ask!(sql, Id(id))]).await?.remove(0);
-    rows.first().map_or(Ok(Stored::Forgotten), |row| unpacked(row, 0))
+    let rows = link.ask(&[ask!(sql, PgUuid(id))]).await?.remove(0);
+    rows.first().map_or(Ok(StoredValue::Forgotten), |row| unpacked(row, 0))
 }
 
 /// The payload whose columns begin here.
-pub(super) fn unpacked(row: &Row, from: usize) -> Result<Stored<Payload>> {
-    let (text, body): (&str, Raw<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
+pub(super) fn unpacked(row: &Row, from: usize) -> PgResult<StoredValue<Payload>> {
+    let (text, body): (&str, PgRawCell<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
     let body = packed::unpack(body.0, row.try_get(from + 3)?);
-    let digest = |place| row.try_get::<_, Option<Raw<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
+    let digest = |place| row.try_get::<_, Option<PgRawCell<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
     let whole =
         digest(from + 1)? == Some(Digest::of(text.as_bytes())) && digest(from + 4)? == body.as_deref().map(Digest::of);
     Ok(match (cells::headers(text), body) {
-        (Some(headers), Some(body)) if whole => Stored::Whole(Payload { headers, body: body.into() }),
-        _ => Stored::Damaged,
+        (Some(headers), Some(body)) if whole => StoredValue::Whole(Payload { headers, body: body.into() }),
+        _ => StoredValue::Damaged,
     })
 }
 
 const RECEIPT: &str = "select status, headers, body, cut, digest from {schema}.receipts where event = $1";
 
 /// An answer that is not as it was kept is none.
-pub(super) async fn receipt(link: &mut Link, id: EventId) -> Result<Option<Receipt>> {
-    let rows = link.ask(&[ask!(RECEIPT, Id(id))]).await?.remove(0);
+pub(super) async fn receipt(link: &mut PgConn, id: EventId) -> PgResult<Option<Receipt>> {
+    let rows = link.ask(&[ask!(RECEIPT, PgUuid(id))]).await?.remove(0);
     kept(id, rows.first(), 0)
 }
 
 /// The kept answer whose columns begin here.
-pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> Result<Option<Receipt>> {
+pub(super) fn kept(id: EventId, row: Option<&Row>, from: usize) -> PgResult<Option<Receipt>> {
     let Some(row) = row else { return Ok(None) };
-    let (text, body, cut): (&str, Raw<'_>, bool) =
+    let (text, body, cut): (&str, PgRawCell<'_>, bool) =
         (row.try_get(from + 1)?, row.try_get(from + 2)?, row.try_get(from + 3)?);
     let status = u16::try_from(row.try_get::<_, i32>(from)?).unwrap_or_default();
-    let digest = Digest(row.try_get::<_, Raw<'_>>(from + 4)?.array());
+    let digest = Digest(row.try_get::<_, PgRawCell<'_>>(from + 4)?.array());
     let whole = digest == cells::receipt_digest(status, cut, text, body.0);
     let receipt = cells::headers(text).filter(|_| whole);
     if receipt.is_none() {
         let what = [("event", &*id.short()), ("why", "its receipt cannot be read")];
-        telemetry::say(Level::Error, "damaged", &what);
+        telemetry::say(LogLevel::Error, "damaged", &what);
     }
     Ok(receipt.map(|headers| Receipt { status, headers, body: body.0.to_vec(), cut }))
 }
@@ -176,15 +174,15 @@ macro_rules! listed {
 }
 
 /// The newest first. Each state is found through the index that holds few others.
-pub(super) async fn list(link: &mut Link, listing: &Listing) -> Result<Vec<Event>> {
+pub(super) async fn list(link: &mut PgConn, listing: &EventQuery) -> PgResult<Vec<Event>> {
     let sql = match listing.state.as_deref() {
         None => listed!("$4::text is null"),
         Some("waiting" | "running") => listed!("ended_at is null and state = $4::text"),
         Some("dead") => listed!("state = 'dead' and $4::text is not null"),
         Some(_) => listed!("state = $4::text"),
     };
-    let before = Id(listing.before.unwrap_or(EventId([u8::MAX; 16])));
-    let Listing { source, route, state, limit, .. } = listing;
+    let before = PgUuid(listing.before.unwrap_or(EventId([u8::MAX; 16])));
+    let EventQuery { source, route, state, limit, .. } = listing;
     let asked = ask!(sql, before, source.as_deref(), route.as_deref(), state.as_deref(), limit_cell(*limit));
     Ok(events(&link.ask(&[asked]).await?.remove(0)))
 }
@@ -215,12 +213,12 @@ const END_LEADS: usize = 4;
 const END_INDEXED: usize = 12;
 
 /// By delivery id, and by the end of an id.
-pub(super) async fn named(link: &mut Link, name: &str, limit: usize) -> Result<Vec<Event>> {
+pub(super) async fn named(link: &mut PgConn, name: &str, limit: usize) -> PgResult<Vec<Event>> {
     let room = limit_cell(limit);
     let mut asks = vec![ask!(BY_DELIVERY, text(name), room)];
     let end = name.to_ascii_lowercase();
     if let Ok(id) = end.parse::<EventId>() {
-        asks.push(ask!(BY_ID, Id(id), room));
+        asks.push(ask!(BY_ID, PgUuid(id), room));
     } else if end.bytes().any(|b| b.is_ascii_hexdigit()) && end.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
         // The digits behind the end that is asked for, in reverse, are from 0 to f.
         let reverse: String = end.chars().rev().take(END_INDEXED).collect();
@@ -253,16 +251,16 @@ const STORY: &[&str] = &[
 ];
 
 /// All of one event, at one moment.
-pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>> {
+pub(super) async fn story(link: &mut PgConn, id: EventId) -> PgResult<Option<EventDetails>> {
     let mut asks = vec![ask!("begin isolation level repeatable read, read only")];
-    asks.extend(STORY.iter().map(|sql| ask!(sql, Id(id))));
+    asks.extend(STORY.iter().map(|sql| ask!(sql, PgUuid(id))));
     asks.push(ask!("commit"));
     let answers = link.ask(&asks).await?;
     let [_, event, identities, sightings, duplicates, body, attempts, receipt, behind, _] = &answers[..] else {
         return Ok(None);
     };
     let Some(event) = events(event).pop() else { return Ok(None) };
-    let mut told = Story {
+    let mut told = EventDetails {
         behind: None,
         identities: Vec::new(),
         sightings: Vec::new(),
@@ -273,16 +271,16 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
         event,
     };
     for row in identities {
-        told.identities.push(Same::parse(row.try_get(0)?));
+        told.identities.push(MatchedBy::parse(row.try_get(0)?));
     }
     told.identities.sort();
     told.identities.dedup();
     for row in sightings {
         let delivery_id = row.try_get::<_, Option<&str>>(1)?.map(Into::into);
-        told.sightings.push(Sighting {
+        told.sightings.push(DuplicateSighting {
             at: Timestamp(row.try_get(0)?),
             delivery_id,
-            same: Same::parse(row.try_get(2)?),
+            same: MatchedBy::parse(row.try_get(2)?),
         });
     }
     for row in duplicates {
@@ -291,15 +289,15 @@ pub(super) async fn story(link: &mut Link, id: EventId) -> Result<Option<Story>>
     for row in attempts {
         told.attempts.push(tried(row, 0)?);
     }
-    if told.event.state == (State::Waiting { due: None }) {
-        told.behind = behind.first().map(|row| row.try_get(0)).transpose()?.map(|Id(holder)| holder);
+    if told.event.state == (EventState::Waiting { due: None }) {
+        told.behind = behind.first().map(|row| row.try_get(0)).transpose()?.map(|PgUuid(holder)| holder);
     }
     Ok(Some(told))
 }
 
 /// The attempt whose columns begin here.
-pub(super) fn tried(row: &Row, from: usize) -> Result<Tried> {
-    Ok(Tried {
+pub(super) fn tried(row: &Row, from: usize) -> PgResult<AttemptRecord> {
+    Ok(AttemptRecord {
         life: row.try_get::<_, i32>(from)?.unsigned_abs(),
         attempt: row.try_get::<_, i32>(from + 1)?.unsigned_abs(),
         started_at: Timestamp(row.try_get(from + 2)?),
@@ -321,14 +319,14 @@ const NOTE: &str = "with e as materialized (select id from {schema}.events where
      where n.count - s.later <= $8 on conflict do nothing";
 
 /// Counts duplicates, and keeps the first few of each event. Nobody waits for the disk.
-pub(super) async fn note(link: &mut Link, notes: &[Note]) -> Result<()> {
+pub(super) async fn note(link: &mut PgConn, notes: &[DuplicateNote]) -> PgResult<()> {
     let mut counts = BTreeMap::<EventId, i64>::new();
     for note in notes {
         *counts.entry(note.event).or_default() += 1;
     }
-    let ids: Vec<Id> = counts.keys().map(|id| Id(*id)).collect();
+    let ids: Vec<PgUuid> = counts.keys().map(|id| PgUuid(*id)).collect();
     let totals: Vec<i64> = counts.values().copied().collect();
-    let later = |note: &Note| {
+    let later = |note: &DuplicateNote| {
         let left = counts.get_mut(&note.event).expect("every event was counted");
         *left -= 1;
         *left
@@ -338,7 +336,7 @@ pub(super) async fn note(link: &mut Link, notes: &[Note]) -> Result<()> {
         NOTE,
         ids,
         totals,
-        notes.iter().map(|note| Id(note.event)).collect::<Vec<_>>(),
+        notes.iter().map(|note| PgUuid(note.event)).collect::<Vec<_>>(),
         later,
         notes.iter().map(|note| note.sighting.at.0).collect::<Vec<_>>(),
         notes.iter().map(|note| note.sighting.delivery_id.as_deref().map(text)).collect::<Vec<_>>(),
@@ -356,50 +354,50 @@ const OLD_BODIES: &str =
 
 /// What of this source may be forgotten since before then.
 pub(super) async fn forgettable(
-    link: &mut Link,
+    link: &mut PgConn,
     source: &str,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<EventId>> {
+) -> PgResult<Vec<EventId>> {
     old(link, FORGETTABLE, source, before, limit).await
 }
 
 /// What of this source ended before then and still has its body.
 pub(super) async fn with_old_bodies(
-    link: &mut Link,
+    link: &mut PgConn,
     source: &str,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<EventId>> {
+) -> PgResult<Vec<EventId>> {
     old(link, OLD_BODIES, source, before, limit).await
 }
 
 async fn old(
-    link: &mut Link,
+    link: &mut PgConn,
     sql: &'static str,
     source: &str,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<EventId>> {
+) -> PgResult<Vec<EventId>> {
     let rows = link.ask(&[ask!(sql, source, before.0, limit_cell(limit))]).await?.remove(0);
-    rows.iter().map(|row| Ok(row.try_get::<_, Id>(0).map(|Id(id)| id)?)).collect()
+    rows.iter().map(|row| Ok(row.try_get::<_, PgUuid>(0).map(|PgUuid(id)| id)?)).collect()
 }
 
 /// What each scope's identities were made of.
-pub(super) async fn recipes(link: &mut Link) -> Result<Vec<Recipe>> {
+pub(super) async fn recipes(link: &mut PgConn) -> PgResult<Vec<IdentityRecipe>> {
     let rows = link
         .ask(&[ask!("select scope, once, since from {schema}.scopes order by scope collate \"C\"")])
         .await?
         .remove(0);
     let one = |row: &tokio_postgres::Row| {
         let since = row.try_get::<_, Option<i64>>(2)?.map(Timestamp);
-        Ok(Recipe { scope: row.try_get(0)?, once: row.try_get(1)?, since })
+        Ok(IdentityRecipe { scope: row.try_get(0)?, once: row.try_get(1)?, since })
     };
     rows.iter().map(one).collect()
 }
 
 /// Remembers these instead, as one.
-pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> {
+pub(super) async fn remember(link: &mut PgConn, recipes: &[IdentityRecipe]) -> PgResult<()> {
     let mut asks = vec![ask!("begin")];
     asks.extend(to_remember(recipes));
     asks.push(ask!("commit"));
@@ -407,8 +405,8 @@ pub(super) async fn remember(link: &mut Link, recipes: &[Recipe]) -> Result<()> 
 }
 
 /// The statements that do it, in a transaction.
-pub(super) fn to_remember(recipes: &[Recipe]) -> [Ask<'_>; 3] {
-    let all: BTreeMap<&str, &Recipe> = recipes.iter().map(|recipe| (&*recipe.scope, recipe)).collect();
+pub(super) fn to_remember(recipes: &[IdentityRecipe]) -> [PgQuery<'_>; 3] {
+    let all: BTreeMap<&str, &IdentityRecipe> = recipes.iter().map(|recipe| (&*recipe.scope, recipe)).collect();
     let (scopes, once): (Vec<_>, Vec<_>) = all.iter().map(|(scope, recipe)| (*scope, &*recipe.once)).unzip();
     let since: Vec<_> = all.values().map(|recipe| recipe.since.map(|at| at.0)).collect();
     [
@@ -427,15 +425,15 @@ const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) val
      set at = excluded.at where seen.at = $2";
 
 /// What time the store has last seen, and the server's clock with it.
-pub(super) async fn last_seen(link: &mut Link, clock: &Clock) -> Result<Option<Timestamp>> {
-    let asked = Clock::asks();
+pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult<Option<Timestamp>> {
+    let asked = StoreClock::asks();
     let answers = link.ask(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
     told(clock, asked, &answers[1][0])?;
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
 
 /// Writes it down, if it is still as it was. Nobody waits for the disk.
-pub(super) async fn set_last_seen(link: &mut Link, was: Option<Timestamp>, time: Timestamp) -> Result<()> {
+pub(super) async fn set_last_seen(link: &mut PgConn, was: Option<Timestamp>, time: Timestamp) -> PgResult<()> {
     let write = ask!(SET_LAST_SEEN, time.0, was.map(|was| was.0));
     link.ask(&[ask!("begin"), ask!("set local synchronous_commit = off"), write, ask!("commit")]).await.map(drop)
 }
@@ -446,7 +444,7 @@ const AGREE_ON_CLOCK: &str = "insert into {schema}.store_clock as c (id, ahead, 
      where c.ahead = $6 and c.reached = $7";
 
 /// Writes down what the nodes agree on of the store's clock, if it is still as it was.
-pub(super) async fn agree_on_clock(link: &mut Link, was: AgreedClock, is: AgreedClock) -> Result<()> {
+pub(super) async fn agree_on_clock(link: &mut PgConn, was: AgreedClock, is: AgreedClock) -> PgResult<()> {
     let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
     let (last, by, until) = (is.held.map(|h| h.last.0), is.held.map(|h| micros(h.by)), is.held.map(|h| h.until.0));
     let (ahead, was_ahead) = (micros(is.ahead), micros(was.ahead));

@@ -1,13 +1,13 @@
 //! The mark of a copy that is under way, as nodes heed it: in the transaction that writes, in no round trip of its own.
 
-use super::pool::{Ask, Failed, Link, ask};
-use super::rows::{Name, counter};
-use super::trouble::Stage;
+use super::pool::{PgConn, PgError, PgQuery, ask};
+use super::rows::{PgBytes32, counter};
+use super::trouble::PgCommitStage;
 use super::write::{COMMIT, ROLLBACK};
 use super::{look, quarantine, retention};
 use crate::store::StoreError;
-use crate::store::copy::{self, Beside, Heeds, MARK};
-use crate::store::shared::Version;
+use crate::store::copy::{self, CopyLockCheck, CopySideData, MARK};
+use crate::store::shared::RecordVersion;
 use tokio_postgres::error::SqlState;
 
 /// Fails where this store is part of a copy: where it divides by zero. Asked last, when our locks are held:
@@ -20,33 +20,37 @@ const HOLD: &str = "select 1 / count(*) from (select from {schema}.registers whe
 const WAIT_FOR_WRITERS: &str = "lock table {schema}.events in share row exclusive mode";
 
 /// The end of a transaction that heeds the mark, or does not.
-pub(super) fn commit(asks: &mut Vec<Ask<'_>>, heeds: Heeds) {
+pub(super) fn commit(asks: &mut Vec<PgQuery<'_>>, heeds: CopyLockCheck) {
     match heeds {
-        Heeds::Mark => asks.push(heed()),
-        Heeds::Nothing => {}
+        CopyLockCheck::Mark => asks.push(heed()),
+        CopyLockCheck::Nothing => {}
     }
     asks.push(ask!(COMMIT));
 }
 
 /// The same in a transaction that goes on with a statement of the user's.
-pub(super) fn heed<'a>() -> Ask<'a> {
-    ask!(HEED, Name(MARK.0))
+pub(super) fn heed<'a>() -> PgQuery<'a> {
+    ask!(HEED, PgBytes32(MARK.0))
 }
 
 /// Why a write that was sent with its commit was not written, or may not have been.
-pub(super) fn not_committed(failed: &Failed) -> StoreError {
-    refused(failed).unwrap_or_else(|| failed.classify(Stage::Commit))
+pub(super) fn not_committed(failed: &PgError) -> StoreError {
+    refused(failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
 }
 
 /// What is said where the mark was heeded.
-pub(super) fn refused(failed: &Failed) -> Option<StoreError> {
-    let heeded = matches!(failed, Failed::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
+pub(super) fn refused(failed: &PgError) -> Option<StoreError> {
+    let heeded = matches!(failed, PgError::Said(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO));
     heeded.then(copy::under_way)
 }
 
 /// Writes what is no cell, where the mark still is of this version. Says whether it was.
-pub(super) async fn fill_beside(link: &mut Link, beside: &Beside, mark: Version) -> Result<bool, Failed> {
-    let mut asks = vec![ask!("begin"), ask!(HOLD, Name(MARK.0), counter(mark.0))];
+pub(super) async fn fill_beside(
+    link: &mut PgConn,
+    beside: &CopySideData,
+    mark: RecordVersion,
+) -> Result<bool, PgError> {
+    let mut asks = vec![ask!("begin"), ask!(HOLD, PgBytes32(MARK.0), counter(mark.0))];
     if let Some(recipes) = &beside.recipes {
         asks.extend(look::to_remember(recipes));
     }
@@ -68,6 +72,6 @@ pub(super) async fn fill_beside(link: &mut Link, beside: &Beside, mark: Version)
 }
 
 /// Waits for every write that is under way.
-pub(super) async fn settled(link: &mut Link) -> Result<(), Failed> {
+pub(super) async fn settled(link: &mut PgConn) -> Result<(), PgError> {
     link.ask(&[ask!("begin"), ask!(WAIT_FOR_WRITERS), ask!(COMMIT)]).await.map(drop)
 }

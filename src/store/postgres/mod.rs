@@ -39,52 +39,55 @@ mod swap;
 mod trouble;
 mod write;
 
-use super::clock::Clock;
-use super::copy::{Beside, Cursor, ExportShelf, Exported, Heeds};
-use super::quarantine::Quarantined;
-use super::schema::postgres::{Located, SchemaConflict, SchemaName};
+use super::clock::StoreClock;
+use super::copy::{CopyCursor, CopyLockCheck, CopySideData, ExportBackend, ExportPage};
+use super::quarantine::QuarantinedMessage;
+use super::schema::postgres::{SchemaConflictError, SchemaLocation, SchemaName};
 use super::schema::{self, postgres as migrations};
-use super::shared::{self, Begins, Cell, Reading, Shelf, Swap, Swapped, Version};
+use super::shared::{
+    self, ClockAccess, ConditionalWrite, ReadBatch, RecordId, RecordVersion, SqlWriteOutcome, VersionedBackend,
+};
 use super::{
-    Answer, CannotOpen, Census, Declared, Due, Hint, Listing, Look, Note, Page, Placing, Probe, SourceCount,
-    SourceRetention, Started, Starts, StoreError, Stored, Story,
+    ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
+    SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreError, StoreFuture,
+    StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::fence::{FoundStore, KnownStore};
+use crate::decide::fence::{KnownStore, ObservedStore};
 use crate::decide::id::EventId;
-use crate::decide::recipe::Recipe;
-use crate::decide::statement::Bound;
+use crate::decide::recipe::IdentityRecipe;
+use crate::decide::statement::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
-use crate::telemetry::{self, Level};
-use address::{Address, Durability};
-use fence::{Marker, REPLACED};
-use hints::Hints;
-use pool::{Failed, Lent, Link, Pool, Purpose, Session};
+use crate::telemetry::{self, LogLevel};
+use address::{DurabilityCheck, PostgresUrl};
+use fence::{PgMarkTask, REPLACED};
+use hints::PostgresNotifier;
+use pool::{PgConn, PgConnPurpose, PgError, PgPool, PgSessionMode, PooledConn};
 use relocate::RelocateError;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio_postgres::Client;
-use trouble::Stage;
+use trouble::PgCommitStage;
 
 /// The oldest server there may be: 13.
 const SERVER_MIN: i32 = 130_000;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The store's clock; [`Clock::server`] outside of tests.
-    pub clock: Clock,
+pub struct PostgresOptions {
+    /// The store's clock; [`StoreClock::server`] outside of tests.
+    pub clock: StoreClock,
     /// What is done about the schema.
-    pub schema: Schema,
+    pub schema: SchemaMode,
 }
 
 /// What is done about a schema that is older than this binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Schema {
+pub enum SchemaMode {
     /// It is brought up to date, and its indexes are built.
     Auto,
     /// It is left alone: a person runs `hookonce migrate up`.
@@ -93,42 +96,42 @@ pub enum Schema {
     Read,
 }
 
-/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::Shared) over it.
-pub struct Postgres {
-    pool: Arc<Pool>,
-    clock: Clock,
-    hints: Hints,
-    notes: Mutex<Vec<Note>>,
+/// Cells in tables of a PostgreSQL database. The store is [`Shared`](super::shared::OptimisticStore) over it.
+pub struct PostgresBackend {
+    pool: Arc<PgPool>,
+    clock: StoreClock,
+    hints: PostgresNotifier,
+    notes: Mutex<Vec<DuplicateNote>>,
     pen: tokio::sync::Mutex<()>,
-    builder: indexes::Builder,
-    schema: Schema,
+    builder: indexes::IndexBuilder,
+    schema: SchemaMode,
     /// Leaves marks until the store is closed.
-    _marker: Option<Marker>,
+    _marker: Option<PgMarkTask>,
 }
 
-impl Postgres {
+impl PostgresBackend {
     /// Opens the database that this URL names: `postgres://user:password@host:5432/database?sslmode=…`.
-    pub async fn open(url: &str, options: Options) -> Result<Self, CannotOpen> {
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
         let session = match options.schema {
-            Schema::Auto | Schema::Manual => Session::Writes,
-            Schema::Read => Session::Reads,
+            SchemaMode::Auto | SchemaMode::Manual => PgSessionMode::Writes,
+            SchemaMode::Read => PgSessionMode::Reads,
         };
         Self::open_as(url, options, session).await
     }
 
     /// Opens it to copy from it, or into it.
-    pub async fn open_to_copy(url: &str, options: Options) -> Result<Self, CannotOpen> {
-        Self::open_as(url, options, Session::Copies).await
+    pub async fn open_to_copy(url: &str, options: PostgresOptions) -> Result<Self, StoreOpenError> {
+        Self::open_as(url, options, PgSessionMode::Copies).await
     }
 
-    async fn open_as(url: &str, options: Options, session: Session) -> Result<Self, CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        let pool = Arc::new(Pool::new(address, session));
+    async fn open_as(url: &str, options: PostgresOptions, session: PgSessionMode) -> Result<Self, StoreOpenError> {
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let pool = Arc::new(PgPool::new(address, session));
         let mut link = pool.open().await?;
         fit_server(&pool, &mut link, options.schema).await?;
         let schema = locate(&pool, &link).await?;
         // Before the version is read: from here on nobody takes a version back.
-        if session != Session::Reads {
+        if session != PgSessionMode::Reads {
             let told = running::tell(&link.client, &schema).await;
             told.map_err(|error| trouble::cannot_tell(&pool.address, &error))?;
         }
@@ -138,25 +141,25 @@ impl Postgres {
         if link.timeline.is_none() {
             pool.fence.check(&mut link, &pool.address).await.map_err(|failed| pool.cannot_open(failed))?;
         }
-        pool.put(link, Purpose::Write);
-        let (clock, hints) = (options.clock, Hints::start(pool.clone()));
-        let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::Builder::default());
-        let marker = (session == Session::Writes).then(|| Marker::start(pool.clone()));
+        pool.put(link, PgConnPurpose::Write);
+        let (clock, hints) = (options.clock, PostgresNotifier::start(pool.clone()));
+        let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::IndexBuilder::default());
+        let marker = (session == PgSessionMode::Writes).then(|| PgMarkTask::start(pool.clone()));
         let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
-        let cannot = |error| CannotOpen::Yet(format!("{}: {error}", opened.pool.address));
-        let begins = if session == Session::Writes { Begins::Writing } else { Begins::Looking };
+        let cannot = |error| StoreOpenError::Yet(format!("{}: {error}", opened.pool.address));
+        let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
         shared::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
     }
 
-    async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
+    async fn lend(&self, purpose: PgConnPurpose) -> Result<PooledConn<'_>, StoreError> {
         self.pool.lend(purpose).await
     }
 
     /// What tells this store from others, whoever connects to it: every server that the URL names, the database, and the
     /// schema if it is not the usual one.
-    pub fn identity(url: &str) -> Result<(String, String), CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
+    pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
         let other = address.schema.as_ref().filter(|schema| **schema != SchemaName::default());
         let of = other.map_or(String::new(), |schema| format!(" schema {}", schema.as_str()));
         Ok((format!("{}{of}", address.place()), format!("{}{of}", address.database())))
@@ -164,9 +167,9 @@ impl Postgres {
 
     /// A connection of one's own to the database that this URL names, and the schema of the store there: for commands
     /// that change its tables.
-    pub async fn connect(url: &str) -> Result<(Client, SchemaName), CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        let pool = Pool::new(address, Session::Writes);
+    pub async fn connect(url: &str) -> Result<(Client, SchemaName), StoreOpenError> {
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let pool = PgPool::new(address, PgSessionMode::Writes);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
         Ok((link.client, schema))
@@ -174,15 +177,19 @@ impl Postgres {
 
     /// Moves the store of the database that this URL names to another schema. Brings the connection, and where the store
     /// was; `None`: it is there already. No node may run.
-    pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        let pool = Pool::new(address, Session::Writes);
+    pub async fn relocate(url: &str, to: &SchemaName) -> Result<(Client, Option<SchemaName>), StoreOpenError> {
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let pool = PgPool::new(address, PgSessionMode::Writes);
         let mut client = pool.open().await?.client;
-        let said = |why: String| CannotOpen::Ever(format!("{}: {why}", pool.address));
+        let said = |why: String| StoreOpenError::Ever(format!("{}: {why}", pool.address));
         let from = match migrations::locate(&client, pool.address.schema.as_ref()).await {
             Ok(located) => located.schema,
             // Whoever names the new schema in the URL already means the store that is to be moved there.
-            Err(migrations::Problem::Conflict(SchemaConflict::Elsewhere { named, found })) if named == *to => found,
+            Err(migrations::PgMigrationError::Conflict(SchemaConflictError::Elsewhere { named, found }))
+                if named == *to =>
+            {
+                found
+            }
             Err(problem) => return Err(left(&pool, problem)),
         };
         if from == *to {
@@ -205,23 +212,23 @@ impl Postgres {
 
     /// Does this URL name the schema, or mean it where it names none?
     pub fn names(url: &str, schema: &SchemaName) -> bool {
-        Address::parse(url).is_ok_and(|address| address.schema.unwrap_or_default() == *schema)
+        PostgresUrl::parse(url).is_ok_and(|address| address.schema.unwrap_or_default() == *schema)
     }
 
     /// What the schema of the database that this URL names lacks; nothing of it is changed.
-    pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, CannotOpen> {
-        let address = Address::parse(url).map_err(CannotOpen::Ever)?;
-        let pool = Pool::new(address, Session::Reads);
+    pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, StoreOpenError> {
+        let address = PostgresUrl::parse(url).map_err(StoreOpenError::Ever)?;
+        let pool = PgPool::new(address, PgSessionMode::Reads);
         let link = pool.open().await?;
         let schema = locate(&pool, &link).await?;
         let applied = migrations::applied(&link.client, &schema).await;
         let applied = applied.map_err(|error| trouble::cannot_open(&pool.address, &error))?;
         let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
-        way.map_err(|refused| CannotOpen::Ever(format!("{}: {refused}", pool.address)))
+        way.map_err(|refused| StoreOpenError::Ever(format!("{}: {refused}", pool.address)))
     }
 
-    async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
-        let mut lent = self.lend(Purpose::Write).await?;
+    async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
+        let mut lent = self.lend(PgConnPurpose::Write).await?;
         let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
         let over = lent.give_back();
         let all = swaps.iter().zip(&written);
@@ -233,11 +240,11 @@ impl Postgres {
     /// Asks something of one connection that writes nothing, or what does no harm if it is written again.
     async fn look<T>(
         &self,
-        purpose: Purpose,
-        ask: impl AsyncFnOnce(&mut Link) -> Result<T, Failed>,
+        purpose: PgConnPurpose,
+        ask: impl AsyncFnOnce(&mut PgConn) -> Result<T, PgError>,
     ) -> Result<T, StoreError> {
         let mut lent = self.lend(purpose).await?;
-        let found = ask(lent.link()).await.map_err(|failed| failed.classify(Stage::Before))?;
+        let found = ask(lent.link()).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
         if !self.pool.fence.is_current(lent.link()) {
             return Err(StoreError::Down(REPLACED.into()));
         }
@@ -247,28 +254,28 @@ impl Postgres {
 }
 
 /// Refuses servers that cannot keep what is promised; brings their clock.
-async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), CannotOpen> {
+async fn fit_server(pool: &PgPool, link: &mut PgConn, schema: SchemaMode) -> Result<(), StoreOpenError> {
     let sql = "select current_setting('server_version_num')::int, current_setting('fsync'), \
                current_setting('full_page_writes'), pg_is_in_recovery(), current_setting('server_version')";
     let address = &pool.address;
     let row = link.client.query_one(sql, &[]).await.map_err(|error| trouble::cannot_open(address, &error))?;
-    let ever = |why: String| Err(CannotOpen::Ever(format!("{address}: {why}")));
+    let ever = |why: String| Err(StoreOpenError::Ever(format!("{address}: {why}")));
     if row.get::<_, i32>(0) < SERVER_MIN {
         return ever(format!("it is PostgreSQL {}; hookonce needs 13 or newer", row.get::<_, &str>(4)));
     }
-    if row.get::<_, bool>(3) && schema != Schema::Read {
+    if row.get::<_, bool>(3) && schema != SchemaMode::Read {
         return ever("it is a replica, which cannot be written to; give the URL of the primary".into());
     }
     for (place, name, loses) in [(1, "fsync", "a crash can lose"), (2, "full_page_writes", "a crash can tear")] {
-        if row.get::<_, &str>(place) != "off" || schema == Schema::Read {
+        if row.get::<_, &str>(place) != "off" || schema == SchemaMode::Read {
             continue;
         }
-        if address.durability == Durability::Operator {
+        if address.durability == DurabilityCheck::Operator {
             let why = format!(
                 "{address} runs with `{name} = off`: {loses} what senders were told is safe, unless the service is \
                  durable by other means, as `durable=yes` in the URL says"
             );
-            telemetry::say(Level::Warn, "store", &[("why", &why)]);
+            telemetry::say(LogLevel::Warn, "store", &[("why", &why)]);
             continue;
         }
         return ever(format!(
@@ -281,10 +288,15 @@ async fn fit_server(pool: &Pool, link: &mut Link, schema: Schema) -> Result<(), 
 }
 
 /// Brings the store's schema up to date, or sees that it is.
-async fn fit_schema(pool: &Pool, link: &mut Link, name: &SchemaName, schema: Schema) -> Result<(), CannotOpen> {
+async fn fit_schema(
+    pool: &PgPool,
+    link: &mut PgConn,
+    name: &SchemaName,
+    schema: SchemaMode,
+) -> Result<(), StoreOpenError> {
     let fits = match schema {
-        Schema::Auto => migrations::up(&mut link.client, name, None).await.map(drop),
-        Schema::Manual | Schema::Read => match migrations::applied(&link.client, name).await {
+        SchemaMode::Auto => migrations::up(&mut link.client, name, None).await.map(drop),
+        SchemaMode::Manual | SchemaMode::Read => match migrations::applied(&link.client, name).await {
             Ok(applied) => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
             Err(error) => Err(error.into()),
         },
@@ -292,58 +304,62 @@ async fn fit_schema(pool: &Pool, link: &mut Link, name: &SchemaName, schema: Sch
     fits.map_err(|problem| left(pool, problem))
 }
 
-async fn locate(pool: &Pool, link: &Link) -> Result<SchemaName, CannotOpen> {
+async fn locate(pool: &PgPool, link: &PgConn) -> Result<SchemaName, StoreOpenError> {
     let located = migrations::locate(&link.client, pool.address.schema.as_ref()).await;
-    let Located { schema, others } = located.map_err(|problem| left(pool, problem))?;
+    let SchemaLocation { schema, others } = located.map_err(|problem| left(pool, problem))?;
     for other in others {
         let why = format!("schema {other} holds another store, which is not used; this one is in schema {schema}");
-        telemetry::say(Level::Warn, "schema", &[("why", &why)]);
+        telemetry::say(LogLevel::Warn, "schema", &[("why", &why)]);
     }
     Ok(schema)
 }
 
 /// Why a schema was left as it is.
-fn left(pool: &Pool, problem: migrations::Problem) -> CannotOpen {
+fn left(pool: &PgPool, problem: migrations::PgMigrationError) -> StoreOpenError {
     match problem {
-        migrations::Problem::Postgres(error) => trouble::cannot_open(&pool.address, &error),
-        refused => CannotOpen::Ever(format!("{}: {refused}", pool.address)),
+        migrations::PgMigrationError::Postgres(error) => trouble::cannot_open(&pool.address, &error),
+        refused => StoreOpenError::Ever(format!("{}: {refused}", pool.address)),
     }
 }
 
-impl Shelf for Postgres {
-    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading> {
+impl VersionedBackend for PostgresBackend {
+    fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch> {
         Box::pin(async move {
             read::fits(turns)?;
-            self.look(Purpose::Write, async |link| read::read(link, &cells, turns, &self.clock).await).await
+            self.look(PgConnPurpose::Write, async |link| read::read(link, &cells, turns, &self.clock).await).await
         })
     }
 
-    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(self.swap(swaps, Heeds::Mark))
+    fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
+        Box::pin(self.swap(swaps, CopyLockCheck::Mark))
     }
 
-    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(self.swap(swaps, Heeds::Nothing))
+    fn fill(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
+        Box::pin(self.swap(swaps, CopyLockCheck::Nothing))
     }
 
-    fn settled(&self) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Write, async |link: &mut Link| mark::settled(link).await))
+    fn settled(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| mark::settled(link).await))
     }
 
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         rows::text(text)
     }
 
-    fn place(&self) -> Placing<'_> {
+    fn place(&self) -> SqlPermitFuture<'_> {
         self.pool.effects.next()
     }
 
-    fn write_with<'a>(&'a self, swap: Swap, statement: &'a Bound) -> Answer<'a, Swapped> {
+    fn write_with<'a>(
+        &'a self,
+        swap: ConditionalWrite,
+        statement: &'a BoundStatement,
+    ) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(async move {
-            let mut lent = self.lend(Purpose::Effect).await?;
+            let mut lent = self.lend(PgConnPurpose::Effect).await?;
             let (swapped, hints) = effect::write(lent.link(), &swap, statement).await?;
             let over = lent.give_back();
-            if matches!(swapped, Swapped::Written) {
+            if matches!(swapped, SqlWriteOutcome::Written) {
                 self.pool.fence.confirmed(over, std::iter::once(&swap))?;
             }
             self.hints.tell(hints);
@@ -351,65 +367,70 @@ impl Shelf for Postgres {
         })
     }
 
-    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
-        Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| look::forgettable(link, source, before, limit).await),
-        )
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            look::forgettable(link, source, before, limit).await
+        }))
     }
 
-    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn with_old_bodies<'a>(
+        &'a self,
+        source: &'a str,
+        before: Timestamp,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<EventId>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            look::with_old_bodies(link, source, before, limit).await
+        }))
+    }
+
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::payload(link, id).await))
+    }
+
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::receipt(link, id).await))
+    }
+
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| {
-                look::with_old_bodies(link, source, before, limit).await
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+                look::due(link, &look, limit, &self.clock).await
             }),
         )
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::payload(link, id).await))
-    }
-
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::receipt(link, id).await))
-    }
-
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
-        Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| look::due(link, &look, limit, &self.clock).await),
-        )
-    }
-
-    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         Box::pin(async move {
-            let mut lent = self.lend(Purpose::Write).await?;
+            let mut lent = self.lend(PgConnPurpose::Write).await?;
             let started = start::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
             lent.give_back();
             Ok(started)
         })
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::list(link, &listing).await))
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::list(link, &listing).await))
     }
 
-    fn page(&self, listing: Listing) -> Answer<'_, Page> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| listed::page(link, &listing).await))
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| listed::page(link, &listing).await))
     }
 
-    fn census(&self) -> Answer<'_, Census> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| listed::census(link).await))
+    fn census(&self) -> StoreFuture<'_, EventCounts> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| listed::census(link).await))
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::story(link, id).await))
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::story(link, id).await))
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::named(link, &name, limit).await))
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::named(link, &name, limit).await))
     }
 
     /// Those that come while others are written wait, and are written together.
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let held = || self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         held().extend(notes);
         Box::pin(async move {
@@ -418,109 +439,121 @@ impl Shelf for Postgres {
             if notes.is_empty() {
                 return Ok(());
             }
-            self.look(Purpose::Look, async |link| look::note(link, &notes).await).await
+            self.look(PgConnPurpose::Look, async |link| look::note(link, &notes).await).await
         })
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| retention::retention(link).await))
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| retention::retention(link).await))
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| retention::retain(link, &rows).await))
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::retain(link, &rows).await))
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| retention::other_sources(link, &known).await))
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| retention::other_sources(link, &known).await),
+        )
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| look::recipes(link).await))
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| look::recipes(link).await))
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::remember(link, &recipes).await))
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::remember(link, &recipes).await))
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Write, async move |link: &mut Link| quarantine::lay(link, &message).await))
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| quarantine::lay(link, &message).await))
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| quarantine::newest(link, limit).await))
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| quarantine::newest(link, limit).await))
     }
 
-    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         match probe {
-            Probe::Look => Box::pin(std::future::ready(Ok(()))),
-            Probe::Write => Box::pin(self.look(Purpose::Write, async |link: &mut Link| quarantine::probe(link).await)),
+            WriteProbe::Look => Box::pin(std::future::ready(Ok(()))),
+            WriteProbe::Write => {
+                Box::pin(self.look(PgConnPurpose::Write, async |link: &mut PgConn| quarantine::probe(link).await))
+            }
         }
     }
 
-    fn declare(&self, sources: Vec<Declared>) -> Answer<'_, Vec<String>> {
+    fn declare(&self, sources: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         // Who may change the schema by itself may also build its indexes; else `hookonce migrate up` does.
-        if self.schema == Schema::Auto {
+        if self.schema == SchemaMode::Auto {
             self.builder.begin(self.pool.clone(), &sources);
         }
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| declare::declare(link, &sources).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| declare::declare(link, &sources).await))
     }
 
     fn failed(&self) -> watch::Receiver<Option<String>> {
         self.pool.fence.failed()
     }
 
-    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
         Box::pin(async move { Ok(self.pool.fence.marked(&self.pool).await) })
     }
 
-    fn begin_fence(&self, known: Vec<KnownStore>) -> Answer<'_, ()> {
+    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(self.pool.fence.begin(&self.pool, known))
     }
 
-    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
-        Box::pin(
-            self.look(Purpose::Look, async move |link: &mut Link| Ok(Some(self.pool.fence.found(link, known).await?))),
-        )
+    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            Ok(Some(self.pool.fence.found(link, known).await?))
+        }))
     }
 
-    fn clock(&self) -> &Clock {
+    fn clock(&self) -> &StoreClock {
         &self.clock
     }
 
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| look::last_seen(link, &self.clock).await))
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| look::last_seen(link, &self.clock).await))
     }
 
-    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::set_last_seen(link, was, time).await))
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()> {
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::set_last_seen(link, was, time).await),
+        )
     }
 
-    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> Answer<'_, ()> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| look::agree_on_clock(link, was, is).await))
+    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> StoreFuture<'_, ()> {
+        Box::pin(
+            self.look(PgConnPurpose::Look, async move |link: &mut PgConn| look::agree_on_clock(link, was, is).await),
+        )
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         Some(self.hints.listen())
     }
 }
 
-impl ExportShelf for Postgres {
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
-        Box::pin(self.look(Purpose::Look, async move |link: &mut Link| export::export(link, from, limit).await))
+impl ExportBackend for PostgresBackend {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| export::export(link, from, limit).await))
     }
 
-    fn entries(&self) -> Answer<'_, u64> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| export::entries(link).await))
+    fn entries(&self) -> StoreFuture<'_, u64> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| export::entries(link).await))
     }
 
-    fn connected(&self) -> Answer<'_, Option<String>> {
-        Box::pin(self.look(Purpose::Look, async |link: &mut Link| {
+    fn connected(&self) -> StoreFuture<'_, Option<String>> {
+        Box::pin(self.look(PgConnPurpose::Look, async |link: &mut PgConn| {
             let nodes = running::nodes_beside_a_copy(&link.client, &link.schema()).await?;
-            Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", running::Sessions(&nodes))))
+            Ok((!nodes.is_empty()).then(|| format!("hookonce has {}", running::NodeSessionList(&nodes))))
         }))
     }
 
-    fn fill_beside(&self, beside: Beside, mark: Version) -> Answer<'_, bool> {
-        Box::pin(self.look(Purpose::Write, async move |link: &mut Link| mark::fill_beside(link, &beside, mark).await))
+    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
+        Box::pin(
+            self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
+                mark::fill_beside(link, &beside, mark).await
+            }),
+        )
     }
 }

@@ -1,14 +1,14 @@
 //! A few connections to the server. One whose question was given up or failed is dropped, never used again: who knows
 //! what it would answer next.
 
-use super::address::Address;
-use super::fence::Fence;
-use super::trouble::{self, Stage};
+use super::address::PostgresUrl;
+use super::fence::PgDataLossDetector;
+use super::trouble::{self, PgCommitStage};
 use super::{pooling, running};
 use crate::decide::time::Duration;
-use crate::store::place::Places;
+use crate::store::place::SqlPermits;
 use crate::store::schema::postgres::SchemaName;
-use crate::store::{CannotOpen, StoreError};
+use crate::store::{StoreError, StoreOpenError};
 use futures_util::future::join_all;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ const READ_ONLY: &str = "set default_transaction_read_only = on";
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(super) enum PgConnPurpose {
     /// Claims and changes: somebody waits for the answer.
     Write,
     /// Everything else.
@@ -55,7 +55,7 @@ pub(super) enum Purpose {
 
 /// May a session write?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Session {
+pub(super) enum PgSessionMode {
     /// It may.
     Writes,
     /// It may, and is no node's: everything is copied from the store, or into it.
@@ -65,31 +65,31 @@ pub(super) enum Session {
 }
 
 /// The connections.
-pub(super) struct Pool {
-    pub(super) address: Address,
+pub(super) struct PgPool {
+    pub(super) address: PostgresUrl,
     /// Where the store is; empty until it was looked for.
     schema: Arc<OnceLock<SchemaName>>,
-    session: Session,
-    idle: Mutex<Vec<Link>>,
-    used: Mutex<Vec<Link>>,
+    session: PgSessionMode,
+    idle: Mutex<Vec<PgConn>>,
+    used: Mutex<Vec<PgConn>>,
     links: Semaphore,
     looks: Semaphore,
     /// Who comes for a connection to run a statement has one of these places.
-    pub(super) effects: Places,
+    pub(super) effects: SqlPermits,
     /// What is known of the database: a server that lacks it is not used.
-    pub(super) fence: Fence,
+    pub(super) fence: PgDataLossDetector,
     links_out: AtomicUsize,
     effects_out: AtomicUsize,
     freed: Notify,
 }
 
-impl Pool {
-    pub(super) fn new(address: Address, session: Session) -> Self {
+impl PgPool {
+    pub(super) fn new(address: PostgresUrl, session: PgSessionMode) -> Self {
         let (links, looks) = (Semaphore::new(LINKS), Semaphore::new(LINKS_FOR_LOOKS));
-        let effects = Places::new(LINKS_FOR_EFFECTS);
+        let effects = SqlPermits::new(LINKS_FOR_EFFECTS);
         let (idle, used, freed) = (Mutex::default(), Mutex::default(), Notify::new());
         let (links_out, effects_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (schema, fence) = (Arc::default(), Fence::default());
+        let (schema, fence) = (Arc::default(), PgDataLossDetector::default());
         Self { address, schema, session, idle, used, links, looks, effects, fence, links_out, effects_out, freed }
     }
 
@@ -104,24 +104,24 @@ impl Pool {
     }
 
     /// A connection that nobody uses, or a new one.
-    pub(super) async fn lend(&self, purpose: Purpose) -> Result<Lent<'_>, StoreError> {
+    pub(super) async fn lend(&self, purpose: PgConnPurpose) -> Result<PooledConn<'_>, StoreError> {
         let closed = |_| StoreError::Down("the store is closed".into());
         self.fence.holds()?;
         let look = match purpose {
-            Purpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
-            Purpose::Write | Purpose::Effect => None,
+            PgConnPurpose::Look => Some(self.looks.acquire().await.map_err(closed)?),
+            PgConnPurpose::Write | PgConnPurpose::Effect => None,
         };
         let permit = match purpose {
-            Purpose::Look | Purpose::Write => Some(self.links.acquire().await.map_err(closed)?),
-            Purpose::Effect => None,
+            PgConnPurpose::Look | PgConnPurpose::Write => Some(self.links.acquire().await.map_err(closed)?),
+            PgConnPurpose::Effect => None,
         };
-        let link = self.link(purpose).await.map_err(|failed| failed.classify(Stage::Before))?;
+        let link = self.link(purpose).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
         self.out(purpose).fetch_add(1, Ordering::SeqCst);
-        Ok(Lent { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
+        Ok(PooledConn { pool: self, purpose, link: Some(link), _permit: permit, _look: look })
     }
 
     /// One that is idle, else a new one. Where the server has none to spare, those of ours who have one are waited for.
-    async fn link(&self, purpose: Purpose) -> Result<Link, Failed> {
+    async fn link(&self, purpose: PgConnPurpose) -> Result<PgConn, PgError> {
         let patience = Instant::now() + SPARE_TIME;
         let mut refused = None;
         loop {
@@ -145,18 +145,18 @@ impl Pool {
     }
 
     /// How many are lent.
-    fn out(&self, purpose: Purpose) -> &AtomicUsize {
-        if purpose == Purpose::Effect { &self.effects_out } else { &self.links_out }
+    fn out(&self, purpose: PgConnPurpose) -> &AtomicUsize {
+        if purpose == PgConnPurpose::Effect { &self.effects_out } else { &self.links_out }
     }
 
     /// The first connection, with sentences for people if there is none. Before anything is set on it, it is seen that it
     /// has a session of its own, as the URL asks for it.
-    pub(super) async fn open(&self) -> Result<Link, CannotOpen> {
+    pub(super) async fn open(&self) -> Result<PgConn, StoreOpenError> {
         let opened = tokio::time::timeout(ANSWER_TIME, self.open_now()).await;
-        opened.unwrap_or_else(|_| Err(self.cannot_open(Failed::Silent)))
+        opened.unwrap_or_else(|_| Err(self.cannot_open(PgError::Silent)))
     }
 
-    async fn open_now(&self) -> Result<Link, CannotOpen> {
+    async fn open_now(&self) -> Result<PgConn, StoreOpenError> {
         let client =
             dial_at_start(&self.address, running::NAME).await.map_err(|error| self.cannot_open(error.into()))?;
         pooling::check(&self.address, &client).await?;
@@ -164,57 +164,57 @@ impl Pool {
         self.begin(client).await.map_err(|failed| self.cannot_open(failed))
     }
 
-    pub(super) fn cannot_open(&self, failed: Failed) -> CannotOpen {
+    pub(super) fn cannot_open(&self, failed: PgError) -> StoreOpenError {
         match failed {
-            Failed::Said(error) => trouble::cannot_open(&self.address, &error),
-            Failed::Silent => CannotOpen::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
-            Failed::Lost(why) => CannotOpen::Ever(why),
+            PgError::Said(error) => trouble::cannot_open(&self.address, &error),
+            PgError::Silent => StoreOpenError::Yet(format!("{} cannot be reached: {}", self.address, no_answer())),
+            PgError::Lost(why) => StoreOpenError::Ever(why),
         }
     }
 
     /// A new one, ready to be asked. A server that stands still takes the connection and says nothing over it.
-    pub(super) async fn connect(&self) -> Result<Link, Failed> {
+    pub(super) async fn connect(&self) -> Result<PgConn, PgError> {
         let connected = async { self.begin(dial(&self.address, running::NAME).await?).await };
-        tokio::time::timeout(ANSWER_TIME, connected).await.map_err(|_| Failed::Silent)?
+        tokio::time::timeout(ANSWER_TIME, connected).await.map_err(|_| PgError::Silent)?
     }
 
     /// Sets up the session of a new connection.
-    async fn begin(&self, client: Client) -> Result<Link, Failed> {
+    async fn begin(&self, client: Client) -> Result<PgConn, PgError> {
         client.batch_execute(SESSION).await?;
         match self.session {
-            Session::Reads => client.batch_execute(READ_ONLY).await?,
-            Session::Copies => running::tell_copy(&client).await?,
-            Session::Writes => {}
+            PgSessionMode::Reads => client.batch_execute(READ_ONLY).await?,
+            PgSessionMode::Copies => running::tell_copy(&client).await?,
+            PgSessionMode::Writes => {}
         }
-        if let (Session::Writes | Session::Copies, Some(schema)) = (self.session, self.schema.get()) {
+        if let (PgSessionMode::Writes | PgSessionMode::Copies, Some(schema)) = (self.session, self.schema.get()) {
             running::tell(&client, schema).await?;
         }
         let schema = self.schema.clone();
         let (statements, theirs) = (HashMap::new(), HashMap::new());
-        let mut link = Link { client, schema, statements, theirs, spent: false, timeline: None };
+        let mut link = PgConn { client, schema, statements, theirs, spent: false, timeline: None };
         self.fence.check(&mut link, &self.address).await?;
         Ok(link)
     }
 
-    pub(super) fn put(&self, link: Link, purpose: Purpose) {
+    pub(super) fn put(&self, link: PgConn, purpose: PgConnPurpose) {
         if !link.spent && self.is_usable(&link) {
             self.idle(purpose).push(link);
         }
     }
 
     /// Whether this connection is open, and leads to the server that is the primary now.
-    fn is_usable(&self, link: &Link) -> bool {
+    fn is_usable(&self, link: &PgConn) -> bool {
         !link.client.is_closed() && self.fence.is_current(link)
     }
 
-    fn idle(&self, purpose: Purpose) -> MutexGuard<'_, Vec<Link>> {
-        let idle = if purpose == Purpose::Effect { &self.used } else { &self.idle };
+    fn idle(&self, purpose: PgConnPurpose) -> MutexGuard<'_, Vec<PgConn>> {
+        let idle = if purpose == PgConnPurpose::Effect { &self.used } else { &self.idle };
         idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection by this `application_name`, with nothing set on it.
-async fn dial(address: &Address, name: &str) -> Result<Client, Error> {
+async fn dial(address: &PostgresUrl, name: &str) -> Result<Client, Error> {
     let mut config = address.config.clone();
     let (client, connection) = config.application_name(name).connect(address.tls.clone()).await?;
     // It ends with its client; why it ended early is told to whoever asks it.
@@ -224,7 +224,7 @@ async fn dial(address: &Address, name: &str) -> Result<Client, Error> {
 
 /// The same before this process has one to wait for. A server that is full may just be about to end connections that
 /// this process, or the one before it, has closed.
-pub(super) async fn dial_at_start(address: &Address, name: &str) -> Result<Client, Error> {
+pub(super) async fn dial_at_start(address: &PostgresUrl, name: &str) -> Result<Client, Error> {
     let patience = Instant::now() + SPARE_TIME;
     loop {
         match dial(address, name).await {
@@ -240,7 +240,7 @@ fn is_full(error: &Error) -> bool {
 }
 
 /// One connection, with the statements it has prepared.
-pub(super) struct Link {
+pub(super) struct PgConn {
     pub(super) client: Client,
     schema: Arc<OnceLock<SchemaName>>,
     statements: HashMap<&'static str, Statement>,
@@ -253,25 +253,28 @@ pub(super) struct Link {
 }
 
 /// A statement with its parameters. Tables of ours stand in it as `{schema}.events`.
-pub(super) struct Ask<'a> {
+pub(super) struct PgQuery<'a> {
     pub(super) sql: &'static str,
-    pub(super) params: Vec<Param<'a>>,
+    pub(super) params: Vec<PgParam<'a>>,
 }
 
 /// One parameter, such as an array of a column's cells.
-pub(super) type Param<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+pub(super) type PgParam<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 /// A statement with parameters, boxed.
 macro_rules! ask {
     ($sql:expr $(, $param:expr)* $(,)?) => {
-        crate::store::postgres::pool::Ask { sql: $sql, params: vec![$(Box::new($param)),*] }
+        crate::store::postgres::pool::PgQuery { sql: $sql, params: vec![$(Box::new($param)),*] }
     };
 }
 pub(super) use ask;
 
+/// What a question to PostgreSQL brings, or why there is no answer.
+pub(super) type PgResult<T> = Result<T, PgError>;
+
 /// Why there are no rows.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum PgError {
     /// The server says so, or is gone.
     Said(Error),
     /// It says nothing.
@@ -284,19 +287,19 @@ fn no_answer() -> String {
     format!("no answer within {} s", ANSWER_TIME.as_secs())
 }
 
-impl From<Error> for Failed {
+impl From<Error> for PgError {
     fn from(error: Error) -> Self {
         Self::Said(error)
     }
 }
 
-impl Failed {
-    pub(super) fn classify(&self, stage: Stage) -> StoreError {
+impl PgError {
+    pub(super) fn classify(&self, stage: PgCommitStage) -> StoreError {
         match (self, stage) {
             (Self::Said(error), _) => trouble::classify(error, stage),
             (Self::Lost(why), _) => StoreError::Broken(why.clone()),
-            (Self::Silent, Stage::Before) => StoreError::Down(no_answer()),
-            (Self::Silent, Stage::Commit) => StoreError::Unsure(no_answer()),
+            (Self::Silent, PgCommitStage::Before) => StoreError::Down(no_answer()),
+            (Self::Silent, PgCommitStage::Commit) => StoreError::Unsure(no_answer()),
         }
     }
 
@@ -310,7 +313,7 @@ impl Failed {
     }
 }
 
-impl Link {
+impl PgConn {
     /// The schema of the store, for statements that are put together.
     pub(super) fn schema(&self) -> SchemaName {
         self.schema.get().expect("the store was found before it is asked").clone()
@@ -318,11 +321,11 @@ impl Link {
 
     /// Asks all of these in one go, in this order, and brings the rows of each. Where one fails, its error; what
     /// comes after it in a transaction fails too, but was not the reason.
-    pub(super) async fn ask(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Failed> {
-        tokio::time::timeout(ANSWER_TIME, self.ask_now(asks)).await.unwrap_or(Err(Failed::Silent))
+    pub(super) async fn ask(&mut self, asks: &[PgQuery<'_>]) -> Result<Vec<Vec<Row>>, PgError> {
+        tokio::time::timeout(ANSWER_TIME, self.ask_now(asks)).await.unwrap_or(Err(PgError::Silent))
     }
 
-    async fn ask_now(&mut self, asks: &[Ask<'_>]) -> Result<Vec<Vec<Row>>, Failed> {
+    async fn ask_now(&mut self, asks: &[PgQuery<'_>]) -> Result<Vec<Vec<Row>>, PgError> {
         let mut missing: Vec<&'static str> = asks.iter().map(|ask| ask.sql).collect();
         missing.retain(|sql| !self.statements.contains_key(sql));
         missing.dedup();
@@ -347,16 +350,16 @@ impl Link {
 }
 
 /// A connection in use. It goes back only when it is given back.
-pub(super) struct Lent<'p> {
-    pool: &'p Pool,
-    purpose: Purpose,
-    link: Option<Link>,
+pub(super) struct PooledConn<'p> {
+    pool: &'p PgPool,
+    purpose: PgConnPurpose,
+    link: Option<PgConn>,
     _permit: Option<SemaphorePermit<'p>>,
     _look: Option<SemaphorePermit<'p>>,
 }
 
-impl Lent<'_> {
-    pub(super) fn link(&mut self) -> &mut Link {
+impl PooledConn<'_> {
+    pub(super) fn link(&mut self) -> &mut PgConn {
         self.link.as_mut().expect("it is lent until it is given back")
     }
 
@@ -369,7 +372,7 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledConn<'_> {
     fn drop(&mut self) {
         self.pool.out(self.purpose).fetch_sub(1, Ordering::SeqCst);
         self.pool.freed.notify_waiters();

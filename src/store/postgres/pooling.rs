@@ -11,11 +11,11 @@
 //! make it wait. After it, the first one asks again: an idle pooler lends what came back last. A busy one may pick the
 //! right connections by chance, so there are three rounds.
 
-use super::address::Address;
+use super::address::PostgresUrl;
 use super::pool::{ANSWER_TIME, dial_at_start};
 use super::trouble;
 use crate::decide::time::Duration;
-use crate::store::CannotOpen;
+use crate::store::StoreOpenError;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
@@ -31,7 +31,7 @@ const BEGIN: &str = "begin; select pg_backend_pid()";
 
 /// How the server's sessions are lent to connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pooling {
+enum PoolingMode {
     /// A connection has a session to itself until it ends.
     Session,
     /// For a transaction, or for less.
@@ -41,11 +41,11 @@ enum Pooling {
 }
 
 /// Refuses an address where this new connection has no session of its own.
-pub(super) async fn check(address: &Address, first: &Client) -> Result<(), CannotOpen> {
+pub(super) async fn check(address: &PostgresUrl, first: &Client) -> Result<(), StoreOpenError> {
     match probe(address, first).await {
-        Ok(Pooling::Session) => Ok(()),
-        Ok(Pooling::Transaction) => Err(trouble::pooled(address)),
-        Ok(Pooling::NoneFree) => Err(CannotOpen::Yet(format!(
+        Ok(PoolingMode::Session) => Ok(()),
+        Ok(PoolingMode::Transaction) => Err(trouble::pooled(address)),
+        Ok(PoolingMode::NoneFree) => Err(StoreOpenError::Yet(format!(
             "{address}: a second connection had no answer within {} s; hookonce needs two at least. Where a pooler stands \
              before the server, all of its server connections are in use: raise `pool_size`, or let fewer nodes connect",
             (ANSWER_TIME / 2).as_secs()
@@ -56,12 +56,12 @@ pub(super) async fn check(address: &Address, first: &Client) -> Result<(), Canno
     }
 }
 
-async fn probe(address: &Address, first: &Client) -> Result<Pooling, Error> {
+async fn probe(address: &PostgresUrl, first: &Client) -> Result<PoolingMode, Error> {
     let second = dial_at_start(address, NAME).await?;
     let mut pids = None;
     for _ in 0..ROUNDS {
         let own = text(first, PID).await?;
-        let Ok(begun) = timeout(ANSWER_TIME / 2, text(&second, BEGIN)).await else { return Ok(Pooling::NoneFree) };
+        let Ok(begun) = timeout(ANSWER_TIME / 2, text(&second, BEGIN)).await else { return Ok(PoolingMode::NoneFree) };
         let held = begun?;
         let asked = text(first, PID);
         tokio::pin!(asked);
@@ -75,15 +75,15 @@ async fn probe(address: &Address, first: &Client) -> Result<Pooling, Error> {
         let now = (own, held);
         let before = pids.get_or_insert_with(|| now.clone());
         if *before != now || again != now.0 || again == now.1 {
-            return Ok(Pooling::Transaction);
+            return Ok(PoolingMode::Transaction);
         }
     }
-    Ok(Pooling::Session)
+    Ok(PoolingMode::Session)
 }
 
 /// Refuses a session without the `search_path` that the URL sets. A pooler may drop it without a word, and then a store
 /// of the first release would not be found where it is, and another one begun.
-pub(super) async fn check_search_path(address: &Address, client: &Client) -> Result<(), CannotOpen> {
+pub(super) async fn check_search_path(address: &PostgresUrl, client: &Client) -> Result<(), StoreOpenError> {
     let Some(asked) = &address.search_path else { return Ok(()) };
     let has = text(client, "show search_path").await.map_err(|error| trouble::cannot_open(address, &error))?;
     let same = |path: &str| path.split_ascii_whitespace().collect::<String>();

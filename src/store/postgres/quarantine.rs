@@ -1,14 +1,12 @@
 //! Messages that can never become an event, in a table of their own.
 
-use super::pool::{Ask, Failed, Link, ask};
+use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::rows::{counter, text};
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::quarantine::Quarantined;
+use crate::store::quarantine::QuarantinedMessage;
 use bytes::Bytes;
 use tokio_postgres::Row;
-
-type Result<T> = std::result::Result<T, Failed>;
 
 const LAY: &str = "insert into {schema}.quarantine (message, source, subject, at, why, bytes, head) \
                    values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
@@ -25,13 +23,13 @@ const PROBE: &str = "insert into {schema}.quarantine (message, source, subject, 
 
 /// Writes into the table and takes it back. The server finds room on its disk when a row is written, not when it is
 /// committed.
-pub(super) async fn probe(link: &mut Link) -> Result<()> {
+pub(super) async fn probe(link: &mut PgConn) -> PgResult<()> {
     link.ask(&[ask!("begin"), ask!(PROBE), ask!("rollback")]).await.map(drop)
 }
 
 /// Lays one there, and lets the oldest make way. One after another: nodes that lay at once would wait for each other's
 /// rows in any order.
-pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
+pub(super) async fn lay(link: &mut PgConn, one: &QuarantinedMessage) -> PgResult<()> {
     let mut asks = vec![ask!("begin")];
     asks.extend(to_lay(std::slice::from_ref(one)));
     asks.push(ask!("commit"));
@@ -39,7 +37,7 @@ pub(super) async fn lay(link: &mut Link, one: &Quarantined) -> Result<()> {
 }
 
 /// The statements that lay these there, in a transaction.
-pub(super) fn to_lay(messages: &[Quarantined]) -> Vec<Ask<'_>> {
+pub(super) fn to_lay(messages: &[QuarantinedMessage]) -> Vec<PgQuery<'_>> {
     let mut asks = vec![ask!("lock table {schema}.quarantine in share row exclusive mode")];
     for one in messages {
         asks.push(ask!(
@@ -58,13 +56,13 @@ pub(super) fn to_lay(messages: &[Quarantined]) -> Vec<Ask<'_>> {
 }
 
 /// The newest of them.
-pub(super) async fn newest(link: &mut Link, limit: usize) -> Result<Vec<Quarantined>> {
+pub(super) async fn newest(link: &mut PgConn, limit: usize) -> PgResult<Vec<QuarantinedMessage>> {
     let rows = link.ask(&[ask!(NEWEST, counter(limit as u64))]).await?.remove(0);
     rows.iter().map(quarantined).collect()
 }
 
-fn quarantined(row: &Row) -> Result<Quarantined> {
-    Ok(Quarantined {
+fn quarantined(row: &Row) -> PgResult<QuarantinedMessage> {
+    Ok(QuarantinedMessage {
         source: row.try_get::<_, &str>(0)?.into(),
         message: row.try_get(1)?,
         subject: row.try_get(2)?,

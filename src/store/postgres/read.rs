@@ -1,17 +1,17 @@
 //! Reading cells: one pipelined round trip, without a lock. What lies near is brought along: the event that holds a
 //! key, a register's event, the first that is parked behind a slot.
 
-use super::pool::{Ask, Failed, Link, ask};
-use super::rows::{self, Id, Name, Raw};
-use crate::decide::claim::Same;
-use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
+use super::pool::{PgConn, PgError, PgQuery, ask};
+use super::rows::{self, PgBytes32, PgRawCell, PgUuid};
+use crate::decide::claim::MatchedBy;
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::store_clock::{AgreedClock, HeldLeases};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::cells::columns;
-use crate::store::clock::{Asked, Clock};
-use crate::store::ledger::{Held, Register};
-use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Slot, TURNS_AT_ONCE, Version};
+use crate::store::clock::{ClockRequestTime, StoreClock};
+use crate::store::ledger::{KeyOwner, Register};
+use crate::store::shared::{PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
 use std::collections::HashSet;
 use tokio_postgres::{Error, Row};
 
@@ -59,7 +59,7 @@ const EVENTS: &str = concat!("select ", columns!(), ", version from {schema}.eve
 
 /// What the rows of a question tell.
 #[derive(Clone, Copy)]
-enum Tells {
+enum ReadRowKind {
     Clock,
     Keys,
     Imported,
@@ -70,50 +70,58 @@ enum Tells {
 }
 
 /// Reads these cells, then takes turns.
-pub(super) async fn read(link: &mut Link, cells: &[Cell], turns: usize, clock: &Clock) -> Result<Reading, Failed> {
+pub(super) async fn read(
+    link: &mut PgConn,
+    cells: &[RecordId],
+    turns: usize,
+    clock: &StoreClock,
+) -> Result<ReadBatch, PgError> {
     let (mut keys, mut imported, mut registers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut slots, mut events) = (Vec::new(), Vec::new());
     for cell in cells {
         match cell {
-            Cell::Key(key) => keys.push(Name(key.0)),
-            Cell::Imported(key) => imported.push(Name(key.0)),
-            Cell::Register(key) => registers.push(Name(key.0)),
-            Cell::Slot(key) => slots.push(Name(key.0)),
-            Cell::Event(id) => events.push(Id(*id)),
+            RecordId::Key(key) => keys.push(PgBytes32(key.0)),
+            RecordId::Imported(key) => imported.push(PgBytes32(key.0)),
+            RecordId::Register(key) => registers.push(PgBytes32(key.0)),
+            RecordId::Slot(key) => slots.push(PgBytes32(key.0)),
+            RecordId::Event(id) => events.push(PgUuid(*id)),
         }
     }
-    let mut asks: Vec<(Tells, Ask<'_>)> = vec![(Tells::Clock, ask!(CLOCK))];
-    for (tells, sql, names) in
-        [(Tells::Keys, KEYS, keys), (Tells::Imported, IMPORTED, imported), (Tells::Registers, REGISTERS, registers)]
-    {
+    let mut asks: Vec<(ReadRowKind, PgQuery<'_>)> = vec![(ReadRowKind::Clock, ask!(CLOCK))];
+    for (tells, sql, names) in [
+        (ReadRowKind::Keys, KEYS, keys),
+        (ReadRowKind::Imported, IMPORTED, imported),
+        (ReadRowKind::Registers, REGISTERS, registers),
+    ] {
         if !names.is_empty() {
             asks.push((tells, ask!(sql, names)));
         }
     }
     if !slots.is_empty() {
-        asks.push((Tells::Slots, ask!(SLOTS, slots, i64::try_from(PARKED_READ + 1).unwrap_or(i64::MAX))));
+        asks.push((ReadRowKind::Slots, ask!(SLOTS, slots, i64::try_from(PARKED_READ + 1).unwrap_or(i64::MAX))));
     }
     if !events.is_empty() {
-        asks.push((Tells::Events, ask!(EVENTS, events)));
+        asks.push((ReadRowKind::Events, ask!(EVENTS, events)));
     }
     if turns > 0 {
-        asks.push((Tells::Turns, ask!(TURNS)));
+        asks.push((ReadRowKind::Turns, ask!(TURNS)));
     }
     let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
-    let asked = Clock::asks();
+    let asked = StoreClock::asks();
     let answers = link.ask(&asks).await?;
-    let mut reading = Reading { cells: Vec::with_capacity(cells.len()), turn: Turn(0), now: Timestamp::default() };
+    let mut reading =
+        ReadBatch { cells: Vec::with_capacity(cells.len()), turn: QueueTurn(0), now: Timestamp::default() };
     for (tells, rows) in tells.into_iter().zip(answers) {
         for row in rows {
             match tells {
-                Tells::Clock => reading.now = told(clock, asked, &row)?,
+                ReadRowKind::Clock => reading.now = told(clock, asked, &row)?,
                 _ => hear(tells, &row, &mut reading)?,
             }
         }
     }
-    let found: HashSet<Cell> = reading.cells.iter().map(|(cell, _)| *cell).collect();
+    let found: HashSet<RecordId> = reading.cells.iter().map(|(cell, _)| *cell).collect();
     let empty = cells.iter().filter(|cell| !found.contains(cell));
-    reading.cells.extend(empty.map(|cell| (*cell, Found::Nothing)));
+    reading.cells.extend(empty.map(|cell| (*cell, Record::Nothing)));
     Ok(reading)
 }
 
@@ -126,7 +134,7 @@ pub(super) fn fits(turns: usize) -> Result<(), StoreError> {
 }
 
 /// The store's clock, after an answer to [`CLOCK`] that was asked for then.
-pub(super) fn told(clock: &Clock, asked: Asked, row: &Row) -> Result<Timestamp, Error> {
+pub(super) fn told(clock: &StoreClock, asked: ClockRequestTime, row: &Row) -> Result<Timestamp, Error> {
     let number = |place| row.try_get::<_, Option<i64>>(place);
     let length = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or_default());
     let held = match (number(3)?, number(4)?, number(5)?) {
@@ -140,48 +148,49 @@ pub(super) fn told(clock: &Clock, asked: Asked, row: &Row) -> Result<Timestamp, 
     Ok(clock.told(asked, Timestamp(row.try_get(0)?), agreed))
 }
 
-fn hear(tells: Tells, row: &Row, reading: &mut Reading) -> Result<(), Error> {
-    let key = || row.try_get::<_, Raw<'_>>(0).map(|raw| Key(raw.array()));
+fn hear(tells: ReadRowKind, row: &Row, reading: &mut ReadBatch) -> Result<(), Error> {
+    let key = || row.try_get::<_, PgRawCell<'_>>(0).map(|raw| Key(raw.array()));
     let (found, behind) = match tells {
-        Tells::Clock => return Ok(()),
-        Tells::Turns => {
-            reading.turn = Turn(row.try_get::<_, i64>(0)?.unsigned_abs());
+        ReadRowKind::Clock => return Ok(()),
+        ReadRowKind::Turns => {
+            reading.turn = QueueTurn(row.try_get::<_, i64>(0)?.unsigned_abs());
             return Ok(());
         }
-        Tells::Keys => {
-            let Id(event) = row.try_get(1)?;
-            let id_digest = row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(IdDigest);
-            let held = Held { event, same: Same::parse(row.try_get(2)?), alias: row.try_get(3)?, id_digest };
-            (Some((Cell::Key(key()?), Found::Key(held))), 5)
+        ReadRowKind::Keys => {
+            let PgUuid(event) = row.try_get(1)?;
+            let id_digest =
+                row.try_get::<_, Option<&[u8]>>(4)?.and_then(|bytes| bytes.try_into().ok()).map(DeliveryIdDigest);
+            let held = KeyOwner { event, same: MatchedBy::parse(row.try_get(2)?), alias: row.try_get(3)?, id_digest };
+            (Some((RecordId::Key(key()?), Record::Key(held))), 5)
         }
-        Tells::Imported => (Some((Cell::Imported(key()?), Found::Imported)), usize::MAX),
-        Tells::Registers => {
-            let Id(event) = row.try_get(5)?;
-            let value = Digest(row.try_get::<_, Raw<'_>>(2)?.array());
+        ReadRowKind::Imported => (Some((RecordId::Imported(key()?), Record::Imported)), usize::MAX),
+        ReadRowKind::Registers => {
+            let PgUuid(event) = row.try_get(5)?;
+            let value = Digest(row.try_get::<_, PgRawCell<'_>>(2)?.array());
             let register = Register { value, order: row.try_get(3)?, strict: row.try_get(4)?, event };
-            (Some((Cell::Register(key()?), Found::Register(register, version(row)?))), 6)
+            (Some((RecordId::Register(key()?), Record::Register(register, version(row)?))), 6)
         }
-        Tells::Slots => (Some((Cell::Slot(key()?), Found::Slot(slot(row)?, version(row)?))), 5),
-        Tells::Events => (None, 0),
+        ReadRowKind::Slots => (Some((RecordId::Slot(key()?), Record::Slot(slot(row)?, version(row)?))), 5),
+        ReadRowKind::Events => (None, 0),
     };
     reading.cells.extend(found);
     if behind < row.len()
         && let Some((row, version)) = rows::event(row, behind)
     {
-        reading.cells.push((Cell::Event(row.event.id), Found::Event(Box::new(row), version)));
+        reading.cells.push((RecordId::Event(row.event.id), Record::Event(Box::new(row), version)));
     }
     Ok(())
 }
 
-fn version(row: &Row) -> Result<Version, Error> {
-    row.try_get::<_, i64>(1).map(|number| Version(number.cast_unsigned()))
+fn version(row: &Row) -> Result<RecordVersion, Error> {
+    row.try_get::<_, i64>(1).map(|number| RecordVersion(number.cast_unsigned()))
 }
 
 fn slot(row: &Row) -> Result<Slot, Error> {
-    let Id(holder) = row.try_get(2)?;
-    let (turns, ids): (Vec<i64>, Vec<Id>) = (row.try_get(3)?, row.try_get(4)?);
-    let mut parked: Vec<(Turn, EventId)> =
-        turns.into_iter().zip(ids).map(|(turn, Id(id))| (Turn(turn.unsigned_abs()), id)).collect();
+    let PgUuid(holder) = row.try_get(2)?;
+    let (turns, ids): (Vec<i64>, Vec<PgUuid>) = (row.try_get(3)?, row.try_get(4)?);
+    let mut parked: Vec<(QueueTurn, EventId)> =
+        turns.into_iter().zip(ids).map(|(turn, PgUuid(id))| (QueueTurn(turn.unsigned_abs()), id)).collect();
     let more = parked.len() > PARKED_READ;
     parked.truncate(PARKED_READ);
     Ok(Slot { holder, parked, more })

@@ -4,9 +4,9 @@
 //! Where it was, a `schema_migrations` with one far version stays behind. The first release, started again with the same
 //! URL, refuses that; without it, it would begin an empty store there and act again on everything.
 
-use super::running::{NodeSession, Sessions, exclude_nodes};
+use super::running::{NodeSession, NodeSessionList, exclude_nodes};
 use crate::store::schema::postgres::{
-    self as migrations, LOCK, Problem, SchemaConflict, SchemaName, TAKE_TIME, UNLOCK,
+    self as migrations, LOCK, PgMigrationError, SchemaConflictError, SchemaName, TAKE_TIME, UNLOCK,
 };
 use std::fmt;
 use tokio_postgres::{Client, Error};
@@ -19,7 +19,7 @@ pub enum RelocateError {
     /// There is a store in the other schema.
     Taken(SchemaName),
     /// The server, or what it holds, does not allow it.
-    Problem(Problem),
+    Problem(PgMigrationError),
 }
 
 impl fmt::Display for RelocateError {
@@ -30,7 +30,7 @@ impl fmt::Display for RelocateError {
                 "a store is moved only while no node runs, and hookonce is connected to this database: {}. Stop every \
                  node, wait for other hookonce commands to end, then try again; behind a pooler, its idle server \
                  connections count, too",
-                Sessions(sessions)
+                NodeSessionList(sessions)
             ),
             Self::Taken(schema) => write!(f, "schema {schema} holds a store already; nothing was moved"),
             Self::Problem(problem) => fmt::Display::fmt(problem, f),
@@ -40,15 +40,15 @@ impl fmt::Display for RelocateError {
 
 impl std::error::Error for RelocateError {}
 
-impl From<Problem> for RelocateError {
-    fn from(problem: Problem) -> Self {
+impl From<PgMigrationError> for RelocateError {
+    fn from(problem: PgMigrationError) -> Self {
         Self::Problem(problem)
     }
 }
 
 impl From<Error> for RelocateError {
     fn from(error: Error) -> Self {
-        Self::Problem(Problem::Postgres(error))
+        Self::Problem(PgMigrationError::Postgres(error))
     }
 }
 
@@ -67,9 +67,9 @@ const VIEWS: &str = "select c.relname::text from pg_class c join pg_namespace n 
 
 async fn relocate_alone(db: &mut Client, from: &SchemaName, to: &SchemaName) -> Result<(), RelocateError> {
     match migrations::locate(db, Some(to)).await {
-        Err(conflict @ Problem::Conflict(SchemaConflict::Foreign(_))) => return Err(conflict.into()),
+        Err(conflict @ PgMigrationError::Conflict(SchemaConflictError::Foreign(_))) => return Err(conflict.into()),
         // A store was here, and may come back: the sign that it left goes.
-        Err(Problem::Conflict(_)) => {}
+        Err(PgMigrationError::Conflict(_)) => {}
         Err(problem) => return Err(problem.into()),
         Ok(_) if !migrations::applied(db, to).await?.is_empty() => return Err(RelocateError::Taken(to.clone())),
         Ok(_) => {}

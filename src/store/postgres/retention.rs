@@ -1,15 +1,13 @@
 //! How long each source's events are kept, and which sources there are.
 
 use super::look::limit_cell;
-use super::pool::{Ask, Failed, Link, ask};
+use super::pool::{PgConn, PgQuery, PgResult, ask};
 use crate::decide::limits;
 use crate::store::{SourceCount, SourceRetention};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-type Result<T> = std::result::Result<T, Failed>;
-
-pub(super) async fn retention(link: &mut Link) -> Result<Vec<SourceRetention>> {
+pub(super) async fn retention(link: &mut PgConn) -> PgResult<Vec<SourceRetention>> {
     let sql = "select source, keep, keep_body, seen_at from {schema}.retention order by source collate \"C\"";
     let rows = link.ask(&[ask!(sql)]).await?.remove(0);
     let row = |row: &tokio_postgres::Row| {
@@ -20,7 +18,7 @@ pub(super) async fn retention(link: &mut Link) -> Result<Vec<SourceRetention>> {
 }
 
 /// Removes all of it.
-pub(super) fn clear<'a>() -> Ask<'a> {
+pub(super) fn clear<'a>() -> PgQuery<'a> {
     ask!("delete from {schema}.retention")
 }
 
@@ -30,12 +28,12 @@ const RETAIN: &str = "insert into {schema}.retention (source, keep, keep_body, s
      order by source on conflict (source) do update \
      set keep = excluded.keep, keep_body = excluded.keep_body, seen_at = excluded.seen_at";
 
-pub(super) async fn retain(link: &mut Link, rows: &[SourceRetention]) -> Result<()> {
+pub(super) async fn retain(link: &mut PgConn, rows: &[SourceRetention]) -> PgResult<()> {
     link.ask(&[to_retain(rows)]).await.map(drop)
 }
 
 /// The statement that writes these rows.
-pub(super) fn to_retain(rows: &[SourceRetention]) -> Ask<'_> {
+pub(super) fn to_retain(rows: &[SourceRetention]) -> PgQuery<'_> {
     let names: Vec<&str> = rows.iter().map(|row| &*row.source).collect();
     let (mut keep, mut body, mut seen_at) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
@@ -53,7 +51,7 @@ const SOURCES: &str = "with recursive names (name) as (select min(source) from {
      select name from names where name is not null order by name collate \"C\"";
 const COUNT_OF_SOURCE: &str = "select count(*) from (select 1 from {schema}.events where source = $1 limit $2) counted";
 
-pub(super) async fn other_sources(link: &mut Link, known: &BTreeSet<Arc<str>>) -> Result<Vec<SourceCount>> {
+pub(super) async fn other_sources(link: &mut PgConn, known: &BTreeSet<Arc<str>>) -> PgResult<Vec<SourceCount>> {
     let mut names: Vec<String> = Vec::new();
     for row in link.ask(&[ask!(SOURCES)]).await?.remove(0) {
         names.push(row.try_get(0)?);

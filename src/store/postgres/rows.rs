@@ -1,13 +1,13 @@
 //! Cells of our rows as PostgreSQL has them, and columns of many rows as arrays.
 
-use super::pool::{Ask, Param, ask};
-use super::swap::Fate;
+use super::pool::{PgParam, PgQuery, ask};
+use super::swap::EventWrites;
 use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId};
-use crate::store::cells::{self, StateCells, Stored, Value};
-use crate::store::ledger::Row;
-use crate::store::packed::Packed;
-use crate::store::shared::Version;
+use crate::store::cells::{self, CellValue, StateColumns, StoredRow};
+use crate::store::ledger::EventRow;
+use crate::store::packed::CompressedBody;
+use crate::store::shared::RecordVersion;
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::error::Error;
@@ -15,9 +15,9 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 /// An event's id as a `uuid`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Id(pub(super) EventId);
+pub(super) struct PgUuid(pub(super) EventId);
 
-impl ToSql for Id {
+impl ToSql for PgUuid {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.put_slice(&self.0.0);
         Ok(IsNull::No)
@@ -30,7 +30,7 @@ impl ToSql for Id {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Id {
+impl<'a> FromSql<'a> for PgUuid {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(EventId(raw.try_into()?)))
     }
@@ -42,9 +42,9 @@ impl<'a> FromSql<'a> for Id {
 
 /// A key or a digest as a `bytea`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Name(pub(super) [u8; 32]);
+pub(super) struct PgBytes32(pub(super) [u8; 32]);
 
-impl ToSql for Name {
+impl ToSql for PgBytes32 {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.put_slice(&self.0);
         Ok(IsNull::No)
@@ -58,16 +58,16 @@ impl ToSql for Name {
 }
 
 /// A cell's bytes, whatever its type.
-pub(super) struct Raw<'a>(pub(super) &'a [u8]);
+pub(super) struct PgRawCell<'a>(pub(super) &'a [u8]);
 
-impl Raw<'_> {
+impl PgRawCell<'_> {
     /// As so many bytes; zeros where it is not so long: nothing of ours is called that.
     pub(super) fn array<const N: usize>(&self) -> [u8; N] {
         self.0.try_into().unwrap_or([0; N])
     }
 }
 
-impl<'a> FromSql<'a> for Raw<'a> {
+impl<'a> FromSql<'a> for PgRawCell<'a> {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(raw))
     }
@@ -78,25 +78,29 @@ impl<'a> FromSql<'a> for Raw<'a> {
 }
 
 /// A row whose event begins at this column.
-pub(super) struct From<'r>(pub(super) &'r tokio_postgres::Row, pub(super) usize);
+pub(super) struct PgEventRow<'r>(pub(super) &'r tokio_postgres::Row, pub(super) usize);
 
-impl Stored for From<'_> {
-    fn cell(&self, place: usize) -> Value<'_> {
+impl StoredRow for PgEventRow<'_> {
+    fn cell(&self, place: usize) -> CellValue<'_> {
         cell(self.0, self.1 + place)
     }
 }
 
-fn cell(row: &tokio_postgres::Row, place: usize) -> Value<'_> {
-    let Some(column) = row.columns().get(place) else { return Value::Other };
-    let Ok(raw) = row.try_get::<_, Option<Raw<'_>>>(place) else { return Value::Other };
-    let Some(Raw(bytes)) = raw else { return Value::Null };
+fn cell(row: &tokio_postgres::Row, place: usize) -> CellValue<'_> {
+    let Some(column) = row.columns().get(place) else { return CellValue::Other };
+    let Ok(raw) = row.try_get::<_, Option<PgRawCell<'_>>>(place) else { return CellValue::Other };
+    let Some(PgRawCell(bytes)) = raw else { return CellValue::Null };
     match *column.type_() {
-        Type::INT8 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i64::from_be_bytes(bytes))),
-        Type::INT4 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i32::from_be_bytes(bytes).into())),
-        Type::INT2 => bytes.try_into().map_or(Value::Other, |bytes| Value::Number(i16::from_be_bytes(bytes).into())),
-        Type::TEXT | Type::JSON => std::str::from_utf8(bytes).map_or(Value::Other, Value::Text),
-        Type::UUID | Type::BYTEA => Value::Bytes(bytes),
-        _ => Value::Other,
+        Type::INT8 => bytes.try_into().map_or(CellValue::Other, |bytes| CellValue::Number(i64::from_be_bytes(bytes))),
+        Type::INT4 => {
+            bytes.try_into().map_or(CellValue::Other, |bytes| CellValue::Number(i32::from_be_bytes(bytes).into()))
+        }
+        Type::INT2 => {
+            bytes.try_into().map_or(CellValue::Other, |bytes| CellValue::Number(i16::from_be_bytes(bytes).into()))
+        }
+        Type::TEXT | Type::JSON => std::str::from_utf8(bytes).map_or(CellValue::Other, CellValue::Text),
+        Type::UUID | Type::BYTEA => CellValue::Bytes(bytes),
+        _ => CellValue::Other,
     }
 }
 
@@ -113,17 +117,17 @@ pub(super) const COLUMNS: usize = {
 };
 
 /// The event that begins at this column, with its version behind it; `None` where there is none.
-pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(Row, Version)> {
-    let cells = From(row, from);
-    if cells.cell(0) == Value::Null {
+pub(super) fn event(row: &tokio_postgres::Row, from: usize) -> Option<(EventRow, RecordVersion)> {
+    let cells = PgEventRow(row, from);
+    if cells.cell(0) == CellValue::Null {
         return None;
     }
     let version = match cells.cell(COLUMNS) {
-        Value::Number(number) => Version(number.cast_unsigned()),
-        _ => Version(0),
+        CellValue::Number(number) => RecordVersion(number.cast_unsigned()),
+        _ => RecordVersion(0),
     };
     // Who only looks takes what cannot be read for dead of `damaged`; `Shared` ends it when it comes up.
-    let (cells::Found::Whole(row) | cells::Found::Damaged(row, _)) = cells::read(&cells);
+    let (cells::DecodedRow::Whole(row) | cells::DecodedRow::Damaged(row, _)) = cells::read(&cells);
     Some((row, version))
 }
 
@@ -141,7 +145,7 @@ pub(super) fn small(number: u32) -> i32 {
 }
 
 /// One column: this cell of every row.
-pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl Fn(&R) -> T) -> Param<'a> {
+pub(super) fn column<'a, R, T: ToSql + Sync + Send + 'a>(rows: &[R], cell: impl Fn(&R) -> T) -> PgParam<'a> {
     Box::new(rows.iter().map(cell).collect::<Vec<T>>())
 }
 
@@ -163,45 +167,45 @@ pub(super) const INSERT_EVENTS: &str = concat!(
 );
 
 /// What the writers of events need of one.
-pub(super) type Written<'s> = (&'s Row, Version, &'s Fate<'s>);
+pub(super) type PgEventWrite<'s> = (&'s EventRow, RecordVersion, &'s EventWrites<'s>);
 
-pub(super) fn insert_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
-    let event = |row: &Written<'s>| -> &'s Event { &row.0.event };
+pub(super) fn insert_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
+    let event = |row: &PgEventWrite<'s>| -> &'s Event { &row.0.event };
     let params = vec![
-        column(rows, |row| Id(event(row).id)),
+        column(rows, |row| PgUuid(event(row).id)),
         column(rows, |row| counter(event(row).revision.0)),
         column(rows, |row| &*event(row).source),
         column(rows, |row| &*event(row).route),
         column(rows, |row| i32::from(event(row).part)),
         column(rows, |row| event(row).delivery_id.as_deref().map(text)),
         column(rows, |row| event(row).fields.to_json()),
-        column(rows, |row| StateCells::of(&event(row).state).state),
-        column(rows, |row| StateCells::of(&event(row).state).cause),
-        column(rows, |row| StateCells::of(&event(row).state).superseded_by.map(|id| Id(EventId(id)))),
+        column(rows, |row| StateColumns::of(&event(row).state).state),
+        column(rows, |row| StateColumns::of(&event(row).state).cause),
+        column(rows, |row| StateColumns::of(&event(row).state).superseded_by.map(|id| PgUuid(EventId(id)))),
         column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
         column(rows, |row| event(row).received_at.0),
         column(rows, |row| event(row).state.ended().map(|at| at.0)),
         column(rows, |row| row.0.keep_from.map(|at| at.0)),
-        column(rows, |row| StateCells::of(&event(row).state).node),
+        column(rows, |row| StateColumns::of(&event(row).state).node),
         column(rows, |row| small(event(row).life)),
         column(rows, |row| small(event(row).attempt)),
         column(rows, |row| small(event(row).doubts)),
         column(rows, |row| event(row).blocks.0.cast_signed()),
         column(rows, |row| passed(event(row))),
-        column(rows, |row| event(row).group.map(|group| Name(group.0))),
+        column(rows, |row| event(row).group.map(|group| PgBytes32(group.0))),
         column(rows, |row| counter(event(row).turn.0)),
-        column(rows, |row| event(row).change.map(|change| Name(change.subject.0))),
-        column(rows, |row| event(row).change.map(|change| Name(change.value.0))),
+        column(rows, |row| event(row).change.map(|change| PgBytes32(change.subject.0))),
+        column(rows, |row| event(row).change.map(|change| PgBytes32(change.value.0))),
         column(rows, |row| event(row).change.and_then(|change| change.order)),
-        column(rows, |row| Name(event(row).body_digest.0)),
-        column(rows, |row| Name(event(row).digest.0)),
+        column(rows, |row| PgBytes32(event(row).body_digest.0)),
+        column(rows, |row| PgBytes32(event(row).digest.0)),
         column(rows, |row| retrier(event(row))),
         column(rows, |row| cells::published_again_cell(event(row))),
-        column(rows, |row| StateCells::of(&event(row).state).action),
+        column(rows, |row| StateColumns::of(&event(row).state).action),
         column(rows, |row| row.2.payload.is_some()),
         column(rows, |row| counter(row.1.0)),
     ];
-    Ask { sql: INSERT_EVENTS, params }
+    PgQuery { sql: INSERT_EVENTS, params }
 }
 
 /// Writes what changes by itself of events that are there.
@@ -216,19 +220,19 @@ pub(super) const UPDATE_EVENTS: &str = "update {schema}.events set revision = r.
      retrier, published_again, action_kind) \
      where events.id = r.id";
 
-pub(super) fn update_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
-    let event = |row: &Written<'s>| -> &'s Event { &row.0.event };
+pub(super) fn update_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
+    let event = |row: &PgEventWrite<'s>| -> &'s Event { &row.0.event };
     let params = vec![
-        column(rows, |row| Id(event(row).id)),
+        column(rows, |row| PgUuid(event(row).id)),
         column(rows, |row| counter(event(row).revision.0)),
         column(rows, |row| counter(row.1.0)),
-        column(rows, |row| StateCells::of(&event(row).state).state),
-        column(rows, |row| StateCells::of(&event(row).state).cause),
-        column(rows, |row| StateCells::of(&event(row).state).superseded_by.map(|id| Id(EventId(id)))),
+        column(rows, |row| StateColumns::of(&event(row).state).state),
+        column(rows, |row| StateColumns::of(&event(row).state).cause),
+        column(rows, |row| StateColumns::of(&event(row).state).superseded_by.map(|id| PgUuid(EventId(id)))),
         column(rows, |row| event(row).state.wake_at().map(|at| at.0)),
         column(rows, |row| event(row).state.ended().map(|at| at.0)),
         column(rows, |row| row.0.keep_from.map(|at| at.0)),
-        column(rows, |row| StateCells::of(&event(row).state).node),
+        column(rows, |row| StateColumns::of(&event(row).state).node),
         column(rows, |row| small(event(row).life)),
         column(rows, |row| small(event(row).attempt)),
         column(rows, |row| small(event(row).doubts)),
@@ -238,9 +242,9 @@ pub(super) fn update_events<'s>(rows: &[Written<'s>]) -> Ask<'s> {
         column(rows, |row| event(row).change.and_then(|change| change.order)),
         column(rows, |row| retrier(event(row))),
         column(rows, |row| cells::published_again_cell(event(row))),
-        column(rows, |row| StateCells::of(&event(row).state).action),
+        column(rows, |row| StateColumns::of(&event(row).state).action),
     ];
-    Ask { sql: UPDATE_EVENTS, params }
+    PgQuery { sql: UPDATE_EVENTS, params }
 }
 
 fn passed(event: &Event) -> i16 {
@@ -257,15 +261,15 @@ const FIX_EVENTS: &str = "update {schema}.events set delivery_id = r.delivery_id
      from unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::bytea[]) \
      as r (id, delivery_id, fields, body_digest, digest) where events.id = r.id";
 
-pub(super) fn fix_events<'s>(events: &[&'s Event]) -> Ask<'s> {
+pub(super) fn fix_events<'s>(events: &[&'s Event]) -> PgQuery<'s> {
     let params = vec![
-        column(events, |event| Id(event.id)),
+        column(events, |event| PgUuid(event.id)),
         column(events, |event| event.delivery_id.as_deref().map(text)),
         column(events, |event| event.fields.to_json()),
-        column(events, |event| Name(event.body_digest.0)),
-        column(events, |event| Name(event.digest.0)),
+        column(events, |event| PgBytes32(event.body_digest.0)),
+        column(events, |event| PgBytes32(event.digest.0)),
     ];
-    Ask { sql: FIX_EVENTS, params }
+    PgQuery { sql: FIX_EVENTS, params }
 }
 
 /// Keeps bodies. The conflict is one of a body that takes another's place.
@@ -274,14 +278,16 @@ const PUT_PAYLOADS: &str = "insert into {schema}.payloads (event, headers, heade
      on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
      body = excluded.body, unpacked = excluded.unpacked";
 
-pub(super) fn put_payloads<'s>(rows: impl Iterator<Item = (EventId, &'s crate::decide::claim::Payload)>) -> Ask<'s> {
+pub(super) fn put_payloads<'s>(
+    rows: impl Iterator<Item = (EventId, &'s crate::decide::claim::Payload)>,
+) -> PgQuery<'s> {
     let (mut ids, mut headers, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     let (mut bodies, mut unpacked) = (Vec::new(), Vec::new());
     for (id, payload) in rows {
         let text = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
-        ids.push(Id(id));
-        digests.push(Name(Digest::of(text.as_bytes()).0));
+        let packed = CompressedBody::of(&payload.body);
+        ids.push(PgUuid(id));
+        digests.push(PgBytes32(Digest::of(text.as_bytes()).0));
         headers.push(text);
         unpacked.push(packed.unpacked());
         bodies.push(packed.into_bytes());

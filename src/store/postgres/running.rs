@@ -90,9 +90,9 @@ async fn sessions(db: &Client, schema: &SchemaName, names: &[&str]) -> Result<Ve
 }
 
 /// Sessions of nodes, in words: how many, from where, and their process ids at the server.
-pub struct Sessions<'a>(pub &'a [NodeSession]);
+pub struct NodeSessionList<'a>(pub &'a [NodeSession]);
 
-impl fmt::Display for Sessions<'_> {
+impl fmt::Display for NodeSessionList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from: Vec<&str> = self.0.iter().map(|one| &*one.from).collect::<BTreeSet<_>>().into_iter().collect();
         let pids: Vec<String> = self.0.iter().map(|one| one.pid.to_string()).collect();

@@ -1,14 +1,14 @@
 //! A server that stands still: it takes connections and bytes, answers so many times, and says nothing any more.
 
-use super::address::Address;
+use super::address::PostgresUrl;
 use super::effect;
-use super::pool::{ANSWER_TIME, Pool, Purpose, Session};
+use super::pool::{ANSWER_TIME, PgConnPurpose, PgPool, PgSessionMode};
 use crate::decide::claim::Payload;
-use crate::decide::statement::{Dialect, Statement};
+use crate::decide::statement::{SqlDialect, SqlTemplate};
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::contract::making;
-use crate::store::shared::Swap;
+use crate::store::shared::ConditionalWrite;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -37,12 +37,12 @@ fn question(client: &mut TcpStream, tag: usize) -> std::io::Result<()> {
 }
 
 /// What becomes of a statement.
-async fn run(pool: &Pool) -> Result<(), StoreError> {
+async fn run(pool: &PgPool) -> Result<(), StoreError> {
     let statement =
-        Statement::parse("select :delivery", Dialect::Postgres, Duration::from_secs(1)).expect("a statement");
+        SqlTemplate::parse("select :delivery", SqlDialect::Postgres, Duration::from_secs(1)).expect("a statement");
     let bound = Arc::new(statement).bind(&making().made(Timestamp(0)).event, &Payload::default());
-    let mut lent = pool.lend(Purpose::Effect).await?;
-    effect::write(lent.link(), &Swap::default(), &bound).await.map(drop)
+    let mut lent = pool.lend(PgConnPurpose::Effect).await?;
+    effect::write(lent.link(), &ConditionalWrite::default(), &bound).await.map(drop)
 }
 
 #[tokio::test]
@@ -52,8 +52,8 @@ async fn a_server_that_falls_silent_at_any_moment_before_a_statement_holds_its_p
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let server = std::thread::spawn(move || serve(&listener, answers));
-        let address = Address::parse(&format!("postgres://u@127.0.0.1:{port}/d")).expect("a URL");
-        let pool = Pool::new(address, Session::Writes);
+        let address = PostgresUrl::parse(&format!("postgres://u@127.0.0.1:{port}/d")).expect("a URL");
+        let pool = PgPool::new(address, PgSessionMode::Writes);
         let came = tokio::time::timeout(ANSWER_TIME * 5, run(&pool)).await;
         assert!(matches!(&came, Ok(Err(StoreError::Down(why))) if why.contains("no answer")), "{answers}: {came:?}");
         drop((pool, server));

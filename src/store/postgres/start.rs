@@ -1,22 +1,22 @@
 //! Starting due events: hold the first that nobody else holds, decide here, write and commit. Two round trips for all of
 //! them, and nobody is waited for: a node that drains the same backlog has others.
 
-use super::fence::Fence;
+use super::fence::PgDataLossDetector;
 use super::look;
 use super::mark::{commit, not_committed};
-use super::pool::{Failed, Link, ask};
+use super::pool::{PgConn, PgError, ask};
 use super::read::{CLOCK, told};
-use super::rows::{self, Id, Written};
-use super::swap::Fate;
-use super::trouble::Stage;
+use super::rows::{self, PgEventWrite, PgUuid};
+use super::swap::EventWrites;
+use super::trouble::PgCommitStage;
 use super::write::ROLLBACK;
 use crate::decide::event::Event;
 use crate::store::cells::columns;
-use crate::store::clock::Clock;
-use crate::store::copy::Heeds;
-use crate::store::ledger::Row;
+use crate::store::clock::StoreClock;
+use crate::store::copy::CopyLockCheck;
+use crate::store::ledger::EventRow;
 use crate::store::shared::draft::new_version;
-use crate::store::{Started, Starts, StoreError};
+use crate::store::{StartDueRequest, StartDueResult, StoreError};
 
 /// Only events are locked, and none is waited for: so nobody who takes locks in their order can come to wait for us while
 /// we wait for them. `part` is said twice as in `look.rs`.
@@ -37,44 +37,44 @@ const BROUGHT_ALONG_MAX: i64 = 64 << 10;
 
 /// Starts what is due and nobody else starts.
 pub(super) async fn start_due(
-    link: &mut Link,
-    starts: &Starts,
-    clock: &Clock,
-    fence: &Fence,
-) -> Result<Started, StoreError> {
+    link: &mut PgConn,
+    starts: &StartDueRequest,
+    clock: &StoreClock,
+    fence: &PgDataLossDetector,
+) -> Result<StartDueResult, StoreError> {
     let (was, rows) = match hold(link, starts, clock).await {
         Ok(held) => held,
         Err(failed) if failed.is_contention() => return nothing(link).await,
-        Err(failed) => return Err(failed.classify(Stage::Before)),
+        Err(failed) => return Err(failed.classify(PgCommitStage::Before)),
     };
     if rows.is_empty() {
         return nothing(link).await;
     }
-    let fate = Fate::default();
-    let written: Vec<Written<'_>> = rows.iter().map(|row| (row, new_version(), &fate)).collect();
-    let ids: Vec<Id> = rows.iter().map(|row| Id(row.event.id)).collect();
+    let fate = EventWrites::default();
+    let written: Vec<PgEventWrite<'_>> = rows.iter().map(|row| (row, new_version(), &fate)).collect();
+    let ids: Vec<PgUuid> = rows.iter().map(|row| PgUuid(row.event.id)).collect();
     let mut asks = vec![ask!(SMALL_PAYLOADS, ids, BROUGHT_ALONG_MAX), rows::update_events(&written)];
-    commit(&mut asks, Heeds::Mark);
+    commit(&mut asks, CopyLockCheck::Mark);
     let came = link.ask(&asks).await;
     drop(asks);
     match came {
         Ok(answers) => {
             let payloads = answers[0].iter().filter_map(|row| {
-                let Id(id) = row.try_get(0).ok()?;
+                let PgUuid(id) = row.try_get(0).ok()?;
                 Some((id, look::unpacked(row, 1).ok()?))
             });
             let payloads = payloads.collect();
             let events: Vec<Event> = rows.into_iter().map(|row| row.event).collect();
             match fence.started(link.timeline, &events) {
-                Ok(()) => Ok(Started { events, payloads, unsure: Vec::new() }),
-                Err(_) => Ok(Started { unsure: was, ..Started::default() }),
+                Ok(()) => Ok(StartDueResult { events, payloads, unsure: Vec::new() }),
+                Err(_) => Ok(StartDueResult { unsure: was, ..StartDueResult::default() }),
             }
         }
         Err(failed) if failed.is_contention() => nothing(link).await,
         Err(failed) => match not_committed(&failed) {
             StoreError::Unsure(_) => {
                 link.spent = true;
-                Ok(Started { unsure: was, ..Started::default() })
+                Ok(StartDueResult { unsure: was, ..StartDueResult::default() })
             }
             error => Err(error),
         },
@@ -82,17 +82,21 @@ pub(super) async fn start_due(
 }
 
 /// The first that are due, as they are and as they are once started. What needs an ordinary step is let go again.
-async fn hold(link: &mut Link, starts: &Starts, clock: &Clock) -> Result<(Vec<Event>, Vec<Row>), Failed> {
+async fn hold(
+    link: &mut PgConn,
+    starts: &StartDueRequest,
+    clock: &StoreClock,
+) -> Result<(Vec<Event>, Vec<EventRow>), PgError> {
     let (limit, part) = (look::limit_cell(starts.limit), i32::from(starts.part));
     let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
-    let asked = Clock::asks();
+    let asked = StoreClock::asks();
     let answers = link.ask(&[ask!("begin"), ask!(CLOCK), due]).await?;
     let now = told(clock, asked, &answers[1][0])?;
     let held = answers[2].iter().filter_map(|row| rows::event(row, 0));
     Ok(held.filter_map(|(row, _)| starts.row(&row, now).map(|started| (row.event, started))).unzip())
 }
 
-async fn nothing(link: &mut Link) -> Result<Started, StoreError> {
-    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
-    Ok(Started::default())
+async fn nothing(link: &mut PgConn) -> Result<StartDueResult, StoreError> {
+    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+    Ok(StartDueResult::default())
 }

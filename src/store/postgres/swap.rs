@@ -1,17 +1,17 @@
 //! A batch of swaps against what the cells really are: which of them hold, and what all of those come to. Pure: what
 //! is locked and written around it stands in `write.rs`.
 
-use crate::decide::change::Tried;
+use crate::decide::change::AttemptRecord;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Event, Receipt, State};
+use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{EventId, Key};
-use crate::store::ledger::{Held, Register, Row};
-use crate::store::shared::{Cell, Op, Seen, Swap, Version};
-use crate::store::{Hint, Sighting};
+use crate::store::ledger::{EventRow, KeyOwner, Register};
+use crate::store::shared::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
+use crate::store::{ChangeHint, DuplicateSighting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What every cell of a batch must be before anything of it is written: as the first that names it has seen it.
-pub(super) fn first_seen(swaps: &[Swap]) -> BTreeMap<Cell, Seen> {
+pub(super) fn first_seen(swaps: &[ConditionalWrite]) -> BTreeMap<RecordId, ExpectedVersion> {
     let mut first = BTreeMap::new();
     for (cell, seen) in swaps.iter().flat_map(|swap| &swap.seen) {
         first.entry(*cell).or_insert(*seen);
@@ -20,10 +20,10 @@ pub(super) fn first_seen(swaps: &[Swap]) -> BTreeMap<Cell, Seen> {
 }
 
 /// Keys that some swap gives to somebody, with the first to get it.
-pub(super) fn held(swaps: &[Swap]) -> BTreeMap<Key, &Held> {
+pub(super) fn held(swaps: &[ConditionalWrite]) -> BTreeMap<Key, &KeyOwner> {
     let mut held = BTreeMap::new();
     for op in swaps.iter().flat_map(|swap| &swap.ops) {
-        if let Op::Hold(key, by) = op {
+        if let RecordWrite::Hold(key, by) = op {
             held.entry(*key).or_insert(by);
         }
     }
@@ -31,15 +31,17 @@ pub(super) fn held(swaps: &[Swap]) -> BTreeMap<Key, &Held> {
 }
 
 /// Does this batch only write new events with new keys? Then the tables' own keys are all the lock it needs.
-pub(super) fn only_adds(swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> bool {
-    let new = |(cell, seen): (&Cell, &Seen)| matches!(cell, Cell::Key(_) | Cell::Event(_)) && *seen == Seen::Absent;
-    let adds = |op: &Op| matches!(op, Op::Put { .. } | Op::Hold(..));
+pub(super) fn only_adds(swaps: &[ConditionalWrite], first: &BTreeMap<RecordId, ExpectedVersion>) -> bool {
+    let new = |(cell, seen): (&RecordId, &ExpectedVersion)| {
+        matches!(cell, RecordId::Key(_) | RecordId::Event(_)) && *seen == ExpectedVersion::Absent
+    };
+    let adds = |op: &RecordWrite| matches!(op, RecordWrite::Put { .. } | RecordWrite::Hold(..));
     first.iter().all(new) && swaps.iter().flat_map(|swap| &swap.ops).all(adds)
 }
 
 /// What becomes of an event's answer.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) enum Kept<'s> {
+pub(super) enum ReceiptWrite<'s> {
     /// It stays.
     #[default]
     AsItWas,
@@ -52,11 +54,11 @@ pub(super) enum Kept<'s> {
 /// What becomes of one event.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any of them may be so together")]
 #[derive(Debug, Default)]
-pub(super) struct Fate<'s> {
+pub(super) struct EventWrites<'s> {
     /// What was there is removed, all of it; what is below comes after that.
     pub(super) gone: bool,
     /// Its row as it ends up.
-    pub(super) row: Option<(&'s Row, Version)>,
+    pub(super) row: Option<(&'s EventRow, RecordVersion)>,
     /// That row is a new one.
     pub(super) new: bool,
     /// A new event's body is kept.
@@ -66,29 +68,32 @@ pub(super) struct Fate<'s> {
     /// Its body, receipt and output go.
     pub(super) bare: bool,
     /// Its answer.
-    pub(super) receipt: Kept<'s>,
+    pub(super) receipt: ReceiptWrite<'s>,
     /// Attempts that ended.
-    pub(super) tried: Vec<&'s Tried>,
+    pub(super) tried: Vec<&'s AttemptRecord>,
     /// Headers that were only kept to be passed on go.
     pub(super) shed: bool,
     /// How many duplicates there were, and the first few.
-    pub(super) seen: Option<(u64, &'s [Sighting])>,
+    pub(super) seen: Option<(u64, &'s [DuplicateSighting])>,
 }
 
 /// What a batch comes to.
 #[derive(Debug, Default)]
-pub(super) struct Effect<'s> {
-    pub(super) events: BTreeMap<EventId, Fate<'s>>,
-    pub(super) keys: BTreeMap<Key, &'s Held>,
-    pub(super) registers: BTreeMap<Key, Option<(&'s Register, Version)>>,
-    pub(super) slots: BTreeMap<Key, Option<(EventId, Version)>>,
+pub(super) struct BatchWrites<'s> {
+    pub(super) events: BTreeMap<EventId, EventWrites<'s>>,
+    pub(super) keys: BTreeMap<Key, &'s KeyOwner>,
+    pub(super) registers: BTreeMap<Key, Option<(&'s Register, RecordVersion)>>,
+    pub(super) slots: BTreeMap<Key, Option<(EventId, RecordVersion)>>,
     pub(super) imported: BTreeSet<Key>,
 }
 
 /// Goes through the swaps in order. Each holds if all it has seen is so, given those before it that hold.
-pub(super) fn settle<'s>(swaps: &'s [Swap], actual: &mut HashMap<Cell, Seen>) -> (Vec<bool>, Effect<'s>) {
-    let mut effect = Effect::default();
-    let one = |swap: &'s Swap| {
+pub(super) fn settle<'s>(
+    swaps: &'s [ConditionalWrite],
+    actual: &mut HashMap<RecordId, ExpectedVersion>,
+) -> (Vec<bool>, BatchWrites<'s>) {
+    let mut effect = BatchWrites::default();
+    let one = |swap: &'s ConditionalWrite| {
         let holds = swap.seen.iter().all(|(cell, seen)| actual.get(cell) == Some(seen));
         if holds {
             swap.ops.iter().for_each(|op| effect.apply(op, actual));
@@ -99,73 +104,78 @@ pub(super) fn settle<'s>(swaps: &'s [Swap], actual: &mut HashMap<Cell, Seen>) ->
     (written, effect)
 }
 
-impl<'s> Effect<'s> {
+impl<'s> BatchWrites<'s> {
     /// What other nodes may want to hear of it. Nobody can be waiting for the end of an event that is new.
-    pub(super) fn hints(&self) -> Vec<Hint> {
+    pub(super) fn hints(&self) -> Vec<ChangeHint> {
         let rows = self.events.values().filter_map(|fate| fate.row.map(|(row, _)| (&row.event, fate.new)));
         let hint = |(event, new): (&Event, bool)| match event.state {
-            State::Waiting { due: Some(_) } => {
-                Some(Hint::Due { source: event.source.clone(), route: event.route.clone() })
+            EventState::Waiting { due: Some(_) } => {
+                Some(ChangeHint::Due { source: event.source.clone(), route: event.route.clone() })
             }
-            State::Done { .. } | State::Dead { .. } if !new => Some(Hint::Ended(event.id)),
+            EventState::Done { .. } | EventState::Dead { .. } if !new => Some(ChangeHint::Ended(event.id)),
             _ => None,
         };
         rows.filter_map(hint).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn fate(&mut self, id: EventId) -> &mut Fate<'s> {
+    fn fate(&mut self, id: EventId) -> &mut EventWrites<'s> {
         self.events.entry(id).or_default()
     }
 
-    fn apply(&mut self, op: &'s Op, actual: &mut HashMap<Cell, Seen>) {
+    fn apply(&mut self, op: &'s RecordWrite, actual: &mut HashMap<RecordId, ExpectedVersion>) {
         match op {
-            Op::Put { was, row, version, payload } => {
+            RecordWrite::Put { was, row, version, payload } => {
                 let fate = self.fate(row.event.id);
                 fate.row = Some((row, *version));
                 fate.new |= was.is_none();
                 fate.payload = payload.as_ref().or(fate.payload);
-                actual.insert(Cell::Event(row.event.id), Seen::Version(*version));
+                actual.insert(RecordId::Event(row.event.id), ExpectedVersion::Version(*version));
             }
-            Op::Remove(id, _) => {
-                *self.fate(*id) = Fate { gone: true, ..Fate::default() };
+            RecordWrite::Remove(id, _) => {
+                *self.fate(*id) = EventWrites { gone: true, ..EventWrites::default() };
                 self.keys.retain(|_, held| held.event != *id);
-                actual.insert(Cell::Event(*id), Seen::Absent);
-                actual.values_mut().filter(|seen| **seen == Seen::Holder(*id)).for_each(|seen| *seen = Seen::Absent);
+                actual.insert(RecordId::Event(*id), ExpectedVersion::Absent);
+                actual
+                    .values_mut()
+                    .filter(|seen| **seen == ExpectedVersion::Holder(*id))
+                    .for_each(|seen| *seen = ExpectedVersion::Absent);
             }
-            Op::Hold(key, held) => {
+            RecordWrite::Hold(key, held) => {
                 self.keys.insert(*key, held);
-                actual.insert(Cell::Key(*key), Seen::Holder(held.event));
+                actual.insert(RecordId::Key(*key), ExpectedVersion::Holder(held.event));
             }
-            Op::SetImported(key) => {
+            RecordWrite::SetImported(key) => {
                 self.imported.insert(*key);
             }
-            Op::SetRegister(key, register, version) => {
+            RecordWrite::SetRegister(key, register, version) => {
                 self.registers.insert(*key, Some((register, *version)));
-                actual.insert(Cell::Register(*key), Seen::Version(*version));
+                actual.insert(RecordId::Register(*key), ExpectedVersion::Version(*version));
             }
-            Op::RemoveRegister(key) => {
+            RecordWrite::RemoveRegister(key) => {
                 self.registers.insert(*key, None);
-                actual.insert(Cell::Register(*key), Seen::Absent);
+                actual.insert(RecordId::Register(*key), ExpectedVersion::Absent);
             }
-            Op::SetSlot(group, holder, version) => {
+            RecordWrite::SetSlot(group, holder, version) => {
                 self.slots.insert(*group, Some((*holder, *version)));
-                actual.insert(Cell::Slot(*group), Seen::Version(*version));
+                actual.insert(RecordId::Slot(*group), ExpectedVersion::Version(*version));
             }
-            Op::FreeSlot(group) => {
+            RecordWrite::FreeSlot(group) => {
                 self.slots.insert(*group, None);
-                actual.insert(Cell::Slot(*group), Seen::Absent);
+                actual.insert(RecordId::Slot(*group), ExpectedVersion::Absent);
             }
-            Op::SetPayload(event, payload) => {
+            RecordWrite::SetPayload(event, payload) => {
                 let fate = self.fate(event.id);
                 (fate.fixed, fate.payload, fate.bare) = (Some(&**event), Some(payload), false);
             }
-            Op::SetReceipt(id, receipt) => self.fate(*id).receipt = receipt.as_ref().map_or(Kept::Gone, Kept::As),
-            Op::Shed(id) => self.fate(*id).shed = true,
-            Op::SetTried(id, tried) => self.fate(*id).tried.push(tried),
-            Op::SetSightings(id, count, seen) => self.fate(*id).seen = Some((*count, seen)),
-            Op::RemoveBody(row) => {
+            RecordWrite::SetReceipt(id, receipt) => {
+                self.fate(*id).receipt = receipt.as_ref().map_or(ReceiptWrite::Gone, ReceiptWrite::As);
+            }
+            RecordWrite::Shed(id) => self.fate(*id).shed = true,
+            RecordWrite::SetTried(id, tried) => self.fate(*id).tried.push(tried),
+            RecordWrite::SetSightings(id, count, seen) => self.fate(*id).seen = Some((*count, seen)),
+            RecordWrite::RemoveBody(row) => {
                 let fate = self.fate(row.event.id);
-                (fate.bare, fate.payload, fate.receipt) = (true, None, Kept::Gone);
+                (fate.bare, fate.payload, fate.receipt) = (true, None, ReceiptWrite::Gone);
             }
         }
     }
@@ -174,7 +184,7 @@ impl<'s> Effect<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::claim::Same;
+    use crate::decide::claim::MatchedBy;
 
     fn id(n: u8) -> EventId {
         EventId([n; 16])
@@ -184,37 +194,41 @@ mod tests {
         Key([n; 32])
     }
 
-    fn hold(n: u8, event: u8) -> Op {
-        Op::Hold(key(n), Held { event: id(event), same: Same::Body, alias: false, id_digest: None })
+    fn hold(n: u8, event: u8) -> RecordWrite {
+        RecordWrite::Hold(key(n), KeyOwner { event: id(event), same: MatchedBy::Body, alias: false, id_digest: None })
     }
 
-    fn swap(seen: &[(Cell, Seen)], ops: Vec<Op>) -> Swap {
-        Swap { seen: seen.to_vec(), ops }
+    fn swap(seen: &[(RecordId, ExpectedVersion)], ops: Vec<RecordWrite>) -> ConditionalWrite {
+        ConditionalWrite { seen: seen.to_vec(), ops }
     }
 
-    fn check(swaps: &[Swap], actual: &[(Cell, Seen)], expected: &[bool]) {
+    fn check(swaps: &[ConditionalWrite], actual: &[(RecordId, ExpectedVersion)], expected: &[bool]) {
         let mut actual = actual.iter().copied().collect();
         assert_eq!(settle(swaps, &mut actual).0, expected);
     }
 
     #[test]
     fn a_swap_holds_only_on_what_is_so_and_on_those_before_it_that_hold() {
-        let cell = Cell::Key(key(1));
-        let first = swap(&[(cell, Seen::Absent)], vec![hold(1, 1)]);
-        let leans = swap(&[(cell, Seen::Holder(id(1)))], vec![]);
-        check(&[first.clone(), leans.clone()], &[(cell, Seen::Absent)], &[true, true]);
-        check(&[first.clone(), leans.clone()], &[(cell, Seen::Holder(id(9)))], &[false, false]);
-        check(&[first.clone(), leans], &[(cell, Seen::Holder(id(1)))], &[false, true]);
+        let cell = RecordId::Key(key(1));
+        let first = swap(&[(cell, ExpectedVersion::Absent)], vec![hold(1, 1)]);
+        let leans = swap(&[(cell, ExpectedVersion::Holder(id(1)))], vec![]);
+        check(&[first.clone(), leans.clone()], &[(cell, ExpectedVersion::Absent)], &[true, true]);
+        check(&[first.clone(), leans.clone()], &[(cell, ExpectedVersion::Holder(id(9)))], &[false, false]);
+        check(&[first.clone(), leans], &[(cell, ExpectedVersion::Holder(id(1)))], &[false, true]);
         check(&[first], &[], &[false]);
     }
 
     #[test]
     fn an_event_that_goes_frees_its_keys_for_the_next_of_the_batch() {
-        let (one, two, event) = (Cell::Key(key(1)), Cell::Key(key(2)), Cell::Event(id(1)));
-        let version = Seen::Version(Version(7));
-        let removes = swap(&[(one, Seen::Holder(id(1))), (event, version)], vec![Op::Remove(id(1), None), hold(1, 2)]);
-        let takes = swap(&[(two, Seen::Absent)], vec![hold(2, 3)]);
-        let mut actual = [(one, Seen::Holder(id(1))), (two, Seen::Holder(id(1))), (event, version)].into();
+        let (one, two, event) = (RecordId::Key(key(1)), RecordId::Key(key(2)), RecordId::Event(id(1)));
+        let version = ExpectedVersion::Version(RecordVersion(7));
+        let removes = swap(
+            &[(one, ExpectedVersion::Holder(id(1))), (event, version)],
+            vec![RecordWrite::Remove(id(1), None), hold(1, 2)],
+        );
+        let takes = swap(&[(two, ExpectedVersion::Absent)], vec![hold(2, 3)]);
+        let mut actual =
+            [(one, ExpectedVersion::Holder(id(1))), (two, ExpectedVersion::Holder(id(1))), (event, version)].into();
         let swaps = [removes, takes];
         let (written, effect) = settle(&swaps, &mut actual);
         assert_eq!(written, [true, true]);
@@ -225,11 +239,11 @@ mod tests {
 
     #[test]
     fn what_is_made_and_removed_in_one_batch_leaves_nothing() {
-        let cell = Cell::Key(key(1));
-        let makes = swap(&[(cell, Seen::Absent)], vec![hold(1, 1)]);
-        let removes = swap(&[(cell, Seen::Holder(id(1)))], vec![Op::Remove(id(1), None)]);
+        let cell = RecordId::Key(key(1));
+        let makes = swap(&[(cell, ExpectedVersion::Absent)], vec![hold(1, 1)]);
+        let removes = swap(&[(cell, ExpectedVersion::Holder(id(1)))], vec![RecordWrite::Remove(id(1), None)]);
         let swaps = [makes, removes];
-        let (_, effect) = settle(&swaps, &mut [(cell, Seen::Absent)].into());
+        let (_, effect) = settle(&swaps, &mut [(cell, ExpectedVersion::Absent)].into());
         assert!(effect.keys.is_empty() && effect.events[&id(1)].gone && effect.events[&id(1)].row.is_none());
     }
 }

@@ -1,8 +1,8 @@
 //! What an error of the server means: for whoever asked, and for whoever starts a node.
 
-use super::address::Address;
+use super::address::PostgresUrl;
 use crate::store::schema::postgres::SchemaName;
-use crate::store::{CannotOpen, StoreError};
+use crate::store::{StoreError, StoreOpenError};
 use std::error::Error as _;
 use std::io;
 use tokio_postgres::Error;
@@ -10,7 +10,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Where in a write it went wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum PgCommitStage {
     /// Before the commit was sent, or while only reading: nothing is written.
     Before,
     /// After.
@@ -18,18 +18,18 @@ pub(super) enum Stage {
 }
 
 /// What an error means for whoever asked.
-pub(super) fn classify(error: &Error, stage: Stage) -> StoreError {
+pub(super) fn classify(error: &Error, stage: PgCommitStage) -> StoreError {
     let why = said(error);
     let Some(code) = error.code() else {
         // No answer: the connection is gone, or what came over it was none.
         return match stage {
-            Stage::Before => StoreError::Down(why),
-            Stage::Commit => StoreError::Unsure(why),
+            PgCommitStage::Before => StoreError::Down(why),
+            PgCommitStage::Commit => StoreError::Unsure(why),
         };
     };
     let severity = error.as_db_error().and_then(DbError::parsed_severity);
     match stage {
-        Stage::Commit if may_have_committed(code, severity) => StoreError::Unsure(why),
+        PgCommitStage::Commit if may_have_committed(code, severity) => StoreError::Unsure(why),
         // Whatever else it says, it wrote nothing, and somebody may set it right while we run: a password, a right, a
         // table that is being restored. Never `Broken`: what an attempt came to would not be written any more.
         _ => StoreError::Down(why),
@@ -62,11 +62,11 @@ pub(super) fn said(error: &Error) -> String {
 }
 
 /// Why a node cannot begin with this server.
-pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
+pub(super) fn cannot_open(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     let why = said(error);
     let Some(state) = error.code() else { return unanswered(address, error) };
     let user = address.user();
-    let ever = |hint: String| CannotOpen::Ever(format!("{address}: {why}; {hint}"));
+    let ever = |hint: String| StoreOpenError::Ever(format!("{address}: {why}; {hint}"));
     match &state.code()[..2] {
         _ if *state == SqlState::INVALID_PASSWORD => ever(format!("check the password of user {user} in the URL")),
         "28" if why.contains("no encryption") => {
@@ -83,22 +83,22 @@ pub(super) fn cannot_open(address: &Address, error: &Error) -> CannotOpen {
             ever("its tables are not ours; give hookonce a schema of its own: add `schema=NAME` to the URL".into())
         }
         _ if *state == SqlState::TOO_MANY_CONNECTIONS => {
-            CannotOpen::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
+            StoreOpenError::Yet(format!("{address}: {why}; raise max_connections, or let fewer nodes connect"))
         }
         "08" if why.contains("unsupported startup parameter") => ever(
             "a pooler stands before it: take that parameter out of the URL, and set the same with `alter role … set …`. Do \
              not name it in `ignore_startup_parameters` of pgbouncer.ini: it would be dropped without a word"
                 .into(),
         ),
-        "08" | "40" | "53" | "55" | "57" | "58" => CannotOpen::Yet(format!("{address}: {why}")),
-        _ => CannotOpen::Ever(format!("{address}: {why}")),
+        "08" | "40" | "53" | "55" | "57" | "58" => StoreOpenError::Yet(format!("{address}: {why}")),
+        _ => StoreOpenError::Ever(format!("{address}: {why}")),
     }
 }
 
 /// Why a session could not tell which store it works with.
-pub(super) fn cannot_tell(address: &Address, error: &Error) -> CannotOpen {
+pub(super) fn cannot_tell(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
-        return CannotOpen::Yet(format!(
+        return StoreOpenError::Yet(format!(
             "{address}: `hookonce migrate` is changing the store; no node starts meanwhile"
         ));
     }
@@ -106,7 +106,7 @@ pub(super) fn cannot_tell(address: &Address, error: &Error) -> CannotOpen {
 }
 
 /// Which right is missing, and the statement that gives it.
-fn rights(address: &Address, why: &str) -> String {
+fn rights(address: &PostgresUrl, why: &str) -> String {
     let user = quoted_user(address);
     let named = why.split_once("for schema ").map(|(_, name)| SchemaName::parse(name).unwrap_or_default());
     let schema = named.clone().or(address.schema.clone()).unwrap_or_default();
@@ -126,8 +126,8 @@ fn rights(address: &Address, why: &str) -> String {
 }
 
 /// The session has another `search_path` than the URL sets.
-pub(super) fn dropped_path(address: &Address, asked: &str, has: &str) -> CannotOpen {
-    CannotOpen::Ever(format!(
+pub(super) fn dropped_path(address: &PostgresUrl, asked: &str, has: &str) -> StoreOpenError {
+    StoreOpenError::Ever(format!(
         "{address}: the URL sets `search_path` to `{asked}` by `options`, but the session has `{has}`: a pooler dropped it, \
          and the store would be looked for in the wrong schema. Give the server's own address; or take `options` out of the \
          URL, run `alter role {} set search_path = {asked}` and let the pooler connect anew",
@@ -135,13 +135,13 @@ pub(super) fn dropped_path(address: &Address, asked: &str, has: &str) -> CannotO
     ))
 }
 
-fn quoted_user(address: &Address) -> String {
+fn quoted_user(address: &PostgresUrl) -> String {
     format!("\"{}\"", address.user().replace('"', "\"\""))
 }
 
 /// A pooler between lends each session of the server for one transaction.
-pub(super) fn pooled(address: &Address) -> CannotOpen {
-    CannotOpen::Ever(format!(
+pub(super) fn pooled(address: &PostgresUrl) -> StoreOpenError {
+    StoreOpenError::Ever(format!(
         "{address}: a pooler stands before it that lends a session for one transaction only, and hookonce needs sessions \
          of its own, with settings, prepared statements, locks and LISTEN; give the server's own address, or set \
          `pool_mode = session` for this database, with `pool_size` at 14 for each node"
@@ -149,27 +149,27 @@ pub(super) fn pooled(address: &Address) -> CannotOpen {
 }
 
 /// No answer, or none of PostgreSQL's.
-fn unanswered(address: &Address, error: &Error) -> CannotOpen {
+fn unanswered(address: &PostgresUrl, error: &Error) -> StoreOpenError {
     let cause = error.source();
     let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
     let text = error.to_string();
     if text.contains("TLS") {
         let cause = cause.map_or(String::new(), ToString::to_string);
         let why = if cause.contains("does not support TLS") { "the server does not offer TLS" } else { &*cause };
-        return CannotOpen::Ever(format!(
+        return StoreOpenError::Ever(format!(
             "{address}: no TLS ({why}); check `sslmode` in the URL: `verify-full` wants a certificate for this host that \
              is trusted here or by `sslrootcert`, `disable` wants none"
         ));
     }
     if text.contains("authentication") || text.contains("configuration") {
         let cause = cause.map_or(text, ToString::to_string);
-        return CannotOpen::Ever(format!("{address}: {cause}; check the user and the password in the URL"));
+        return StoreOpenError::Ever(format!("{address}: {cause}; check the user and the password in the URL"));
     }
     match io {
         Some(error) if error.to_string().contains("does not allow writes") => {
-            CannotOpen::Yet(format!("{address} is read-only; it may be a replica"))
+            StoreOpenError::Yet(format!("{address} is read-only; it may be a replica"))
         }
-        _ => CannotOpen::Yet(format!("{address} cannot be reached: {}", said(error))),
+        _ => StoreOpenError::Yet(format!("{address} cannot be reached: {}", said(error))),
     }
 }
 

@@ -11,17 +11,17 @@
 
 use super::beside::{put_attempts, put_sightings};
 use super::mark::{commit, not_committed};
-use super::pool::{Ask, Failed, Link, ask};
-use super::rows::{self, Id, Name, Raw, Written, column, counter};
-use super::swap::{self, Effect, Fate, Kept};
-use super::trouble::Stage;
+use super::pool::{PgConn, PgError, PgQuery, ask};
+use super::rows::{self, PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter};
+use super::swap::{self, BatchWrites, EventWrites, ReceiptWrite};
+use super::trouble::PgCommitStage;
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::store::cells;
-use crate::store::copy::Heeds;
-use crate::store::ledger::Held;
-use crate::store::shared::{Cell, Seen, Swap, Version};
-use crate::store::{Hint, StoreError};
+use crate::store::copy::CopyLockCheck;
+use crate::store::ledger::KeyOwner;
+use crate::store::shared::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion};
+use crate::store::{ChangeHint, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const BEGIN: &str = "begin";
@@ -88,10 +88,14 @@ const PUT_IMPORTED: &str =
     "insert into {schema}.imported (key) select * from unnest($1::bytea[]) on conflict do nothing";
 
 /// Which swaps were written, and what others may want to hear of them.
-pub(super) type Came = (Vec<bool>, Vec<Hint>);
+pub(super) type WriteResult = (Vec<bool>, Vec<ChangeHint>);
 
 /// Writes these, each all or not at all. `Err`: nothing was written, or nobody knows.
-pub(super) async fn write(link: &mut Link, swaps: &[Swap], heeds: Heeds) -> Result<Came, StoreError> {
+pub(super) async fn write(
+    link: &mut PgConn,
+    swaps: &[ConditionalWrite],
+    heeds: CopyLockCheck,
+) -> Result<WriteResult, StoreError> {
     let first = swap::first_seen(swaps);
     if swap::only_adds(swaps, &first)
         && let Some(written) = add(link, swaps, &first, heeds).await?
@@ -101,23 +105,23 @@ pub(super) async fn write(link: &mut Link, swaps: &[Swap], heeds: Heeds) -> Resu
     match lock(link, swaps, &first).await {
         Ok(locked) => finish(link, swaps, locked, heeds).await,
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
-        Err(failed) => Err(failed.classify(Stage::Before)),
+        Err(failed) => Err(failed.classify(PgCommitStage::Before)),
     }
 }
 
 /// Others got in the way: nothing is written, and all of it is drafted anew.
-async fn refuse_all(link: &mut Link, swaps: &[Swap]) -> Result<Came, StoreError> {
-    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
+async fn refuse_all(link: &mut PgConn, swaps: &[ConditionalWrite]) -> Result<WriteResult, StoreError> {
+    link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
     Ok((vec![false; swaps.len()], Vec::new()))
 }
 
 /// The batch as if every cell were empty, in one round trip; `None` where one was not.
 async fn add(
-    link: &mut Link,
-    swaps: &[Swap],
-    first: &BTreeMap<Cell, Seen>,
-    heeds: Heeds,
-) -> Result<Option<Came>, StoreError> {
+    link: &mut PgConn,
+    swaps: &[ConditionalWrite],
+    first: &BTreeMap<RecordId, ExpectedVersion>,
+    heeds: CopyLockCheck,
+) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = swap::settle(swaps, &mut actual);
     let mut asks = vec![ask!(BEGIN)];
@@ -129,7 +133,7 @@ async fn add(
     match link.ask(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
         Err(failed) if failed.is_contention() => {
-            link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(Stage::Before))?;
+            link.ask(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
         Err(failed) => Err(not_committed(&failed)),
@@ -138,8 +142,8 @@ async fn add(
 
 /// What the cells really are, as long as the transaction lasts, and which of them stand there only tentatively.
 #[derive(Default)]
-pub(super) struct Locked {
-    pub(super) actual: HashMap<Cell, Seen>,
+pub(super) struct LockedRecords {
+    pub(super) actual: HashMap<RecordId, ExpectedVersion>,
     keys: BTreeMap<Key, EventId>,
     registers: BTreeSet<Key>,
     slots: BTreeSet<Key>,
@@ -147,7 +151,7 @@ pub(super) struct Locked {
 
 /// What a row of the first round trip tells.
 #[derive(Clone, Copy)]
-enum Tells {
+enum LockRowKind {
     Nothing,
     TriedKey,
     TriedRegister,
@@ -158,47 +162,52 @@ enum Tells {
     Key,
 }
 
-pub(super) async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell, Seen>) -> Result<Locked, Failed> {
+pub(super) async fn lock(
+    link: &mut PgConn,
+    swaps: &[ConditionalWrite],
+    first: &BTreeMap<RecordId, ExpectedVersion>,
+) -> Result<LockedRecords, PgError> {
     let held = swap::held(swaps);
-    let names =
-        |pick: fn(&Cell) -> Option<Key>| first.keys().filter_map(pick).map(|key| Name(key.0)).collect::<Vec<_>>();
-    let empty = |cell: Cell| first.get(&cell) == Some(&Seen::Absent);
-    let keys = names(|cell| if let Cell::Key(key) = cell { Some(*key) } else { None });
-    let registers = names(|cell| if let Cell::Register(key) = cell { Some(*key) } else { None });
-    let slots = names(|cell| if let Cell::Slot(key) = cell { Some(*key) } else { None });
+    let names = |pick: fn(&RecordId) -> Option<Key>| {
+        first.keys().filter_map(pick).map(|key| PgBytes32(key.0)).collect::<Vec<_>>()
+    };
+    let empty = |cell: RecordId| first.get(&cell) == Some(&ExpectedVersion::Absent);
+    let keys = names(|cell| if let RecordId::Key(key) = cell { Some(*key) } else { None });
+    let registers = names(|cell| if let RecordId::Register(key) = cell { Some(*key) } else { None });
+    let slots = names(|cell| if let RecordId::Slot(key) = cell { Some(*key) } else { None });
     let events: Vec<_> =
-        first.keys().filter_map(|cell| if let Cell::Event(id) = cell { Some(Id(*id)) } else { None }).collect();
-    let new_registers: Vec<_> = registers.iter().copied().filter(|key| empty(Cell::Register(Key(key.0)))).collect();
-    let new_slots: Vec<_> = slots.iter().copied().filter(|key| empty(Cell::Slot(Key(key.0)))).collect();
-    let tried: BTreeMap<&Key, &Held> =
-        held.iter().filter(|(key, _)| empty(Cell::Key(**key))).map(|(k, h)| (k, *h)).collect();
+        first.keys().filter_map(|cell| if let RecordId::Event(id) = cell { Some(PgUuid(*id)) } else { None }).collect();
+    let new_registers: Vec<_> = registers.iter().copied().filter(|key| empty(RecordId::Register(Key(key.0)))).collect();
+    let new_slots: Vec<_> = slots.iter().copied().filter(|key| empty(RecordId::Slot(Key(key.0)))).collect();
+    let tried: BTreeMap<&Key, &KeyOwner> =
+        held.iter().filter(|(key, _)| empty(RecordId::Key(**key))).map(|(k, h)| (k, *h)).collect();
 
-    let mut asks = vec![(Tells::Nothing, ask!(BEGIN))];
+    let mut asks = vec![(LockRowKind::Nothing, ask!(BEGIN))];
     if !tried.is_empty() {
-        asks.push((Tells::TriedKey, put_keys(TRY_KEYS, tried.iter().map(|(key, held)| (**key, *held)))));
+        asks.push((LockRowKind::TriedKey, put_keys(TRY_KEYS, tried.iter().map(|(key, held)| (**key, *held)))));
     }
-    let mut with = |tells, sql, names: Vec<Name>| {
+    let mut with = |tells, sql, names: Vec<PgBytes32>| {
         if !names.is_empty() {
             asks.push((tells, ask!(sql, names)));
         }
     };
-    with(Tells::TriedRegister, TRY_REGISTERS, new_registers);
-    with(Tells::Register, LOCK_REGISTERS, registers);
-    with(Tells::TriedSlot, TRY_SLOTS, new_slots);
-    with(Tells::Slot, LOCK_SLOTS, slots);
+    with(LockRowKind::TriedRegister, TRY_REGISTERS, new_registers);
+    with(LockRowKind::Register, LOCK_REGISTERS, registers);
+    with(LockRowKind::TriedSlot, TRY_SLOTS, new_slots);
+    with(LockRowKind::Slot, LOCK_SLOTS, slots);
     if !events.is_empty() {
-        asks.push((Tells::Event, ask!(LOCK_EVENTS, events)));
+        asks.push((LockRowKind::Event, ask!(LOCK_EVENTS, events)));
     }
     if !keys.is_empty() {
-        asks.push((Tells::Key, ask!(LOOK_KEYS, keys)));
+        asks.push((LockRowKind::Key, ask!(LOOK_KEYS, keys)));
     }
     let (tells, asks): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
     let answers = link.ask(&asks).await?;
 
-    let mut locked = Locked::default();
+    let mut locked = LockedRecords::default();
     // What is not told of below is empty; but a register or slot that is, and not by us, is nobody's to rely on.
-    let lasting = |cell: &&Cell| matches!(cell, Cell::Key(_) | Cell::Event(_));
-    locked.actual = first.keys().filter(lasting).map(|cell| (*cell, Seen::Absent)).collect();
+    let lasting = |cell: &&RecordId| matches!(cell, RecordId::Key(_) | RecordId::Event(_));
+    locked.actual = first.keys().filter(lasting).map(|cell| (*cell, ExpectedVersion::Absent)).collect();
     for (tells, rows) in tells.into_iter().zip(answers) {
         for row in rows {
             locked.hear(tells, &row, &tried)?;
@@ -207,41 +216,47 @@ pub(super) async fn lock(link: &mut Link, swaps: &[Swap], first: &BTreeMap<Cell,
     Ok(locked)
 }
 
-impl Locked {
-    fn hear(&mut self, tells: Tells, row: &tokio_postgres::Row, tried: &BTreeMap<&Key, &Held>) -> Result<(), Failed> {
-        let key = || row.try_get::<_, Raw<'_>>(0).map(|raw| Key(raw.array()));
-        let version = || row.try_get::<_, i64>(1).map(|number| Seen::Version(Version(number.cast_unsigned())));
+impl LockedRecords {
+    fn hear(
+        &mut self,
+        tells: LockRowKind,
+        row: &tokio_postgres::Row,
+        tried: &BTreeMap<&Key, &KeyOwner>,
+    ) -> Result<(), PgError> {
+        let key = || row.try_get::<_, PgRawCell<'_>>(0).map(|raw| Key(raw.array()));
+        let version =
+            || row.try_get::<_, i64>(1).map(|number| ExpectedVersion::Version(RecordVersion(number.cast_unsigned())));
         match tells {
-            Tells::Nothing => {}
-            Tells::TriedKey => {
+            LockRowKind::Nothing => {}
+            LockRowKind::TriedKey => {
                 let key = key()?;
                 let by = tried.get(&key).map_or(EventId([0; 16]), |held| held.event);
                 self.keys.insert(key, by);
             }
-            Tells::TriedRegister => {
+            LockRowKind::TriedRegister => {
                 self.registers.insert(key()?);
             }
-            Tells::TriedSlot => {
+            LockRowKind::TriedSlot => {
                 self.slots.insert(key()?);
             }
-            Tells::Register => {
+            LockRowKind::Register => {
                 let key = key()?;
-                let seen = if self.registers.contains(&key) { Seen::Absent } else { version()? };
-                self.actual.insert(Cell::Register(key), seen);
+                let seen = if self.registers.contains(&key) { ExpectedVersion::Absent } else { version()? };
+                self.actual.insert(RecordId::Register(key), seen);
             }
-            Tells::Slot => {
+            LockRowKind::Slot => {
                 let key = key()?;
-                let seen = if self.slots.contains(&key) { Seen::Absent } else { version()? };
-                self.actual.insert(Cell::Slot(key), seen);
+                let seen = if self.slots.contains(&key) { ExpectedVersion::Absent } else { version()? };
+                self.actual.insert(RecordId::Slot(key), seen);
             }
-            Tells::Event => {
-                let Id(id) = row.try_get(0)?;
-                self.actual.insert(Cell::Event(id), version()?);
+            LockRowKind::Event => {
+                let PgUuid(id) = row.try_get(0)?;
+                self.actual.insert(RecordId::Event(id), version()?);
             }
-            Tells::Key => {
-                let (key, Id(event)) = (key()?, row.try_get(1)?);
+            LockRowKind::Key => {
+                let (key, PgUuid(event)) = (key()?, row.try_get(1)?);
                 if !self.keys.contains_key(&key) {
-                    self.actual.insert(Cell::Key(key), Seen::Holder(event));
+                    self.actual.insert(RecordId::Key(key), ExpectedVersion::Holder(event));
                 }
             }
         }
@@ -249,7 +264,12 @@ impl Locked {
     }
 }
 
-async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked, heeds: Heeds) -> Result<Came, StoreError> {
+async fn finish(
+    link: &mut PgConn,
+    swaps: &[ConditionalWrite],
+    mut locked: LockedRecords,
+    heeds: CopyLockCheck,
+) -> Result<WriteResult, StoreError> {
     let (written, effect) = swap::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
         return refuse_all(link, swaps).await;
@@ -266,20 +286,20 @@ async fn finish(link: &mut Link, swaps: &[Swap], mut locked: Locked, heeds: Heed
     }
 }
 
-fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s Held)>) -> Ask<'s> {
+fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s KeyOwner)>) -> PgQuery<'s> {
     let rows: Vec<_> = keys.collect();
     let params = vec![
-        column(&rows, |(key, _)| Name(key.0)),
-        column(&rows, |(_, held)| Id(held.event)),
+        column(&rows, |(key, _)| PgBytes32(key.0)),
+        column(&rows, |(_, held)| PgUuid(held.event)),
         column(&rows, |(_, held)| held.same.word()),
         column(&rows, |(_, held)| held.alias),
         column(&rows, |(_, held)| held.id_digest.map(|digest| digest.0.to_vec())),
     ];
-    Ask { sql, params }
+    PgQuery { sql, params }
 }
 
-pub(super) fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
-    let gone: Vec<Id> = effect.events.iter().filter(|(_, fate)| fate.gone).map(|(id, _)| Id(*id)).collect();
+pub(super) fn drop_events<'s>(effect: &BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+    let gone: Vec<PgUuid> = effect.events.iter().filter(|(_, fate)| fate.gone).map(|(id, _)| PgUuid(*id)).collect();
     if !gone.is_empty() {
         asks.push(ask!(DROP_EVENTS, gone.clone()));
         asks.push(ask!(DROP_BESIDE, gone));
@@ -287,16 +307,17 @@ pub(super) fn drop_events<'s>(effect: &Effect<'s>, asks: &mut Vec<Ask<'s>>) {
 }
 
 /// Keys, registers, slots and imported keys; what was put in tentatively and is not to stay goes.
-pub(super) fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_cells<'s>(effect: &BatchWrites<'s>, locked: &LockedRecords, asks: &mut Vec<PgQuery<'s>>) {
     let stays = |key: &Key, by: &EventId| effect.keys.get(key).is_some_and(|held| held.event == *by);
-    let refused: Vec<_> = locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| Name(key.0)).collect();
+    let refused: Vec<_> =
+        locked.keys.iter().filter(|(key, by)| !stays(key, by)).map(|(key, _)| PgBytes32(key.0)).collect();
     // What an event held tentatively went with it, where it was removed and made again.
     let lasts = |id: &EventId| effect.events.get(id).is_none_or(|fate| !fate.gone);
-    let there = |key: &Key, held: &Held| locked.keys.get(key) == Some(&held.event) && lasts(&held.event);
+    let there = |key: &Key, held: &KeyOwner| locked.keys.get(key) == Some(&held.event) && lasts(&held.event);
     let missing: Vec<_> =
         effect.keys.iter().filter(|(key, held)| !there(key, held)).map(|(key, held)| (*key, *held)).collect();
-    let gone = |tried: &BTreeSet<Key>, set: &dyn Fn(&Key) -> bool, freed: Vec<Key>| -> Vec<Name> {
-        tried.iter().filter(|key| !set(key)).copied().chain(freed).map(|key| Name(key.0)).collect()
+    let gone = |tried: &BTreeSet<Key>, set: &dyn Fn(&Key) -> bool, freed: Vec<Key>| -> Vec<PgBytes32> {
+        tried.iter().filter(|key| !set(key)).copied().chain(freed).map(|key| PgBytes32(key.0)).collect()
     };
     let freed = effect.registers.iter().filter(|(_, set)| set.is_none()).map(|(key, _)| *key).collect();
     let no_registers = gone(&locked.registers, &|key| effect.registers.contains_key(key), freed);
@@ -310,44 +331,45 @@ pub(super) fn put_cells<'s>(effect: &Effect<'s>, locked: &Locked, asks: &mut Vec
     if !missing.is_empty() {
         asks.push(put_keys(PUT_KEYS, missing.into_iter()));
     }
-    let registers: Vec<_> = effect.registers.iter().filter_map(|(key, set)| Some((Name(key.0), (*set)?))).collect();
+    let registers: Vec<_> =
+        effect.registers.iter().filter_map(|(key, set)| Some((PgBytes32(key.0), (*set)?))).collect();
     if !registers.is_empty() {
         let params = vec![
             column(&registers, |(key, _)| *key),
             column(&registers, |(_, (_, version))| counter(version.0)),
-            column(&registers, |(_, (register, _))| Name(register.value.0)),
+            column(&registers, |(_, (register, _))| PgBytes32(register.value.0)),
             column(&registers, |(_, (register, _))| register.order),
             column(&registers, |(_, (register, _))| register.strict),
-            column(&registers, |(_, (register, _))| Id(register.event)),
+            column(&registers, |(_, (register, _))| PgUuid(register.event)),
         ];
-        asks.push(Ask { sql: PUT_REGISTERS, params });
+        asks.push(PgQuery { sql: PUT_REGISTERS, params });
     }
-    let slots: Vec<_> = effect.slots.iter().filter_map(|(key, set)| Some((Name(key.0), (*set)?))).collect();
+    let slots: Vec<_> = effect.slots.iter().filter_map(|(key, set)| Some((PgBytes32(key.0), (*set)?))).collect();
     if !slots.is_empty() {
         let params = vec![
             column(&slots, |(key, _)| *key),
             column(&slots, |(_, (_, version))| counter(version.0)),
-            column(&slots, |(_, (event, _))| Id(*event)),
+            column(&slots, |(_, (event, _))| PgUuid(*event)),
         ];
-        asks.push(Ask { sql: PUT_SLOTS, params });
+        asks.push(PgQuery { sql: PUT_SLOTS, params });
     }
     if !effect.imported.is_empty() {
-        asks.push(ask!(PUT_IMPORTED, effect.imported.iter().map(|key| Name(key.0)).collect::<Vec<_>>()));
+        asks.push(ask!(PUT_IMPORTED, effect.imported.iter().map(|key| PgBytes32(key.0)).collect::<Vec<_>>()));
     }
 }
 
 /// Events, and what lies beside them.
-pub(super) fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
-    let (new, changed): (Vec<Written<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
+    let (new, changed): (Vec<PgEventWrite<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
     if !new.is_empty() {
         asks.push(rows::insert_events(&new));
     }
     if !changed.is_empty() {
         asks.push(rows::update_events(&changed));
     }
-    let of = |pick: fn(&Fate<'s>) -> bool| {
-        effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| Id(*id)).collect::<Vec<_>>()
+    let of = |pick: fn(&EventWrites<'s>) -> bool| {
+        effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| PgUuid(*id)).collect::<Vec<_>>()
     };
     let bare = of(|fate| fate.bare);
     if !bare.is_empty() {
@@ -361,11 +383,11 @@ pub(super) fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
         let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
         asks.push(rows::put_payloads(payloads));
     }
-    let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| Id(*id)).collect();
+    let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| PgUuid(*id)).collect();
     if !shed.is_empty() {
         asks.push(ask!(SHED, shed));
     }
-    let unanswered = of(|fate| fate.receipt == Kept::Gone && !fate.bare);
+    let unanswered = of(|fate| fate.receipt == ReceiptWrite::Gone && !fate.bare);
     if !unanswered.is_empty() {
         asks.push(ask!(DROP_RECEIPTS, unanswered));
     }
@@ -374,9 +396,9 @@ pub(super) fn put_events<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
     put_sightings(effect, asks);
 }
 
-fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
+fn put_receipts<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let answers = effect.events.iter().filter_map(|(id, fate)| {
-        let Kept::As(receipt) = fate.receipt else { return None };
+        let ReceiptWrite::As(receipt) = fate.receipt else { return None };
         Some((*id, receipt, cells::headers_cell(&receipt.headers)))
     });
     let answers: Vec<_> = answers.collect();
@@ -384,15 +406,15 @@ fn put_receipts<'s>(effect: &'s Effect<'s>, asks: &mut Vec<Ask<'s>>) {
         return;
     }
     let digest = |(_, receipt, headers): &(EventId, &'s Receipt, String)| {
-        Name(cells::receipt_digest(receipt.status, receipt.cut, headers, &receipt.body).0)
+        PgBytes32(cells::receipt_digest(receipt.status, receipt.cut, headers, &receipt.body).0)
     };
     let params = vec![
-        column(&answers, |(id, ..)| Id(*id)),
+        column(&answers, |(id, ..)| PgUuid(*id)),
         column(&answers, |(_, receipt, _)| i32::from(receipt.status)),
         column(&answers, |(.., headers)| headers.clone()),
         column(&answers, |(_, receipt, _)| &receipt.body[..]),
         column(&answers, |(_, receipt, _)| receipt.cut),
         column(&answers, digest),
     ];
-    asks.push(Ask { sql: PUT_RECEIPTS, params });
+    asks.push(PgQuery { sql: PUT_RECEIPTS, params });
 }

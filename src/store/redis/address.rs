@@ -1,6 +1,6 @@
 //! Where the store is: the URL, and what is written in it for us.
 
-use crate::store::CannotOpen;
+use crate::store::StoreOpenError;
 use ::redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 
 /// How long a prefix may be.
@@ -14,30 +14,30 @@ const PREFIX: &str = "hookonce";
 
 /// A server, and what the URL says about it.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
+pub(super) struct RedisUrl {
     info: ConnectionInfo,
     roots: Option<Vec<u8>>,
     /// What every key begins with.
     pub(super) prefix: String,
     /// What may be wrong with the server, because the URL says so.
-    pub(super) lets: Lets,
+    pub(super) lets: DurabilityWaivers,
     /// How many replicas must have a write before it is answered.
     pub(super) wait: Option<u8>,
     /// Who knows where the primary is. Then `info` has everything but its address.
-    pub(super) sentinels: Option<Sentinels>,
+    pub(super) sentinels: Option<SentinelConfig>,
     /// Sentinels named this server.
     pub(super) by_sentinel: bool,
 }
 
 /// The sentinels that a URL names.
 #[derive(Clone, Debug)]
-pub(super) struct Sentinels {
+pub(super) struct SentinelConfig {
     /// What they call the primary.
     pub(super) name: String,
     at: Vec<ConnectionInfo>,
 }
 
-impl Sentinels {
+impl SentinelConfig {
     /// Reads `user:password@host:26379,host:26379/name/database`, with what the query says of the sentinels themselves;
     /// and how to reach a server that they name.
     fn parse(scheme: &str, rest: &str, who: Option<(&str, &str)>) -> Result<(Self, String), String> {
@@ -62,7 +62,7 @@ impl Sentinels {
     }
 
     /// Who can connect to each.
-    pub(super) fn clients(&self, address: &Address) -> Vec<Result<Client, RedisError>> {
+    pub(super) fn clients(&self, address: &RedisUrl) -> Vec<Result<Client, RedisError>> {
         self.at.iter().map(|info| address.client_of(info.clone())).collect()
     }
 
@@ -74,7 +74,7 @@ impl Sentinels {
 
 /// What the URL lets pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Lets {
+pub(super) struct DurabilityWaivers {
     /// `durable=no`: what was answered may be lost.
     pub(super) be_lost: bool,
     /// `evicts=yes`: what was answered may be evicted.
@@ -83,7 +83,7 @@ pub(super) struct Lets {
 
 /// What is spoken over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Speech {
+pub(super) enum RedisTransport {
     /// Redis's own protocol.
     Plain,
     /// The same inside TLS.
@@ -91,7 +91,7 @@ pub(super) enum Speech {
 }
 
 /// The name of a server, without a user or password.
-impl std::fmt::Display for Address {
+impl std::fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.sentinels {
             Some(sentinels) => write!(f, "redis {} of the sentinels {}", sentinels.name, sentinels.places()),
@@ -100,12 +100,13 @@ impl std::fmt::Display for Address {
     }
 }
 
-impl Address {
+impl RedisUrl {
     /// Reads a URL. What is wrong with it is said without showing it: there may be a password in it.
-    pub(super) fn parse(url: &str) -> Result<Self, CannotOpen> {
-        let odd = |what: &str| CannotOpen::Ever(format!("the store's URL: {what}"));
+    pub(super) fn parse(url: &str) -> Result<Self, StoreOpenError> {
+        let odd = |what: &str| StoreOpenError::Ever(format!("the store's URL: {what}"));
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut prefix, mut roots, mut lets, mut rest) = (PREFIX.to_owned(), None, Lets::default(), Vec::new());
+        let (mut prefix, mut roots, mut lets, mut rest) =
+            (PREFIX.to_owned(), None, DurabilityWaivers::default(), Vec::new());
         let (mut wait, mut sentinel_user, mut sentinel_password) = (None, "", None);
         let by_socket = base.split("://").next().is_some_and(|scheme| scheme.ends_with("unix"));
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -146,7 +147,7 @@ impl Address {
         let mut sentinels = None;
         if let Some((scheme, rest)) = base.split_once("+sentinel://") {
             let who = sentinel_password.map(|password| (sentinel_user, password));
-            let (found, template) = Sentinels::parse(scheme, rest, who).map_err(|why| odd(&why))?;
+            let (found, template) = SentinelConfig::parse(scheme, rest, who).map_err(|why| odd(&why))?;
             (sentinels, plain) = (Some(found), template);
         }
         let info = plain.as_str().into_connection_info().map_err(|error| {
@@ -196,13 +197,13 @@ impl Address {
     }
 
     /// Host and port, and whether TLS is spoken there; none of a socket.
-    pub(super) fn tcp(&self) -> Option<(&str, u16, Speech)> {
+    pub(super) fn tcp(&self) -> Option<(&str, u16, RedisTransport)> {
         if self.sentinels.is_some() {
             return None;
         }
         match self.info.addr() {
-            ConnectionAddr::Tcp(host, port) => Some((host, *port, Speech::Plain)),
-            ConnectionAddr::TcpTls { host, port, .. } => Some((host, *port, Speech::Tls)),
+            ConnectionAddr::Tcp(host, port) => Some((host, *port, RedisTransport::Plain)),
+            ConnectionAddr::TcpTls { host, port, .. } => Some((host, *port, RedisTransport::Tls)),
             _ => None,
         }
     }
@@ -232,8 +233,8 @@ mod tests {
     use super::*;
 
     fn check(url: &str, expected: &str) {
-        let said = match Address::parse(url) {
-            Ok(Address { info, prefix, lets, .. }) => {
+        let said = match RedisUrl::parse(url) {
+            Ok(RedisUrl { info, prefix, lets, .. }) => {
                 let settings = info.redis_settings();
                 let (user, password) = (settings.username().unwrap_or("-"), settings.password().unwrap_or("-"));
                 format!(
@@ -276,7 +277,7 @@ mod tests {
             "redis://u:hid#den@host",
             "redis://u:x?hid&den=1@host",
         ] {
-            let error = Address::parse(url).expect_err(url).to_string();
+            let error = RedisUrl::parse(url).expect_err(url).to_string();
             assert!(error.starts_with("the store's URL") && !error.contains("hid"), "{url}: {error}");
         }
     }
@@ -284,7 +285,7 @@ mod tests {
     #[test]
     fn sentinels_are_asked_with_their_own_password_and_the_primary_with_its_own() {
         let url = "rediss+sentinel://u:p%40@one,two:7,[::1]/main/3?prefix=a&wait=2&sentinel_user=s&sentinel_password=q";
-        let address = Address::parse(url).expect("a url");
+        let address = RedisUrl::parse(url).expect("a url");
         let sentinels = address.sentinels.clone().expect("sentinels");
         assert_eq!((&*sentinels.name, &*sentinels.places()), ("main", "one:26379,two:7,::1:26379"));
         let password = |info: &ConnectionInfo| info.redis_settings().password().map(str::to_owned);
@@ -298,13 +299,13 @@ mod tests {
         );
         assert_eq!(address.to_string(), "redis main of the sentinels one:26379,two:7,::1:26379");
         for url in ["redis+sentinel://one", "redis+sentinel://one,/main", "redis+sentinel://one:x/main"] {
-            assert!(Address::parse(url).is_err(), "{url}");
+            assert!(RedisUrl::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn another_node_of_a_cluster_is_reached_with_the_same_password() {
-        let one = Address::parse("redis://u:p@host:1").expect("a url");
+        let one = RedisUrl::parse("redis://u:p@host:1").expect("a url");
         for (place, expected) in [("10.0.0.7:7", "10.0.0.7:7"), (":7", "host:7"), ("[::1]:7", "::1:7")] {
             let other = one.at(place).expect(place);
             assert_eq!(other.info.addr().to_string(), expected);

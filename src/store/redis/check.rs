@@ -2,10 +2,10 @@
 //!
 //! Looked at whenever a connection is made: after a failover another server answers under the same name.
 
-use super::address::{Address, Lets};
-use super::names::Names;
-use super::{Access, WRITE, WRITE_ON};
-use crate::store::CannotOpen;
+use super::address::{DurabilityWaivers, RedisUrl};
+use super::names::RedisKeyNames;
+use super::{RedisAccess, WRITE, WRITE_ON};
+use crate::store::StoreOpenError;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, RedisError, Value, cmd};
 
@@ -14,7 +14,7 @@ const VERSION_MIN: u32 = 7;
 
 /// What a server says about itself; `None` where it may not be asked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Facts {
+struct RedisServerInfo {
     version: Option<String>,
     role: Option<String>,
     policy: Option<String>,
@@ -23,7 +23,7 @@ struct Facts {
 }
 
 /// What came of looking: what people should know, or why it cannot be our store.
-pub(super) enum Looked {
+pub(super) enum RedisServerCheck {
     /// It can, with these words of warning.
     Fits(Vec<String>),
     /// Its keys live at this address of its cluster.
@@ -33,20 +33,20 @@ pub(super) enum Looked {
 /// Looks at the server at the other end.
 pub(super) async fn look(
     link: &mut MultiplexedConnection,
-    address: &Address,
-    names: &Names,
-    access: Access,
-) -> Result<Looked, CannotOpen> {
+    address: &RedisUrl,
+    names: &RedisKeyNames,
+    access: RedisAccess,
+) -> Result<RedisServerCheck, StoreOpenError> {
     let facts = ask(link, address).await?;
     fits_kind(&facts, address, access)?;
     if let Err(error) = said(link, cmd("GET").arg(names.epoch())).await {
         return match error.place() {
-            Some(place) => Ok(Looked::Elsewhere(place.to_owned())),
+            Some(place) => Ok(RedisServerCheck::Elsewhere(place.to_owned())),
             None => Err(error.at_opening(address)),
         };
     }
-    if access == Access::Read {
-        return Ok(Looked::Fits(Vec::new()));
+    if access == RedisAccess::Read {
+        return Ok(RedisServerCheck::Fits(Vec::new()));
     }
     let warnings = keeps(&facts, address)?;
     for script in [WRITE, WRITE_ON] {
@@ -56,16 +56,16 @@ pub(super) async fn look(
         // For no replica: answered at once by who lets us wait.
         said(link, cmd("WAIT").arg(0).arg(1)).await.map_err(|error| error.at_opening(address))?;
     }
-    Ok(Looked::Fits(warnings))
+    Ok(RedisServerCheck::Fits(warnings))
 }
 
 /// What a server answered instead.
-pub(super) struct Refusal {
+pub(super) struct RedisReplyError {
     code: String,
     text: String,
 }
 
-impl Refusal {
+impl RedisReplyError {
     pub(super) fn of(error: &::redis::ServerError) -> Self {
         Self { code: error.code().to_owned(), text: error.details().unwrap_or_default().to_owned() }
     }
@@ -116,29 +116,29 @@ impl Refusal {
             .contains(&&*self.code)
     }
 
-    pub(super) fn at_opening(&self, address: &Address) -> CannotOpen {
+    pub(super) fn at_opening(&self, address: &RedisUrl) -> StoreOpenError {
         let why = format!("{address}: {self}");
         match &*self.code {
             "NOAUTH" => wrong_password(address),
-            "NOPERM" => CannotOpen::Ever(format!(
+            "NOPERM" => StoreOpenError::Ever(format!(
                 "{why}. Give the user what the store needs: `ACL SETUSER name ~{{{prefix}}}* &{{{prefix}}}* +@read \
                  +@write +@scripting +@connection +@pubsub +info +time +wait +config|get`",
                 prefix = address.prefix
             )),
-            _ if self.passes() => CannotOpen::Yet(why),
-            _ => CannotOpen::Ever(why),
+            _ if self.passes() => StoreOpenError::Yet(why),
+            _ => StoreOpenError::Ever(why),
         }
     }
 }
 
-impl From<&RedisError> for Refusal {
+impl From<&RedisError> for RedisReplyError {
     fn from(error: &RedisError) -> Self {
         let code = error.code().unwrap_or("IO").to_owned();
         Self { code, text: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for RedisReplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &*self.code {
             "LOADING" => f.write_str("it is still reading its data"),
@@ -153,23 +153,23 @@ impl std::fmt::Display for Refusal {
 }
 
 /// The server lets nobody in without a password, or not with this one.
-pub(super) fn wrong_password(address: &Address) -> CannotOpen {
+pub(super) fn wrong_password(address: &RedisUrl) -> StoreOpenError {
     let what =
         if address.has_password() { "refuses the user or password of" } else { "asks for a password; put it into" };
-    CannotOpen::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"))
+    StoreOpenError::Ever(format!("{address} {what} the store's URL (redis://user:password@host)"))
 }
 
 /// One answer, where the server gives one.
-async fn said(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, Refusal> {
+async fn said(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisReplyError> {
     match link.send_packed_command(command).await {
-        Ok(Value::ServerError(error)) => Err(Refusal::of(&error)),
+        Ok(Value::ServerError(error)) => Err(RedisReplyError::of(&error)),
         Ok(value) => Ok(value),
-        Err(error) => Err(Refusal::from(&error)),
+        Err(error) => Err(RedisReplyError::from(&error)),
     }
 }
 
-async fn ask(link: &mut MultiplexedConnection, address: &Address) -> Result<Facts, CannotOpen> {
-    let mut facts = Facts::default();
+async fn ask(link: &mut MultiplexedConnection, address: &RedisUrl) -> Result<RedisServerInfo, StoreOpenError> {
+    let mut facts = RedisServerInfo::default();
     match said(link, &cmd("INFO")).await {
         Ok(info) => facts.take_info(&text(&info)),
         Err(refusal) if refusal.code() == "NOPERM" => {}
@@ -190,7 +190,7 @@ async fn ask(link: &mut MultiplexedConnection, address: &Address) -> Result<Fact
     Ok(facts)
 }
 
-impl Facts {
+impl RedisServerInfo {
     fn take_info(&mut self, info: &str) {
         let line = |name: &str| {
             let mut lines = info.lines().filter_map(|line| line.split_once(':'));
@@ -224,21 +224,23 @@ fn pair(value: &Value, name: &str) -> Option<String> {
 }
 
 /// It is no replica, and new enough.
-fn fits_kind(facts: &Facts, address: &Address, access: Access) -> Result<(), CannotOpen> {
+fn fits_kind(facts: &RedisServerInfo, address: &RedisUrl, access: RedisAccess) -> Result<(), StoreOpenError> {
     let version = facts.version.as_deref().unwrap_or("of an unknown version");
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < VERSION_MIN) {
-        return Err(CannotOpen::Ever(format!(
+        return Err(StoreOpenError::Ever(format!(
             "{address} is Redis {version}; the store needs Redis 7 or newer, or Valkey: older ones may stop a write \
              half-way"
         )));
     }
     let replica = facts.role.as_deref().is_some_and(|role| role == "slave" || role == "replica");
     if replica && address.by_sentinel {
-        return Err(CannotOpen::Yet(format!("{address} is a replica still, though sentinels name it as the primary")));
+        return Err(StoreOpenError::Yet(format!(
+            "{address} is a replica still, though sentinels name it as the primary"
+        )));
     }
-    if replica && access != Access::Read {
-        return Err(CannotOpen::Ever(format!(
+    if replica && access != RedisAccess::Read {
+        return Err(StoreOpenError::Ever(format!(
             "{address} is a replica, which only reads; give the address of its primary (`redis-cli INFO replication` \
              there shows it as master_host)"
         )));
@@ -247,8 +249,8 @@ fn fits_kind(facts: &Facts, address: &Address, access: Access) -> Result<(), Can
 }
 
 /// It keeps what it was given; where it does not, the URL must say that this is known.
-fn keeps(facts: &Facts, address: &Address) -> Result<Vec<String>, CannotOpen> {
-    let Lets { be_lost, be_evicted } = address.lets;
+fn keeps(facts: &RedisServerInfo, address: &RedisUrl) -> Result<Vec<String>, StoreOpenError> {
+    let DurabilityWaivers { be_lost, be_evicted } = address.lets;
     let mut warnings = Vec::new();
     match facts.policy.as_deref() {
         Some("noeviction") => {}
@@ -260,7 +262,7 @@ fn keeps(facts: &Facts, address: &Address) -> Result<Vec<String>, CannotOpen> {
                 }
             };
             if !be_evicted {
-                return Err(CannotOpen::Ever(format!(
+                return Err(StoreOpenError::Ever(format!(
                     "{address} {what}, and what was done would be done again; set `maxmemory-policy noeviction`, or \
                      write `evicts=yes` into the store's URL to accept that"
                 )));
@@ -288,7 +290,7 @@ fn keeps(facts: &Facts, address: &Address) -> Result<Vec<String>, CannotOpen> {
         (None, _) => "does not say whether it keeps anything over a restart (neither INFO nor CONFIG may be asked)",
     };
     if !be_lost {
-        return Err(CannotOpen::Ever(format!(
+        return Err(StoreOpenError::Ever(format!(
             "{address} {lossy}, and what was done would be done again; set `appendonly yes` and `appendfsync always`, \
              or write `durable=no` into the store's URL to accept that"
         )));
@@ -308,13 +310,13 @@ mod tests {
         query: &str,
         expected: Result<&[&str], &str>,
     ) {
-        let facts = Facts {
+        let facts = RedisServerInfo {
             policy: policy.map(str::to_owned),
             appendonly: only,
             appendfsync: fsync.map(str::to_owned),
-            ..Facts::default()
+            ..RedisServerInfo::default()
         };
-        let address = Address::parse(&format!("redis://u:hidden@host?{query}")).expect("a url");
+        let address = RedisUrl::parse(&format!("redis://u:hidden@host?{query}")).expect("a url");
         match (keeps(&facts, &address), expected) {
             (Ok(warnings), Ok(words)) => {
                 assert_eq!(warnings.len(), words.len(), "{warnings:?}");
@@ -346,18 +348,18 @@ mod tests {
 
     #[test]
     fn old_servers_and_replicas_are_refused() {
-        let address = Address::parse("redis://host").expect("a url");
-        let facts = |version: &str, role: &str| Facts {
+        let address = RedisUrl::parse("redis://host").expect("a url");
+        let facts = |version: &str, role: &str| RedisServerInfo {
             version: Some(version.into()),
             role: Some(role.into()),
-            ..Facts::default()
+            ..RedisServerInfo::default()
         };
-        let fits = |facts: &Facts, access| fits_kind(facts, &address, access).is_ok();
-        assert!(fits(&facts("7.0.15", "master"), Access::Node));
-        assert!(fits(&facts("7.2.4", "master"), Access::Node), "as Valkey says");
-        assert!(!fits(&facts("6.2.14", "master"), Access::Node));
-        assert!(!fits(&facts("7.0.15", "slave"), Access::Node));
-        assert!(fits(&facts("7.0.15", "slave"), Access::Read));
-        assert!(!fits(&Facts::default(), Access::Node));
+        let fits = |facts: &RedisServerInfo, access| fits_kind(facts, &address, access).is_ok();
+        assert!(fits(&facts("7.0.15", "master"), RedisAccess::Node));
+        assert!(fits(&facts("7.2.4", "master"), RedisAccess::Node), "as Valkey says");
+        assert!(!fits(&facts("6.2.14", "master"), RedisAccess::Node));
+        assert!(!fits(&facts("7.0.15", "slave"), RedisAccess::Node));
+        assert!(fits(&facts("7.0.15", "slave"), RedisAccess::Read));
+        assert!(!fits(&RedisServerInfo::default(), RedisAccess::Node));
     }
 }

@@ -4,15 +4,14 @@
 //! What earlier versions wrote lacks it. It is whole where it has as many entries as there are events; until then all ids
 //! are looked through. A node that starts makes it whole, beside its work.
 
-use super::Core;
+use super::RedisInner;
 use super::read::{PAGE, bytes, list, number};
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
 use crate::store::StoreError;
+use crate::store::StoreResult;
 use ::redis::Pipeline;
 use std::sync::Arc;
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// Digits that lead to few events. With fewer, the newest events that end so are found soon.
 const DIGITS_MIN: usize = 4;
@@ -41,9 +40,9 @@ fn begin(digits: &[u8]) -> Vec<u8> {
     digits.rchunks_exact(2).map_while(byte).collect()
 }
 
-impl Core {
+impl RedisInner {
     /// The newest ids that end like this, as people write them.
-    pub(super) async fn ending(&self, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+    pub(super) async fn ending(&self, suffix: &str, limit: usize) -> StoreResult<Vec<EventId>> {
         let digits: Vec<u8> = suffix.bytes().filter(|byte| *byte != b'-').collect();
         if !(1..=32).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_hexdigit) {
             return Ok(Vec::new());
@@ -60,7 +59,7 @@ impl Core {
     }
 
     /// The ids whose ends begin like this; `None`: it is not known, or there are many.
-    async fn by_end(&self, begin: &[u8]) -> Result<Option<Vec<EventId>>> {
+    async fn by_end(&self, begin: &[u8]) -> StoreResult<Option<Vec<EventId>>> {
         let (least, most) = ([b"[", begin].concat(), [b"[", begin, &[u8::MAX; 16]].concat());
         let mut questions = Pipeline::new();
         questions.cmd("ZCARD").arg(self.names.all());
@@ -78,7 +77,7 @@ impl Core {
     }
 
     /// The same by looking through all ids.
-    async fn among_all(&self, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+    async fn among_all(&self, suffix: &str, limit: usize) -> StoreResult<Vec<EventId>> {
         let (mut found, mut before) = (Vec::new(), None);
         while found.len() < limit {
             let ids = self.before(&self.names.all(), (None, before), PAGE * 10).await?;
@@ -91,7 +90,7 @@ impl Core {
     }
 
     /// Adds what is missing among the ends. Says whether all are there now.
-    async fn fill_ends(&self) -> Result<bool> {
+    async fn fill_ends(&self) -> StoreResult<bool> {
         let (all, ends) = (self.names.all(), self.names.ends());
         let count = async || {
             let mut questions = Pipeline::new();
@@ -122,7 +121,7 @@ impl Core {
 }
 
 /// Makes the ends whole. What cannot be written now is tried again: until then it only takes longer to find an event.
-pub(super) async fn fill(core: Arc<Core>) {
+pub(super) async fn fill(core: Arc<RedisInner>) {
     while !matches!(core.fill_ends().await, Ok(true)) {
         tokio::time::sleep(AGAIN).await;
     }

@@ -1,13 +1,13 @@
 //! The store's marks: its epoch, made with it, how often it was written, and when each writer last did. Nobody but a
 //! writer moves its own mark on: what it wrote and the server lost is not covered up by what others write.
 
-use super::address::Address;
-use super::link::Link;
-use super::names::Names;
-use super::write::Words;
-use super::{Access, Core, Redis, odd_answer, read};
-use crate::decide::fence::{FoundStore, KnownStore, LossKind, StoreCounter, StoreLoss, StoreMark, WriterMark};
-use crate::store::{CannotOpen, StoreError};
+use super::address::RedisUrl;
+use super::link::RedisClient;
+use super::names::RedisKeyNames;
+use super::write::ScriptArgs;
+use super::{RedisAccess, RedisBackend, RedisInner, odd_answer, read};
+use crate::decide::fence::{KnownStore, LossKind, ObservedStore, StoreCounter, StoreLoss, StoreMark, WriterMark};
+use crate::store::{StoreError, StoreOpenError};
 use ::redis::{Pipeline, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,14 +16,14 @@ pub(super) const WRITERS_MAX: usize = 1_000;
 
 /// Whoever writes through one opened store.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct RedisWriterId {
     /// Made by chance.
     pub(super) name: [u8; 16],
     /// The highest count of a write that we were told of; where the URL says `wait`, of one that is confirmed.
     wrote: AtomicU64,
 }
 
-impl Writer {
+impl RedisWriterId {
     pub(super) fn new() -> Self {
         Self { name: by_chance(), wrote: AtomicU64::new(0) }
     }
@@ -44,27 +44,31 @@ fn by_chance() -> [u8; 16] {
 }
 
 /// The store's epoch and count. A node makes the store where there is none; nobody does where only a part is left.
-pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<(Vec<u8>, u64), CannotOpen> {
-    let yet = |error: StoreError| CannotOpen::Yet(error.to_string());
+pub(super) async fn begin(
+    link: &RedisClient,
+    names: &RedisKeyNames,
+    access: RedisAccess,
+) -> Result<(Vec<u8>, u64), StoreOpenError> {
+    let yet = |error: StoreError| StoreOpenError::Yet(error.to_string());
     let address = &link.address;
     let mut questions = Pipeline::new();
     questions.cmd("MGET").arg(&[names.epoch(), names.count()]);
     questions.cmd("EXISTS").arg(names.all());
     let answers = link.ask(&questions).await.map_err(yet)?;
-    let [marks, events] = &answers[..] else { return Err(CannotOpen::Yet(format!("{address} answers oddly"))) };
-    let [epoch, count] = read::list(marks) else { return Err(CannotOpen::Yet(format!("{address} answers oddly"))) };
+    let [marks, events] = &answers[..] else { return Err(StoreOpenError::Yet(format!("{address} answers oddly"))) };
+    let [epoch, count] = read::list(marks) else { return Err(StoreOpenError::Yet(format!("{address} answers oddly"))) };
     let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
     if let Some(epoch) = read::bytes(epoch) {
         return Ok((epoch.to_vec(), number(count).unwrap_or(0)));
     }
-    if access == Access::Read {
-        return Err(CannotOpen::Ever(format!(
+    if access == RedisAccess::Read {
+        return Err(StoreOpenError::Ever(format!(
             "{address} holds no store under the prefix `{}`; `hookonce serve` makes it, or check the URL",
             address.prefix
         )));
     }
     if number(count).is_some() || read::number(events) == Some(1) {
-        return Err(CannotOpen::Ever(format!(
+        return Err(StoreOpenError::Ever(format!(
             "{address} holds a part of a store under the prefix `{}`, but not its epoch: it was damaged. Restore a \
              backup, or give another `prefix` to begin a new one",
             address.prefix
@@ -75,7 +79,7 @@ pub(super) async fn begin(link: &Link, names: &Names, access: Access) -> Result<
     questions.cmd("GET").arg(names.epoch());
     let answers = link.ask(&questions).await.map_err(yet)?;
     let epoch =
-        answers.get(1).and_then(read::bytes).ok_or_else(|| CannotOpen::Yet(format!("{address} keeps nothing")))?;
+        answers.get(1).and_then(read::bytes).ok_or_else(|| StoreOpenError::Yet(format!("{address} keeps nothing")))?;
     Ok((epoch.to_vec(), 0))
 }
 
@@ -83,7 +87,7 @@ fn mark(epoch: &[u8], count: u64) -> StoreMark {
     StoreMark { epoch: Some(String::from_utf8_lossy(epoch).into_owned()), counter: StoreCounter::Writes(count) }
 }
 
-impl Core {
+impl RedisInner {
     /// What this process knows of the store.
     pub(super) fn known(&self) -> KnownStore {
         let mark = mark(&self.epoch, self.count.load(Ordering::SeqCst));
@@ -93,7 +97,7 @@ impl Core {
     }
 
     /// What the store holds of this.
-    pub(super) async fn found(&self, known: Option<&KnownStore>) -> Result<FoundStore, StoreError> {
+    pub(super) async fn found(&self, known: Option<&KnownStore>) -> Result<ObservedStore, StoreError> {
         let writers = known.map_or(&[][..], |known| &known.writers);
         let mut questions = Pipeline::new();
         questions.cmd("MGET").arg(&[self.names.epoch(), self.names.count()]);
@@ -105,7 +109,7 @@ impl Core {
         let [marks, many, scores @ ..] = &answers[..] else { return Err(odd_answer()) };
         let [epoch, count] = read::list(marks) else { return Err(odd_answer()) };
         let number = |value: &Value| read::number(value).and_then(|number| u64::try_from(number).ok());
-        Ok(FoundStore {
+        Ok(ObservedStore {
             mark: read::bytes(epoch).map(|epoch| mark(epoch, number(count).unwrap_or(0))),
             writers: scores.iter().map(number).collect(),
             drops_writers: number(many).is_some_and(|many| many >= WRITERS_MAX as u64),
@@ -128,7 +132,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl RedisInner {
     /// So many replicas have confirmed a write. Too few: it is written, but may be lost with the primary. That is no loss
     /// to be stopped by, so it moves nothing that a later answer is compared with.
     pub(super) fn has_confirmed(&self, replicas: Option<i64>) -> Result<(), StoreError> {
@@ -149,7 +153,7 @@ impl Core {
         if !is_due || !self.may_write() {
             return Ok(());
         }
-        let mut words = Words::new(&self.names);
+        let mut words = ScriptArgs::new(&self.names);
         words.probe();
         match self.send(words).await {
             Ok(_) => Ok(()),
@@ -159,22 +163,22 @@ impl Core {
     }
 }
 
-impl Redis {
+impl RedisBackend {
     /// What tells this store from others, whoever connects to it: the server's address and database, and the prefix.
-    pub fn identity(url: &str) -> Result<(String, String), CannotOpen> {
-        let address = Address::parse(url)?;
+    pub fn identity(url: &str) -> Result<(String, String), StoreOpenError> {
+        let address = RedisUrl::parse(url)?;
         Ok((address.place(), address.prefix))
     }
 
     /// Does the server at this URL answer, and hold nothing of a store?
-    pub async fn is_empty(url: &str) -> Result<bool, CannotOpen> {
-        let address = Address::parse(url)?;
-        let names = Names::new(&address.prefix);
-        let link = Link::new(address, names.clone(), Access::Read);
+    pub async fn is_empty(url: &str) -> Result<bool, StoreOpenError> {
+        let address = RedisUrl::parse(url)?;
+        let names = RedisKeyNames::new(&address.prefix);
+        let link = RedisClient::new(address, names.clone(), RedisAccess::Read);
         link.reach().await?;
         let mut questions = Pipeline::new();
         questions.cmd("EXISTS").arg(&[names.epoch(), names.count(), names.all()]);
-        let answers = link.ask(&questions).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        let answers = link.ask(&questions).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?;
         Ok(answers.first().and_then(read::number) == Some(0))
     }
 }

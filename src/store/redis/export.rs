@@ -4,22 +4,23 @@
 //! once, by scanning, and sorted here.
 
 use super::coding;
-use super::names::Kind;
+use super::names::RedisKeyKind;
 use super::people::{seen, tries};
 use super::read::{bytes, key, list, number, overwritten, payload_as_kept};
-use super::write::Words;
-use super::{Core, Redis};
+use super::write::ScriptArgs;
+use super::{RedisBackend, RedisInner};
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
-use crate::store::cells::Found;
+use crate::store::StoreResult;
+use crate::store::cells::DecodedRow;
 use crate::store::copy::mark::is_own;
-use crate::store::copy::{Beside, Cursor, Entry, ExportShelf, Exported, More, Whole};
-use crate::store::ledger::Held;
-use crate::store::shared::{Shelf, Version};
-use crate::store::{Answer, StoreError, Stored};
+use crate::store::copy::{
+    CompleteEvent, CopyCursor, CopyEntry, CopySideData, ExportBackend, ExportPage, PageContinuation,
+};
+use crate::store::ledger::KeyOwner;
+use crate::store::shared::{RecordVersion, VersionedBackend};
+use crate::store::{StoreFuture, StoredValue};
 use ::redis::{Pipeline, Value};
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// Names that one step of a scan looks at.
 const SCANNED_AT_ONCE: usize = 1_000;
@@ -28,7 +29,7 @@ const EVENTS_AT_ONCE: usize = 16;
 
 /// Names that have no order of their own on the server, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Scanned {
+pub(super) struct ScannedKeys {
     registers: Vec<Key>,
     slots: Vec<Key>,
     imported: Vec<Key>,
@@ -36,57 +37,59 @@ pub(super) struct Scanned {
 
 /// When names are gathered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Scan {
+enum KeyScanMode {
     /// Now: the first page of the first kind is read, and nothing is written until the last one of the last.
     Anew,
     /// They were, unless a copy goes on in the middle.
     Before,
 }
 
-impl ExportShelf for Redis {
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+impl ExportBackend for RedisBackend {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         Box::pin(async move {
             match from {
-                Cursor::Events(after) => self.core.export_events(from, after, limit).await,
-                Cursor::Registers(after) => {
-                    let when = if after.is_none() { Scan::Anew } else { Scan::Before };
+                CopyCursor::Events(after) => self.core.export_events(from, after, limit).await,
+                CopyCursor::Registers(after) => {
+                    let when = if after.is_none() { KeyScanMode::Anew } else { KeyScanMode::Before };
                     let (keys, more) = self.scanned(|scanned| &scanned.registers, after, limit, when).await?;
-                    Ok(Exported::page(from, self.core.registers(&keys).await?, more))
+                    Ok(ExportPage::page(from, self.core.registers(&keys).await?, more))
                 }
-                Cursor::Slots(after) => {
-                    let (keys, more) = self.scanned(|scanned| &scanned.slots, after, limit, Scan::Before).await?;
-                    Ok(Exported::page(from, self.core.slots(&keys).await?, more))
+                CopyCursor::Slots(after) => {
+                    let (keys, more) =
+                        self.scanned(|scanned| &scanned.slots, after, limit, KeyScanMode::Before).await?;
+                    Ok(ExportPage::page(from, self.core.slots(&keys).await?, more))
                 }
-                Cursor::Imported(after) => {
-                    let (keys, more) = self.scanned(|scanned| &scanned.imported, after, limit, Scan::Before).await?;
-                    Ok(Exported::page(from, keys.into_iter().map(Entry::Imported).collect(), more))
+                CopyCursor::Imported(after) => {
+                    let (keys, more) =
+                        self.scanned(|scanned| &scanned.imported, after, limit, KeyScanMode::Before).await?;
+                    Ok(ExportPage::page(from, keys.into_iter().map(CopyEntry::Imported).collect(), more))
                 }
-                Cursor::Recipes => {
-                    let recipes = Shelf::recipes(self).await?.into_iter().map(Entry::Recipe);
-                    Ok(Exported::page(from, recipes.collect(), More::No))
+                CopyCursor::Recipes => {
+                    let recipes = VersionedBackend::recipes(self).await?.into_iter().map(CopyEntry::Recipe);
+                    Ok(ExportPage::page(from, recipes.collect(), PageContinuation::No))
                 }
-                Cursor::Retention => {
-                    let kept = Shelf::retention(self).await?.into_iter().map(Entry::Retention);
-                    Ok(Exported::page(from, kept.collect(), More::No))
+                CopyCursor::Retention => {
+                    let kept = VersionedBackend::retention(self).await?.into_iter().map(CopyEntry::Retention);
+                    Ok(ExportPage::page(from, kept.collect(), PageContinuation::No))
                 }
-                Cursor::Quarantine => {
+                CopyCursor::Quarantine => {
                     let newest = self.core.laid(limits::QUARANTINE_MAX).await?.into_iter().rev();
-                    let oldest_first = newest.map(|one| Entry::Quarantined(Box::new(one)));
-                    Ok(Exported::page(from, oldest_first.collect(), More::No))
+                    let oldest_first = newest.map(|one| CopyEntry::Quarantined(Box::new(one)));
+                    Ok(ExportPage::page(from, oldest_first.collect(), PageContinuation::No))
                 }
             }
         })
     }
 
-    fn fill_beside(&self, beside: Beside, mark: Version) -> Answer<'_, bool> {
+    fn fill_beside(&self, beside: CopySideData, mark: RecordVersion) -> StoreFuture<'_, bool> {
         Box::pin(async move {
-            let mut words = Words::new(&self.core.names);
+            let mut words = ScriptArgs::new(&self.core.names);
             words.beside(&beside, mark);
             Ok(self.core.send(words).await?.first() == Some(&true))
         })
     }
 
-    fn entries(&self) -> Answer<'_, u64> {
+    fn entries(&self) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let mut questions = Pipeline::new();
             questions.cmd("ZCARD").arg(self.core.names.all());
@@ -98,7 +101,7 @@ impl ExportShelf for Redis {
 
     /// Nodes listen for hints as long as they run, those of the first release too. A user that may not ask finds out
     /// by leases alone.
-    fn connected(&self) -> Answer<'_, Option<String>> {
+    fn connected(&self) -> StoreFuture<'_, Option<String>> {
         Box::pin(async move {
             let mut questions = Pipeline::new();
             questions.cmd("PUBSUB").arg("NUMSUB").arg(self.core.names.hints());
@@ -109,59 +112,65 @@ impl ExportShelf for Redis {
     }
 }
 
-impl Redis {
+impl RedisBackend {
     /// Up to `limit` of these names after this one, and whether there are more.
     async fn scanned(
         &self,
-        which: impl Fn(&Scanned) -> &Vec<Key>,
+        which: impl Fn(&ScannedKeys) -> &Vec<Key>,
         after: Option<Key>,
         limit: usize,
-        when: Scan,
-    ) -> Result<(Vec<Key>, More)> {
+        when: KeyScanMode,
+    ) -> StoreResult<(Vec<Key>, PageContinuation)> {
         let mut scanned = self.scanned.lock().await;
-        if when == Scan::Anew || scanned.is_none() {
+        if when == KeyScanMode::Anew || scanned.is_none() {
             *scanned = Some(self.core.scan().await?);
         }
         let keys = scanned.as_ref().map_or(&[][..], |scanned| which(scanned));
         let from = after.map_or(0, |after| keys.partition_point(|key| *key <= after));
         let page: Vec<Key> = keys[from..].iter().take(limit).copied().collect();
-        let more = if from + page.len() < keys.len() { More::Maybe } else { More::No };
+        let more = if from + page.len() < keys.len() { PageContinuation::Maybe } else { PageContinuation::No };
         Ok((page, more))
     }
 }
 
-impl Core {
-    async fn export_events(&self, from: Cursor, after: Option<EventId>, limit: usize) -> Result<Exported> {
+impl RedisInner {
+    async fn export_events(&self, from: CopyCursor, after: Option<EventId>, limit: usize) -> StoreResult<ExportPage> {
         let begin = after.map_or(b"-".to_vec(), |id| [&b"("[..], &id.0].concat());
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(self.names.all()).arg(begin).arg("+").arg("BYLEX").arg("LIMIT").arg(0).arg(limit);
         let ids = self.ids(questions).await?;
-        let mut more = if ids.len() == limit { More::Maybe } else { More::No };
+        let mut more = if ids.len() == limit { PageContinuation::Maybe } else { PageContinuation::No };
         let (mut entries, mut size, mut left) = (Vec::new(), 0, &ids[..]);
         while !left.is_empty() {
             let (some, rest) = left.split_at(left.len().min(EVENTS_AT_ONCE));
             for whole in self.wholes(some).await? {
                 size += whole.bytes();
-                entries.push(Entry::Event(Box::new(whole)));
+                entries.push(CopyEntry::Event(Box::new(whole)));
             }
             left = rest;
             if size >= limits::BATCH_BYTES_MAX && !left.is_empty() {
-                more = More::Maybe;
+                more = PageContinuation::Maybe;
                 break;
             }
         }
-        Ok(Exported::page(from, entries, more))
+        Ok(ExportPage::page(from, entries, more))
     }
 
     /// These events with all that belongs to them.
-    async fn wholes(&self, ids: &[EventId]) -> Result<Vec<Whole>> {
+    async fn wholes(&self, ids: &[EventId]) -> StoreResult<Vec<CompleteEvent>> {
         let mut questions = Pipeline::new();
         for id in ids {
-            let kinds = [Kind::Event, Kind::KeysOf, Kind::Receipt, Kind::Payload, Kind::Passed];
+            let kinds = [
+                RedisKeyKind::Event,
+                RedisKeyKind::KeysOf,
+                RedisKeyKind::Receipt,
+                RedisKeyKind::Payload,
+                RedisKeyKind::Passed,
+            ];
             questions.cmd("MGET").arg(kinds.map(|kind| self.names.event(kind, *id)).as_slice());
-            questions.cmd("LRANGE").arg(self.names.event(Kind::Attempts, *id)).arg(0).arg(-1);
-            questions.cmd("HGETALL").arg(self.names.event(Kind::Output, *id));
-            questions.cmd("HGETALL").arg(self.names.event(Kind::Sightings, *id));
+            questions.cmd("LRANGE").arg(self.names.event(RedisKeyKind::Attempts, *id)).arg(0).arg(-1);
+            questions.cmd("HGETALL").arg(self.names.event(RedisKeyKind::Output, *id));
+            questions.cmd("HGETALL").arg(self.names.event(RedisKeyKind::Sightings, *id));
         }
         let (answers, _) = self.ask(questions).await?;
         let (mut wholes, mut keys) = (Vec::new(), Vec::new());
@@ -169,17 +178,17 @@ impl Core {
             let [strings, attempts, outputs, sightings] = answers else { return Err(overwritten("event")) };
             let [row, keys_of, receipt, payload, passed] = list(strings) else { return Err(overwritten("event")) };
             let Some(row) = bytes(row) else { return Err(overwritten("list of events")) };
-            let (Found::Whole(row) | Found::Damaged(row, _)) = coding::read_row(*id, row).0;
+            let (DecodedRow::Whole(row) | DecodedRow::Damaged(row, _)) = coding::read_row(*id, row).0;
             let payload = match payload_as_kept(Some(row.event.body_digest), bytes(payload), bytes(passed)) {
-                Stored::Whole(payload) => Some(payload),
-                Stored::Damaged | Stored::Forgotten => None,
+                StoredValue::Whole(payload) => Some(payload),
+                StoredValue::Damaged | StoredValue::Forgotten => None,
             };
             let (sightings, duplicates) = seen(sightings);
             let mut own: Vec<Key> = bytes(keys_of).unwrap_or_default().chunks_exact(32).filter_map(key).collect();
             own.sort_unstable();
             own.dedup();
             keys.push(own);
-            wholes.push(Whole {
+            wholes.push(CompleteEvent {
                 row,
                 keys: Vec::new(),
                 payload,
@@ -197,33 +206,34 @@ impl Core {
     }
 
     /// The holders of these keys, where they have one.
-    async fn held(&self, keys: &[Vec<Key>]) -> Result<Vec<Vec<(Key, Held)>>> {
-        let names: Vec<_> = keys.iter().flatten().map(|key| self.names.key(Kind::Key, key)).collect();
+    async fn held(&self, keys: &[Vec<Key>]) -> StoreResult<Vec<Vec<(Key, KeyOwner)>>> {
+        let names: Vec<_> = keys.iter().flatten().map(|key| self.names.key(RedisKeyKind::Key, key)).collect();
         let values = self.strings(names).await?;
         let mut values = values.iter().map(|value| bytes(value).and_then(coding::read_held));
         let mut one = |key: &Key| values.next().flatten().map(|held| (*key, held));
         Ok(keys.iter().map(|keys| keys.iter().filter_map(&mut one).collect()).collect())
     }
 
-    async fn registers(&self, keys: &[Key]) -> Result<Vec<Entry>> {
-        let values = self.strings(keys.iter().map(|key| self.names.key(Kind::Register, key)).collect()).await?;
+    async fn registers(&self, keys: &[Key]) -> StoreResult<Vec<CopyEntry>> {
+        let values = self.strings(keys.iter().map(|key| self.names.key(RedisKeyKind::Register, key)).collect()).await?;
         let one = |(key, value): (&Key, &Value)| {
             let register = coding::read_register(bytes(value)?).ok_or_else(|| overwritten("register"));
-            Some(register.map(|(register, _)| Entry::Register(*key, register)))
+            Some(register.map(|(register, _)| CopyEntry::Register(*key, register)))
         };
         keys.iter().zip(&values).filter_map(one).collect()
     }
 
-    async fn slots(&self, groups: &[Key]) -> Result<Vec<Entry>> {
-        let values = self.strings(groups.iter().map(|group| self.names.key(Kind::Slot, group)).collect()).await?;
+    async fn slots(&self, groups: &[Key]) -> StoreResult<Vec<CopyEntry>> {
+        let values =
+            self.strings(groups.iter().map(|group| self.names.key(RedisKeyKind::Slot, group)).collect()).await?;
         let one = |(group, value): (&Key, &Value)| {
             let slot = coding::read_slot(bytes(value)?).ok_or_else(|| overwritten("slot"));
-            Some(slot.map(|(holder, _)| Entry::Slot(*group, holder)))
+            Some(slot.map(|(holder, _)| CopyEntry::Slot(*group, holder)))
         };
         groups.iter().zip(&values).filter_map(one).collect()
     }
 
-    async fn strings(&self, names: Vec<Vec<u8>>) -> Result<Vec<Value>> {
+    async fn strings(&self, names: Vec<Vec<u8>>) -> StoreResult<Vec<Value>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -234,11 +244,12 @@ impl Core {
     }
 
     /// Every register, slot and imported key there is. A scan may name one twice.
-    async fn scan(&self) -> Result<Scanned> {
-        let mut scanned = Scanned::default();
-        let [registers, slots] = [Kind::Register, Kind::Slot].map(|kind| self.names.of(kind, &[]));
+    async fn scan(&self) -> StoreResult<ScannedKeys> {
+        let mut scanned = ScannedKeys::default();
+        let [registers, slots] = [RedisKeyKind::Register, RedisKeyKind::Slot].map(|kind| self.names.of(kind, &[]));
         let pattern =
-            [&registers[..registers.len() - 1], &[b'[', Kind::Register as u8, Kind::Slot as u8], b"]*"].concat();
+            [&registers[..registers.len() - 1], &[b'[', RedisKeyKind::Register as u8, RedisKeyKind::Slot as u8], b"]*"]
+                .concat();
         let mut cursor = b"0".to_vec();
         loop {
             let mut questions = Pipeline::new();

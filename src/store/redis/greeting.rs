@@ -1,9 +1,9 @@
 //! Why a server that is there does not answer: one side speaks TLS and the other does not. Told by a few bytes that carry
 //! nothing, and sent only when no connection came about.
 
-use super::address::{Address, Speech};
+use super::address::{RedisTransport, RedisUrl};
 use crate::decide::time::Duration;
-use crate::store::CannotOpen;
+use crate::store::StoreOpenError;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -18,20 +18,22 @@ const PING: &[u8] = b"PING\r\n";
 const REDIS_SAYS: [u8; 2] = *b"+-";
 
 /// Why it does not answer: as it was said, unless the two speak differently.
-pub(super) async fn explained(address: &Address, why: String) -> CannotOpen {
-    let Some((host, port, speech)) = address.tcp() else { return CannotOpen::Yet(why) };
+pub(super) async fn explained(address: &RedisUrl, why: String) -> StoreOpenError {
+    let Some((host, port, speech)) = address.tcp() else { return StoreOpenError::Yet(why) };
     let (says, first) = match speech {
-        Speech::Plain => (HELLO, TLS_SAYS),
-        Speech::Tls => (PING, REDIS_SAYS),
+        RedisTransport::Plain => (HELLO, TLS_SAYS),
+        RedisTransport::Tls => (PING, REDIS_SAYS),
     };
     match timeout(ANSWER_TIME, answer(host, port, says)).await {
-        Ok(Ok(byte)) if first.contains(&byte) => CannotOpen::Ever(match speech {
-            Speech::Plain => format!("{address} wants TLS: write rediss:// in place of redis:// in the store's URL"),
-            Speech::Tls => {
+        Ok(Ok(byte)) if first.contains(&byte) => StoreOpenError::Ever(match speech {
+            RedisTransport::Plain => {
+                format!("{address} wants TLS: write rediss:// in place of redis:// in the store's URL")
+            }
+            RedisTransport::Tls => {
                 format!("{address} does not speak TLS: write redis:// in place of rediss:// in the store's URL")
             }
         }),
-        _ => CannotOpen::Yet(why),
+        _ => StoreOpenError::Yet(why),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Hints: what a node tells the others when something becomes due or ends. They may be lost, and nothing rests on
 //! them: whoever looks by itself finds the same a little later.
 
-use super::link::Link;
-use super::names::{self, Names};
+use super::link::RedisClient;
+use super::names::{self, RedisKeyNames};
 use crate::decide::id::EventId;
 use crate::decide::time::Duration;
-use crate::store::Hint;
-use crate::store::ledger::Row;
+use crate::store::ChangeHint;
+use crate::store::ledger::EventRow;
 use futures_util::StreamExt as _;
 use std::sync::Arc;
 use tokio::sync::broadcast;
@@ -19,15 +19,15 @@ const LISTEN_TIME: Duration = Duration::from_secs(3);
 /// How long to wait after it broke.
 const LISTEN_PAUSE: Duration = Duration::from_millis(250);
 
-impl Hint {
+impl ChangeHint {
     /// What others should hear of this write.
-    pub(super) fn of(was: Option<&Row>, row: &Row) -> Option<Self> {
+    pub(super) fn of(was: Option<&EventRow>, row: &EventRow) -> Option<Self> {
         let (was, now) = (was.map(|row| &row.event.state), &row.event.state);
         if now.ended().is_some() {
             return was.is_none_or(|was| was.ended().is_none()).then_some(Self::Ended(row.event.id));
         }
-        let waits = |state: &crate::decide::event::State| match state {
-            crate::decide::event::State::Waiting { due } => *due,
+        let waits = |state: &crate::decide::event::EventState| match state {
+            crate::decide::event::EventState::Waiting { due } => *due,
             _ => None,
         };
         let due = waits(now)?;
@@ -56,7 +56,7 @@ impl Hint {
 }
 
 /// Hears hints over a connection of its own, for as long as somebody runs it.
-pub(super) async fn listen(link: Arc<Link>, names: Names, to: broadcast::Sender<Hint>) {
+pub(super) async fn listen(link: Arc<RedisClient>, names: RedisKeyNames, to: broadcast::Sender<ChangeHint>) {
     loop {
         let connected = timeout(LISTEN_TIME, async {
             let mut heard = link.server().await.ok()?.client().ok()?.get_async_pubsub().await.ok()?;
@@ -64,10 +64,10 @@ pub(super) async fn listen(link: Arc<Link>, names: Names, to: broadcast::Sender<
             Some(heard)
         });
         if let Ok(Some(heard)) = connected.await {
-            let _ = to.send(Hint::Much);
+            let _ = to.send(ChangeHint::Much);
             let mut messages = heard.into_on_message();
             while let Some(message) = messages.next().await {
-                let _ = Hint::parse(message.get_payload_bytes()).map(|hint| to.send(hint));
+                let _ = ChangeHint::parse(message.get_payload_bytes()).map(|hint| to.send(hint));
             }
             // Whoever asks something finds out why; this one makes sure that somebody does.
             let _ = link.reach().await;
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_hint_is_heard_as_it_was_told() {
-        for hint in [Hint::Due { source: "a".into(), route: "b".into() }, Hint::Ended(EventId([3; 16]))] {
-            assert_eq!(Hint::parse(&hint.bytes()), Some(hint));
+        for hint in [ChangeHint::Due { source: "a".into(), route: "b".into() }, ChangeHint::Ended(EventId([3; 16]))] {
+            assert_eq!(ChangeHint::parse(&hint.bytes()), Some(hint));
         }
         for odd in [&b""[..], b"d", b"e12", b"x"] {
-            assert_eq!(Hint::parse(odd), None);
+            assert_eq!(ChangeHint::parse(odd), None);
         }
     }
 }

@@ -3,15 +3,15 @@
 //! A question that is only read is asked once more on a new connection. A write is not: whether it was done is then
 //! unknown, and said so.
 
-use super::address::Address;
-use super::check::{self, Looked, Refusal};
+use super::address::RedisUrl;
+use super::check::{self, RedisReplyError, RedisServerCheck};
 use super::greeting;
-use super::names::Names;
+use super::names::RedisKeyNames;
 use super::sentinel;
-use super::{Access, WRITE, WRITE_ON};
+use super::{RedisAccess, WRITE, WRITE_ON};
 use crate::decide::time::Duration;
-use crate::store::{CannotOpen, StoreError};
-use crate::telemetry::{self, Level};
+use crate::store::{StoreError, StoreOpenError};
+use crate::telemetry::{self, LogLevel};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, Value, cmd};
 use std::time::Instant;
@@ -28,27 +28,27 @@ const WAIT_TIME: Duration = Duration::from_secs(1);
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The way to the server.
-pub(super) struct Link {
-    pub(super) address: Address,
-    names: Names,
-    access: Access,
-    wire: Mutex<Wire>,
+pub(super) struct RedisClient {
+    pub(super) address: RedisUrl,
+    names: RedisKeyNames,
+    access: RedisAccess,
+    wire: Mutex<RedisConnState>,
 }
 
 #[derive(Default)]
-struct Wire {
-    live: Option<Live>,
+struct RedisConnState {
+    live: Option<RedisConn>,
     made: u64,
-    failed: Option<(Instant, CannotOpen)>,
+    failed: Option<(Instant, StoreOpenError)>,
     warned: Vec<String>,
 }
 
-impl Wire {
+impl RedisConnState {
     /// Says what people should know, once.
     fn warn(&mut self, warnings: Vec<String>) {
         if warnings != self.warned {
             for why in &warnings {
-                telemetry::say(Level::Warn, "store", &[("why", why)]);
+                telemetry::say(LogLevel::Warn, "store", &[("why", why)]);
             }
             self.warned = warnings;
         }
@@ -57,29 +57,29 @@ impl Wire {
 
 /// A connection, and which one it is.
 #[derive(Clone)]
-struct Live {
+struct RedisConn {
     number: u64,
     to: MultiplexedConnection,
-    at: Address,
+    at: RedisUrl,
 }
 
 /// Why there is no answer.
-enum NoAnswer {
+enum RedisCallError {
     /// It was not asked.
-    NotAsked(CannotOpen),
+    NotAsked(StoreOpenError),
     /// It may have been asked.
     Lost(String),
     /// It did not do it.
-    Refused(Refusal),
+    Refused(RedisReplyError),
 }
 
-impl Link {
-    pub(super) fn new(address: Address, names: Names, access: Access) -> Self {
+impl RedisClient {
+    pub(super) fn new(address: RedisUrl, names: RedisKeyNames, access: RedisAccess) -> Self {
         Self { address, names, access, wire: Mutex::default() }
     }
 
     /// Makes the connection now, if there is none.
-    pub(super) async fn reach(&self) -> Result<(), CannotOpen> {
+    pub(super) async fn reach(&self) -> Result<(), StoreOpenError> {
         self.live().await.map(drop)
     }
 
@@ -93,45 +93,45 @@ impl Link {
             return self.leave(&live).await;
         }
         match check::look(&mut live.to, &live.at, &self.names, self.access).await {
-            Ok(Looked::Fits(warnings)) => self.wire.lock().await.warn(warnings),
-            Ok(Looked::Elsewhere(_)) | Err(_) => self.leave(&live).await,
+            Ok(RedisServerCheck::Fits(warnings)) => self.wire.lock().await.warn(warnings),
+            Ok(RedisServerCheck::Elsewhere(_)) | Err(_) => self.leave(&live).await,
         }
     }
 
     /// Asks something that changes nothing.
     pub(super) async fn ask(&self, questions: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let mut answers = self.ask_once(questions).await;
-        if matches!(answers, Err(NoAnswer::Lost(_))) {
+        if matches!(answers, Err(RedisCallError::Lost(_))) {
             answers = self.ask_once(questions).await;
         }
         answers.map_err(|none| match none {
-            NoAnswer::NotAsked(why) => StoreError::Down(why.to_string()),
-            NoAnswer::Lost(why) => StoreError::Down(why),
-            NoAnswer::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
+            RedisCallError::NotAsked(why) => StoreError::Down(why.to_string()),
+            RedisCallError::Lost(why) => StoreError::Down(why),
+            RedisCallError::Refused(refusal) if refusal.code() == "WRONGTYPE" => {
                 StoreError::Broken(format!("{}: something of ours was overwritten with something else", self.address))
             }
-            NoAnswer::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
+            RedisCallError::Refused(refusal) => StoreError::Down(format!("{}: {refusal}", self.address)),
         })
     }
 
     /// Runs the script that writes. With `wait`, also how many replicas have confirmed it.
-    pub(super) async fn write(&self, script: &Script) -> Result<(Value, Option<i64>), StoreError> {
+    pub(super) async fn write(&self, script: &WriteScriptCall) -> Result<(Value, Option<i64>), StoreError> {
         let mut answer = self.write_once(script).await;
-        if matches!(&answer, Err(NoAnswer::Refused(refusal)) if refusal.code() == "NOSCRIPT") {
+        if matches!(&answer, Err(RedisCallError::Refused(refusal)) if refusal.code() == "NOSCRIPT") {
             // Somebody made the server forget its scripts. Nothing was written.
             self.load().await?;
             answer = self.write_once(script).await;
         }
         answer.map_err(|none| match none {
-            NoAnswer::NotAsked(why) => StoreError::Down(why.to_string()),
-            NoAnswer::Lost(why) => StoreError::Unsure(why),
-            NoAnswer::Refused(refusal) if refusal.is_inside_a_script() => {
+            RedisCallError::NotAsked(why) => StoreError::Down(why.to_string()),
+            RedisCallError::Lost(why) => StoreError::Unsure(why),
+            RedisCallError::Refused(refusal) if refusal.is_inside_a_script() => {
                 StoreError::Broken(format!("{}: a write stopped half-way: {refusal}", self.address))
             }
-            NoAnswer::Refused(refusal) if refusal.wrote_nothing() => {
+            RedisCallError::Refused(refusal) if refusal.wrote_nothing() => {
                 StoreError::Down(format!("{}: {refusal}", self.address))
             }
-            NoAnswer::Refused(refusal) => StoreError::Unsure(format!("{}: {refusal}", self.address)),
+            RedisCallError::Refused(refusal) => StoreError::Unsure(format!("{}: {refusal}", self.address)),
         })
     }
 
@@ -142,8 +142,8 @@ impl Link {
         self.ask(&load).await.map(drop)
     }
 
-    async fn ask_once(&self, questions: &Pipeline) -> Result<Vec<Value>, NoAnswer> {
-        let mut live = self.live().await.map_err(NoAnswer::NotAsked)?;
+    async fn ask_once(&self, questions: &Pipeline) -> Result<Vec<Value>, RedisCallError> {
+        let mut live = self.live().await.map_err(RedisCallError::NotAsked)?;
         let count = questions.len();
         let answers = live.to.send_packed_commands(questions, 0, count).await;
         let answers = self.heard(&live, answers).await?;
@@ -153,8 +153,8 @@ impl Link {
         Ok(answers)
     }
 
-    async fn write_once(&self, script: &Script) -> Result<(Value, Option<i64>), NoAnswer> {
-        let mut live = self.live().await.map_err(NoAnswer::NotAsked)?;
+    async fn write_once(&self, script: &WriteScriptCall) -> Result<(Value, Option<i64>), RedisCallError> {
+        let mut live = self.live().await.map_err(RedisCallError::NotAsked)?;
         let Some(replicas) = self.address.wait else {
             let answer = live.to.send_packed_command(&script.0).await;
             let answer = self.heard(&live, answer).await?;
@@ -173,8 +173,8 @@ impl Link {
             // A server that refuses to wait has written all the same: nobody knows who has it. It is looked at anew.
             Some(Value::ServerError(error)) => {
                 self.leave(&live).await;
-                let refusal = Refusal::of(&error);
-                Err(NoAnswer::Lost(format!(
+                let refusal = RedisReplyError::of(&error);
+                Err(RedisCallError::Lost(format!(
                     "{}: it does not wait for replicas (`wait={replicas}` in the URL): {refusal}",
                     self.address
                 )))
@@ -184,36 +184,36 @@ impl Link {
     }
 
     /// Tells an answer from a connection that broke, which nobody uses any more.
-    async fn heard<T>(&self, live: &Live, answer: Result<T, RedisError>) -> Result<T, NoAnswer> {
+    async fn heard<T>(&self, live: &RedisConn, answer: Result<T, RedisError>) -> Result<T, RedisCallError> {
         let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         if let ErrorKind::Server(_) | ErrorKind::Extension = error.kind() {
-            let refusal = Refusal::from(&error);
+            let refusal = RedisReplyError::from(&error);
             self.leave_if_wrong(live, &refusal).await;
-            return Err(NoAnswer::Refused(refusal));
+            return Err(RedisCallError::Refused(refusal));
         }
         self.leave(live).await;
         let why = if error.is_timeout() { format!("no answer for {ANSWER_TIME:?}") } else { error.to_string() };
-        Err(NoAnswer::Lost(format!("{}: {why}", self.address)))
+        Err(RedisCallError::Lost(format!("{}: {why}", self.address)))
     }
 
-    async fn refused(&self, live: &Live, answer: &Value) -> Result<(), NoAnswer> {
+    async fn refused(&self, live: &RedisConn, answer: &Value) -> Result<(), RedisCallError> {
         let Value::ServerError(error) = answer else { return Ok(()) };
-        let refusal = Refusal::of(error);
+        let refusal = RedisReplyError::of(error);
         self.leave_if_wrong(live, &refusal).await;
-        Err(NoAnswer::Refused(refusal))
+        Err(RedisCallError::Refused(refusal))
     }
 
     /// A server that became another one is looked at anew.
-    async fn leave_if_wrong(&self, live: &Live, refusal: &Refusal) {
+    async fn leave_if_wrong(&self, live: &RedisConn, refusal: &RedisReplyError) {
         if ["READONLY", "MOVED", "MASTERDOWN", "NOAUTH", "CLUSTERDOWN"].contains(&refusal.code()) {
             self.leave(live).await;
         }
     }
 
-    async fn leave(&self, live: &Live) {
+    async fn leave(&self, live: &RedisConn) {
         let mut wire = self.wire.lock().await;
         if wire.live.as_ref().is_some_and(|now| now.number == live.number) {
             wire.live = None;
@@ -221,7 +221,7 @@ impl Link {
     }
 
     /// The connection. Whoever comes first makes it; the others wait for that.
-    async fn live(&self) -> Result<Live, CannotOpen> {
+    async fn live(&self) -> Result<RedisConn, StoreOpenError> {
         let mut wire = self.wire.lock().await;
         if let Some(live) = &wire.live {
             return Ok(live.clone());
@@ -242,7 +242,7 @@ impl Link {
                 wire.warn(warnings);
                 wire.made += 1;
                 wire.failed = None;
-                let live = Live { number: wire.made, to, at };
+                let live = RedisConn { number: wire.made, to, at };
                 wire.live = Some(live.clone());
                 Ok(live)
             }
@@ -254,12 +254,12 @@ impl Link {
     }
 
     /// Where the server is that answers now.
-    pub(super) async fn server(&self) -> Result<Address, CannotOpen> {
+    pub(super) async fn server(&self) -> Result<RedisUrl, StoreOpenError> {
         self.live().await.map(|live| live.at)
     }
 
     /// Connects to the server, or to the one that most sentinels name.
-    async fn connect(&self) -> Result<Connected, CannotOpen> {
+    async fn connect(&self) -> Result<NewRedisConn, StoreOpenError> {
         if self.address.sentinels.is_none() {
             return self.connect_to(&self.address).await;
         }
@@ -269,39 +269,39 @@ impl Link {
         match self.address.at(place) {
             Some(there) => self.connect_to(&there).await,
             None => {
-                Err(CannotOpen::Yet(format!("{}: the sentinels name `{place}`, which is no address", self.address)))
+                Err(StoreOpenError::Yet(format!("{}: the sentinels name `{place}`, which is no address", self.address)))
             }
         }
     }
 
     /// Connects, looks at the server, and follows it once to another node of its cluster.
-    async fn connect_to(&self, address: &Address) -> Result<Connected, CannotOpen> {
+    async fn connect_to(&self, address: &RedisUrl) -> Result<NewRedisConn, StoreOpenError> {
         let mut to = dial(address).await?;
         let place = match check::look(&mut to, address, &self.names, self.access).await? {
-            Looked::Fits(warnings) => return Ok((to, address.clone(), warnings)),
-            Looked::Elsewhere(place) => place,
+            RedisServerCheck::Fits(warnings) => return Ok((to, address.clone(), warnings)),
+            RedisServerCheck::Elsewhere(place) => place,
         };
         let lives = |place: &str| {
-            CannotOpen::Ever(format!(
+            StoreOpenError::Ever(format!(
                 "{address}: the store's keys lie on another node of its cluster; give the address {place}"
             ))
         };
         let there = address.at(&place).ok_or_else(|| lives(&place))?;
         let mut to = dial(&there).await?;
         match check::look(&mut to, &there, &self.names, self.access).await? {
-            Looked::Fits(warnings) => Ok((to, there, warnings)),
-            Looked::Elsewhere(place) => Err(lives(&place)),
+            RedisServerCheck::Fits(warnings) => Ok((to, there, warnings)),
+            RedisServerCheck::Elsewhere(place) => Err(lives(&place)),
         }
     }
 }
 
 /// A connection, to whom, and what people should know of it.
-type Connected = (MultiplexedConnection, Address, Vec<String>);
+type NewRedisConn = (MultiplexedConnection, RedisUrl, Vec<String>);
 
 /// One call of the script that writes.
-pub(super) struct Script(Cmd);
+pub(super) struct WriteScriptCall(Cmd);
 
-impl Script {
+impl WriteScriptCall {
     /// With these names and words.
     pub(super) fn new(hash: &str, keys: &[Vec<u8>], words: &[Vec<u8>]) -> Self {
         let mut call = cmd("EVALSHA");
@@ -313,37 +313,37 @@ impl Script {
     }
 }
 
-async fn dial(address: &Address) -> Result<MultiplexedConnection, CannotOpen> {
+async fn dial(address: &RedisUrl) -> Result<MultiplexedConnection, StoreOpenError> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIME)).set_response_timeout(Some(ANSWER_TIME));
     let client = address.client().map_err(|error| cannot_connect(address, &error))?;
     match client.get_multiplexed_async_connection_with_config(&config).await {
         Ok(to) => Ok(to),
         Err(error) => Err(match cannot_connect(address, &error) {
-            CannotOpen::Yet(why) => greeting::explained(address, why).await,
-            ever @ CannotOpen::Ever(_) => ever,
+            StoreOpenError::Yet(why) => greeting::explained(address, why).await,
+            ever @ StoreOpenError::Ever(_) => ever,
         }),
     }
 }
 
-fn cannot_connect(address: &Address, error: &RedisError) -> CannotOpen {
+fn cannot_connect(address: &RedisUrl, error: &RedisError) -> StoreOpenError {
     let why = error.to_string();
     let refused = ["WRONGPASS", "NOAUTH"].iter().any(|code| why.contains(code));
     if refused || error.kind() == ErrorKind::AuthenticationFailed {
         return check::wrong_password(address);
     }
     if error.kind() == ErrorKind::InvalidClientConfig {
-        return CannotOpen::Ever(format!("{address}: {why}"));
+        return StoreOpenError::Ever(format!("{address}: {why}"));
     }
     if why.contains("ertificate") {
-        return CannotOpen::Ever(format!(
+        return StoreOpenError::Ever(format!(
             "{address}: its certificate is not trusted ({why}); `roots=/path/ca.pem` in the store's URL names whom to trust"
         ));
     }
     if why.contains("DB index") || why.contains("SELECT is not allowed") {
-        return CannotOpen::Ever(format!(
+        return StoreOpenError::Ever(format!(
             "{address}: the server has no database of that number ({why}); give a lower one, or none, in the store's URL"
         ));
     }
-    CannotOpen::Yet(format!("{address} cannot be reached: {why}"))
+    StoreOpenError::Yet(format!("{address} cannot be reached: {why}"))
 }

@@ -38,34 +38,35 @@ mod sentinel;
 mod start;
 mod write;
 
-use super::clock::Clock;
-use super::copy::{self, Heeds};
-use super::quarantine::Quarantined;
-use super::shared::{self, Begins, Cell, Reading, Shelf, Swap};
+use super::clock::StoreClock;
+use super::copy::{self, CopyLockCheck};
+use super::quarantine::QuarantinedMessage;
+use super::shared::{self, ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::{
-    Answer, CannotOpen, Census, Due, Hint, Listing, Look, Note, Page, Probe, SourceCount, SourceRetention, Started,
-    Starts, StoreError, Stored, Story, SweepPace,
+    ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, SourceCount,
+    SourceRetention, StartDueRequest, StartDueResult, StoreError, StoreFuture, StoreOpenError, StoredValue, SweepPace,
+    WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::fence::{FoundStore, KnownStore};
-use crate::decide::id::{EventId, Turn};
-use crate::decide::recipe::Recipe;
+use crate::decide::fence::{KnownStore, ObservedStore};
+use crate::decide::id::{EventId, QueueTurn};
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use ::redis::{Pipeline, Value};
-use address::Address;
-use epoch::Writer;
-use export::Scanned;
-use link::{Link, Script};
-use names::Names;
+use address::RedisUrl;
+use epoch::RedisWriterId;
+use export::ScannedKeys;
+use link::{RedisClient, WriteScriptCall};
+use names::RedisKeyNames;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use write::Words;
+use write::ScriptArgs;
 
 /// The script that writes. Where memory is full it is refused whole.
 const WRITE: &str = concat!("#!lua\n", include_str!("write.lua"));
@@ -85,7 +86,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Who opens the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum RedisAccess {
     /// A node, or a command that writes: it makes the store if there is none.
     Node,
     /// A copy from it or into it: it does the same, and is not taken for a node.
@@ -96,99 +97,99 @@ pub enum Access {
 
 /// How to open a store.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The clock: [`Clock::server`], except in tests.
-    pub clock: Clock,
+pub struct RedisOptions {
+    /// The clock: [`StoreClock::server`], except in tests.
+    pub clock: StoreClock,
     /// Who opens it.
-    pub access: Access,
+    pub access: RedisAccess,
 }
 
-/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::shared::Shared) makes the store of it.
+/// A store in Redis or Valkey: a shelf of cells; [`Shared`](super::shared::OptimisticStore) makes the store of it.
 #[derive(Debug)]
-pub struct Redis {
-    core: Arc<Core>,
+pub struct RedisBackend {
+    core: Arc<RedisInner>,
     tasks: Vec<JoinHandle<()>>,
     /// Names without an order, gathered for a copy.
-    scanned: tokio::sync::Mutex<Option<Scanned>>,
+    scanned: tokio::sync::Mutex<Option<ScannedKeys>>,
 }
 
 /// What its tasks share.
-pub(super) struct Core {
-    link: Arc<Link>,
-    names: Names,
-    clock: Clock,
-    access: Access,
+pub(super) struct RedisInner {
+    link: Arc<RedisClient>,
+    names: RedisKeyNames,
+    clock: StoreClock,
+    access: RedisAccess,
     epoch: Vec<u8>,
     /// The highest count that counts: a store with a lower one has lost data. It is the highest seen; where the URL says
     /// `wait`, the highest that enough replicas have confirmed, since nobody was told of anything after it.
     count: AtomicU64,
-    writer: Writer,
+    writer: RedisWriterId,
     failed: watch::Sender<Option<String>>,
-    hints: broadcast::Sender<Hint>,
-    notes: Mutex<Vec<Note>>,
+    hints: broadcast::Sender<ChangeHint>,
+    notes: Mutex<Vec<DuplicateNote>>,
     /// The names of both scripts: the one for what adds something, and the one for what does not.
     scripts: [String; 2],
 }
 
-impl std::fmt::Debug for Core {
+impl std::fmt::Debug for RedisInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("address", &self.link.address.to_string()).finish_non_exhaustive()
+        f.debug_struct("RedisInner").field("address", &self.link.address.to_string()).finish_non_exhaustive()
     }
 }
 
 /// What comes with every answer.
 #[derive(Clone, Copy, Debug)]
-struct Marks {
+struct ReplyStamp {
     count: u64,
-    turn: Turn,
+    turn: QueueTurn,
     now: Timestamp,
 }
 
-impl Redis {
+impl RedisBackend {
     /// Opens the store at this URL: `redis://`, `rediss://`, `valkey://`, `valkeys://` or `redis+unix://`, with the
     /// parameters `prefix`, `roots` (a file of certificates to trust), `durable=no` and `evicts=yes`.
-    pub async fn open(url: &str, options: Options) -> Result<Self, CannotOpen> {
-        let address = Address::parse(url)?;
-        let names = Names::new(&address.prefix);
-        let Options { clock, access } = options;
-        let link = Arc::new(Link::new(address, names.clone(), access));
+    pub async fn open(url: &str, options: RedisOptions) -> Result<Self, StoreOpenError> {
+        let address = RedisUrl::parse(url)?;
+        let names = RedisKeyNames::new(&address.prefix);
+        let RedisOptions { clock, access } = options;
+        let link = Arc::new(RedisClient::new(address, names.clone(), access));
         link.reach().await?;
         let (epoch, seen) = epoch::begin(&link, &names, access).await?;
         let count = if link.address.wait.is_some() { 0 } else { seen };
-        let core = Arc::new(Core {
+        let core = Arc::new(RedisInner {
             link,
             names,
             clock,
             access,
             epoch,
             count: AtomicU64::new(count),
-            writer: Writer::new(),
+            writer: RedisWriterId::new(),
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(hints::HINTS_HELD),
             notes: Mutex::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
-        core.ask(Pipeline::new()).await.map_err(|error| CannotOpen::Yet(error.to_string()))?; // tells the time
+        core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?; // tells the time
         let mut tasks = Vec::new();
         if core.may_write() {
-            let mut words = Words::new(&core.names);
+            let mut words = ScriptArgs::new(&core.names);
             words.probe();
             core.send(words).await.map_err(|error| core.cannot_write(&error))?;
         }
-        if access == Access::Node {
+        if access == RedisAccess::Node {
             tasks.push(tokio::spawn(hints::listen(core.link.clone(), core.names.clone(), core.hints.clone())));
             tasks.push(tokio::spawn(write_notes(core.clone())));
             tasks.push(tokio::spawn(look_again(core.link.clone())));
             tasks.push(tokio::spawn(ends::fill(core.clone())));
         }
         let opened = Self { core, tasks, scanned: tokio::sync::Mutex::default() };
-        let begins = if access == Access::Node { Begins::Writing } else { Begins::Looking };
-        shared::begin(&opened, begins).await.map_err(|error| CannotOpen::Yet(error.to_string()))?;
+        let begins = if access == RedisAccess::Node { ClockAccess::Writing } else { ClockAccess::Looking };
+        shared::begin(&opened, begins).await.map_err(|error| StoreOpenError::Yet(error.to_string()))?;
         Ok(opened)
     }
 }
 
-impl Drop for Redis {
+impl Drop for RedisBackend {
     /// What is held back is still written, if there is time.
     fn drop(&mut self) {
         for task in &self.tasks {
@@ -203,7 +204,7 @@ impl Drop for Redis {
     }
 }
 
-impl Core {
+impl RedisInner {
     fn works(&self) -> Result<(), StoreError> {
         match &*self.failed.borrow() {
             Some(why) => Err(StoreError::Broken(why.clone())),
@@ -212,11 +213,11 @@ impl Core {
     }
 
     fn may_write(&self) -> bool {
-        self.access != Access::Read
+        self.access != RedisAccess::Read
     }
 
     /// Asks something, with the time before it and the marks after it.
-    async fn ask(&self, questions: Pipeline) -> Result<(Vec<Value>, Marks), StoreError> {
+    async fn ask(&self, questions: Pipeline) -> Result<(Vec<Value>, ReplyStamp), StoreError> {
         self.works()?;
         let floor = self.count.load(Ordering::SeqCst);
         let mut all = Pipeline::with_capacity(questions.len() + 2);
@@ -226,7 +227,7 @@ impl Core {
         }
         let marks = [self.names.epoch(), self.names.count(), self.names.turn(), self.names.store_clock()];
         all.cmd("MGET").arg(&marks);
-        let asked = Clock::asks();
+        let asked = StoreClock::asks();
         let mut answers = self.link.ask(&all).await.map_err(|error| self.stopped_by(error))?;
         let marks = answers.pop().unwrap_or(Value::Nil);
         let [epoch, count, turn, agreed] = read::list(&marks) else { return Err(odd_answer()) };
@@ -237,12 +238,12 @@ impl Core {
         let now = time.as_ref().and_then(server_time).ok_or_else(odd_answer)?;
         let agreed = read::bytes(agreed).and_then(coding::read_agreed_clock).unwrap_or_default();
         let now = self.clock.told(asked, now, agreed);
-        let marks = Marks { count, turn: Turn(number(turn).unwrap_or(0).max(1)), now };
+        let marks = ReplyStamp { count, turn: QueueTurn(number(turn).unwrap_or(0).max(1)), now };
         Ok((answers, marks))
     }
 
     /// Writes; says which swaps were written.
-    async fn send(&self, words: Words<'_>) -> Result<Vec<bool>, StoreError> {
+    async fn send(&self, words: ScriptArgs<'_>) -> Result<Vec<bool>, StoreError> {
         self.works()?;
         if !self.may_write() {
             return Err(StoreError::Down("it was opened only to read".into()));
@@ -251,7 +252,7 @@ impl Core {
         let [to_add, to_go_on] = &self.scripts;
         let script = if words.adds() { to_add } else { to_go_on };
         let (keys, words) = (words.keys(), words.all(&self.epoch, floor, &self.writer));
-        let script = Script::new(script, &keys, &words);
+        let script = WriteScriptCall::new(script, &keys, &words);
         let (answer, confirmed) = self.link.write(&script).await.map_err(|error| self.stopped_by(error))?;
         let [word, what, count] = read::list(&answer) else { return Err(odd_answer()) };
         let count = read::number(count).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
@@ -280,9 +281,9 @@ impl Core {
     }
 
     /// Writes swaps, and with them the notes that are held back.
-    async fn swap(&self, swaps: Vec<Swap>, heeds: Heeds) -> Result<Vec<bool>, StoreError> {
+    async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
         let many = swaps.len();
-        let mut words = Words::new(&self.names).heeding(heeds);
+        let mut words = ScriptArgs::new(&self.names).heeding(heeds);
         for swap in swaps {
             words.swap(swap);
         }
@@ -312,7 +313,7 @@ impl Core {
             self.failed.send_if_modified(|was| {
                 let first = was.is_none();
                 if first {
-                    telemetry::say(Level::Error, "broken", &[("why", why)]);
+                    telemetry::say(LogLevel::Error, "broken", &[("why", why)]);
                     *was = Some(why.clone());
                 }
                 first
@@ -321,17 +322,17 @@ impl Core {
         error
     }
 
-    fn cannot_write(&self, error: &StoreError) -> CannotOpen {
+    fn cannot_write(&self, error: &StoreError) -> StoreOpenError {
         match error {
-            StoreError::Broken(why) => CannotOpen::Ever(format!(
+            StoreError::Broken(why) => StoreOpenError::Ever(format!(
                 "{why}. The store writes with a script: its user needs +@read +@write +@scripting on ~{{{}}}*",
                 self.link.address.prefix
             )),
-            other => CannotOpen::Yet(other.to_string()),
+            other => StoreOpenError::Yet(other.to_string()),
         }
     }
 
-    fn notes(&self) -> std::sync::MutexGuard<'_, Vec<Note>> {
+    fn notes(&self) -> std::sync::MutexGuard<'_, Vec<DuplicateNote>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -339,7 +340,7 @@ impl Core {
     async fn flush(&self) {
         let notes = std::mem::take(&mut *self.notes());
         if !notes.is_empty() {
-            let mut words = Words::new(&self.names);
+            let mut words = ScriptArgs::new(&self.names);
             words.notes(&notes);
             let _ = self.send(words).await;
         }
@@ -347,7 +348,7 @@ impl Core {
 }
 
 /// Writes notes that no other write took along.
-async fn write_notes(core: Arc<Core>) {
+async fn write_notes(core: Arc<RedisInner>) {
     loop {
         tokio::time::sleep(NOTE_HELD).await;
         core.flush().await;
@@ -355,7 +356,7 @@ async fn write_notes(core: Arc<Core>) {
 }
 
 /// A server that became one that throws keys away is noticed before it is asked anew.
-async fn look_again(link: Arc<Link>) {
+async fn look_again(link: Arc<RedisClient>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
         link.look_again().await;
@@ -372,26 +373,31 @@ fn server_time(value: &Value) -> Option<Timestamp> {
     Some(Timestamp(read::number(seconds)?.checked_mul(1_000_000)?.checked_add(read::number(micros)?)?))
 }
 
-impl Shelf for Redis {
-    fn read(&self, cells: Vec<Cell>, _turns: usize) -> Answer<'_, Reading> {
+impl VersionedBackend for RedisBackend {
+    fn read(&self, cells: Vec<RecordId>, _turns: usize) -> StoreFuture<'_, ReadBatch> {
         // Turns are not taken but seen: whoever lines up writes the slot, and moves the turn on in the same write, so
         // that nobody else's write of that slot counts who saw the same turn. What only looks writes nothing.
         Box::pin(self.core.read_cells(cells))
     }
 
-    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(self.core.swap(swaps, Heeds::Mark))
+    fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
+        Box::pin(self.core.swap(swaps, CopyLockCheck::Mark))
     }
 
-    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
-        Box::pin(self.core.swap(swaps, Heeds::Nothing))
+    fn fill(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
+        Box::pin(self.core.swap(swaps, CopyLockCheck::Nothing))
     }
 
-    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.core.forgettable_ids(source, before, limit))
     }
 
-    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn with_old_bodies<'a>(
+        &'a self,
+        source: &'a str,
+        before: Timestamp,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.core.old_bodies(source, before, limit))
     }
 
@@ -404,43 +410,43 @@ impl Shelf for Redis {
         SweepPace::SHORT_WRITES
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         Box::pin(self.core.payload_of(id))
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         Box::pin(self.core.receipt_of(id))
     }
 
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(self.core.due_at(look, limit))
     }
 
-    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         Box::pin(async move { self.core.start_due(&starts).await })
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         Box::pin(self.core.listed(listing))
     }
 
-    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
         Box::pin(self.core.paged(listing))
     }
 
-    fn census(&self) -> Answer<'_, Census> {
+    fn census(&self) -> StoreFuture<'_, EventCounts> {
         Box::pin(self.core.counted())
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         Box::pin(self.core.story_of(id))
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         Box::pin(async move { self.core.called(&name, limit).await })
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         let mut held = self.core.notes();
         let room = NOTES_HELD.saturating_sub(held.len());
         held.extend(notes.into_iter().take(room));
@@ -448,19 +454,19 @@ impl Shelf for Redis {
         Box::pin(std::future::ready(self.core.works()))
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         Box::pin(self.core.retention())
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.core.retain(&rows).await })
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         Box::pin(async move { self.core.other_sources(&known).await })
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         Box::pin(async move {
             let mut questions = Pipeline::new();
             questions.cmd("HGETALL").arg(self.core.names.scopes());
@@ -472,26 +478,26 @@ impl Shelf for Redis {
         })
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let mut words = Words::new(&self.core.names);
+            let mut words = ScriptArgs::new(&self.core.names);
             words.recipes(&recipes);
             self.core.send(words).await.map(drop)
         })
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.core.lay(&message).await })
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         Box::pin(self.core.laid(limit))
     }
 
-    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            if probe == Probe::Write {
-                let mut words = Words::new(&self.core.names);
+            if probe == WriteProbe::Write {
+                let mut words = ScriptArgs::new(&self.core.names);
                 words.probe();
                 self.core.send(words).await?;
             }
@@ -503,30 +509,30 @@ impl Shelf for Redis {
         self.core.failed.subscribe()
     }
 
-    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
         Box::pin(std::future::ready(Ok(Some(self.core.known()))))
     }
 
-    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(async move { self.core.found(known.as_ref()).await.map(Some) })
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         Some(self.core.hints.subscribe())
     }
 
-    fn clock(&self) -> &Clock {
+    fn clock(&self) -> &StoreClock {
         &self.core.clock
     }
 
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         Box::pin(self.core.last_seen())
     }
 
-    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             if self.core.may_write() {
-                let mut words = Words::new(&self.core.names);
+                let mut words = ScriptArgs::new(&self.core.names);
                 words.last_seen(was, time);
                 self.core.send(words).await?;
             }
@@ -534,10 +540,10 @@ impl Shelf for Redis {
         })
     }
 
-    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> Answer<'_, ()> {
+    fn agree_on_clock(&self, was: AgreedClock, is: AgreedClock) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             if self.core.may_write() {
-                let mut words = Words::new(&self.core.names);
+                let mut words = ScriptArgs::new(&self.core.names);
                 words.agree_on_clock(was, is);
                 self.core.send(words).await?;
             }

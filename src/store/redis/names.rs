@@ -8,13 +8,13 @@ use crate::decide::id::{Digest, EventId, Key};
 
 /// The names of one store.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct RedisKeyNames {
     tag: Vec<u8>,
 }
 
 /// What there is one of per key or event.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum RedisKeyKind {
     /// A key's holder.
     Key = b'k' as isize,
     /// A register.
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     Bodies = b'y' as isize,
 }
 
-impl Names {
+impl RedisKeyNames {
     pub(super) fn new(prefix: &str) -> Self {
         Self { tag: format!("{{{prefix}}}").into_bytes() }
     }
@@ -61,21 +61,21 @@ impl Names {
     }
 
     /// Something there is one of per key, event, source or route.
-    pub(super) fn of(&self, kind: Kind, whose: &[u8]) -> Vec<u8> {
+    pub(super) fn of(&self, kind: RedisKeyKind, whose: &[u8]) -> Vec<u8> {
         self.name(&[&[kind as u8], whose])
     }
 
-    pub(super) fn key(&self, kind: Kind, key: &Key) -> Vec<u8> {
+    pub(super) fn key(&self, kind: RedisKeyKind, key: &Key) -> Vec<u8> {
         self.of(kind, &key.0)
     }
 
-    pub(super) fn event(&self, kind: Kind, id: EventId) -> Vec<u8> {
+    pub(super) fn event(&self, kind: RedisKeyKind, id: EventId) -> Vec<u8> {
         self.of(kind, &id.0)
     }
 
     /// What a key's name begins with.
     pub(super) fn key_prefix(&self) -> Vec<u8> {
-        self.of(Kind::Key, &[])
+        self.of(RedisKeyKind::Key, &[])
     }
 
     /// Something there is one of per store.
@@ -250,8 +250,10 @@ mod tests {
 
     #[test]
     fn everything_lies_under_one_tag() {
-        let names = Names::new("a.b");
-        for name in [names.epoch(), names.event(Kind::Event, EventId([b'}'; 16])), names.of(Kind::Due, b"{x}")] {
+        let names = RedisKeyNames::new("a.b");
+        for name in
+            [names.epoch(), names.event(RedisKeyKind::Event, EventId([b'}'; 16])), names.of(RedisKeyKind::Due, b"{x}")]
+        {
             assert!(name.starts_with(b"{a.b}"), "{name:?}");
         }
     }

@@ -1,25 +1,24 @@
 //! Reading for people: lists, events by their name, and all that is known of one.
 
-use super::Core;
+use super::RedisInner;
 use super::coding;
-use super::names::{self, Kind};
+use super::names::{self, RedisKeyKind};
 use super::read::{PAGE, bytes, key, list, number, overwritten, pairs};
-use crate::decide::change::Tried;
-use crate::decide::claim::Same;
-use crate::decide::event::{Event, State};
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::MatchedBy;
+use crate::decide::event::{Event, EventState};
 use crate::decide::id::EventId;
-use crate::store::shared::{Cell, Found};
-use crate::store::{Census, Listing, Page, Sighting, StoreError, Story};
+use crate::store::StoreResult;
+use crate::store::shared::{Record, RecordId};
+use crate::store::{DuplicateSighting, EventCounts, EventDetails, EventPage, EventQuery};
 use ::redis::{Pipeline, Value};
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// Events looked through for one page. Each is brought here and read, so they are fewer than where the server looks.
 const LOOKED_THROUGH: usize = 5_000;
 
-impl Core {
+impl RedisInner {
     /// The shortest list in the order of ids that holds all that may be meant.
-    fn list_of(&self, listing: &Listing) -> Vec<u8> {
+    fn list_of(&self, listing: &EventQuery) -> Vec<u8> {
         match listing.state.as_deref() {
             Some("waiting" | "running") => self.names.open(),
             _ if listing.means_dead() => self.names.dead(),
@@ -27,7 +26,7 @@ impl Core {
         }
     }
 
-    pub(super) async fn listed(&self, listing: Listing) -> Result<Vec<Event>> {
+    pub(super) async fn listed(&self, listing: EventQuery) -> StoreResult<Vec<Event>> {
         let name = self.list_of(&listing);
         let wanted = |event: &Event| {
             listing.source.as_deref().is_none_or(|source| *event.source == *source)
@@ -47,15 +46,16 @@ impl Core {
     }
 
     /// A page of what is asked for, looking through so many events; the next one goes on from there.
-    pub(super) async fn paged(&self, listing: Listing) -> Result<Page> {
+    pub(super) async fn paged(&self, listing: EventQuery) -> StoreResult<EventPage> {
         if let Some(successor) = listing.superseded_by
             && self.events(&[successor]).await?.iter().any(|event| event.change.is_none())
         {
-            return Ok(Page::default()); // it stands for no change, so it took nobody's place
+            return Ok(EventPage::default()); // it stands for no change, so it took nobody's place
         }
         let name = self.list_of(&listing);
         let (least, mut before) = listing.ids();
-        let (mut page, mut looked, mut some) = (Page::default(), 0, listing.limit.saturating_add(1).clamp(16, PAGE));
+        let (mut page, mut looked, mut some) =
+            (EventPage::default(), 0, listing.limit.saturating_add(1).clamp(16, PAGE));
         loop {
             let ids = self.before(&name, (least, before), some).await?;
             let over = ids.len() < some;
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// How many there are, as the lists know it. Duplicates are nowhere added up.
-    pub(super) async fn counted(&self) -> Result<Census> {
+    pub(super) async fn counted(&self) -> StoreResult<EventCounts> {
         let mut questions = Pipeline::new();
         for list in [self.names.all(), self.names.open(), self.names.leases(), self.names.dead()] {
             questions.cmd("ZCARD").arg(list);
@@ -88,7 +88,7 @@ impl Core {
         let (answers, _) = self.ask(questions).await?;
         let count = |place: usize| answers.get(place).and_then(number).map_or(0, i64::unsigned_abs);
         let (all, open, running, dead) = (count(0), count(1), count(2), count(3));
-        Ok(Census {
+        Ok(EventCounts {
             waiting: open.saturating_sub(running),
             running,
             done: all.saturating_sub(open + dead),
@@ -100,14 +100,14 @@ impl Core {
     }
 
     /// The one that waits longest. Those before it run, which are few.
-    async fn oldest(&self) -> Result<Option<Event>> {
+    async fn oldest(&self) -> StoreResult<Option<Event>> {
         let mut after = b"-".to_vec();
         for _ in 0..LOOKED_THROUGH / PAGE {
             let mut questions = Pipeline::new();
             questions.cmd("ZRANGE").arg(self.names.open()).arg(after).arg("+").arg("BYLEX").arg("LIMIT").arg(0);
             questions.arg(PAGE);
             let ids = self.ids(questions).await?;
-            let waits = |event: &Event| matches!(event.state, State::Waiting { .. });
+            let waits = |event: &Event| matches!(event.state, EventState::Waiting { .. });
             let found = self.events(&ids).await?.into_iter().find(waits);
             let Some(last) = ids.last().filter(|_| found.is_none()) else { return Ok(found) };
             after = [&b"("[..], &last.0].concat();
@@ -121,7 +121,7 @@ impl Core {
         name: &[u8],
         (least, before): (Option<EventId>, Option<EventId>),
         limit: usize,
-    ) -> Result<Vec<EventId>> {
+    ) -> StoreResult<Vec<EventId>> {
         let from = before.map_or(b"+".to_vec(), |id| [&b"("[..], &id.0].concat());
         let to = least.map_or(b"-".to_vec(), |id| [&b"["[..], &id.0].concat());
         let mut questions = Pipeline::new();
@@ -129,7 +129,7 @@ impl Core {
         self.ids(questions).await
     }
 
-    pub(super) async fn called(&self, name: &str, limit: usize) -> Result<Vec<Event>> {
+    pub(super) async fn called(&self, name: &str, limit: usize) -> StoreResult<Vec<Event>> {
         let begin = names::delivery(name);
         let (least, most) = ([&b"["[..], &begin, &[0; 16]].concat(), [&b"["[..], &begin, &[255; 16]].concat());
         let mut questions = Pipeline::new();
@@ -150,35 +150,35 @@ impl Core {
         Ok(found)
     }
 
-    pub(super) async fn story_of(&self, id: EventId) -> Result<Option<Story>> {
+    pub(super) async fn story_of(&self, id: EventId) -> StoreResult<Option<EventDetails>> {
         let mut questions = Pipeline::new();
-        let kinds = [Kind::Event, Kind::KeysOf, Kind::Receipt];
+        let kinds = [RedisKeyKind::Event, RedisKeyKind::KeysOf, RedisKeyKind::Receipt];
         questions.cmd("MGET").arg(kinds.map(|kind| self.names.event(kind, id)).as_slice());
-        questions.cmd("EXISTS").arg(self.names.event(Kind::Payload, id));
-        questions.cmd("LRANGE").arg(self.names.event(Kind::Attempts, id)).arg(0).arg(-1);
-        questions.cmd("HGETALL").arg(self.names.event(Kind::Output, id));
-        questions.cmd("HGETALL").arg(self.names.event(Kind::Sightings, id));
+        questions.cmd("EXISTS").arg(self.names.event(RedisKeyKind::Payload, id));
+        questions.cmd("LRANGE").arg(self.names.event(RedisKeyKind::Attempts, id)).arg(0).arg(-1);
+        questions.cmd("HGETALL").arg(self.names.event(RedisKeyKind::Output, id));
+        questions.cmd("HGETALL").arg(self.names.event(RedisKeyKind::Sightings, id));
         let (answers, _) = self.ask(questions).await?;
         let [strings, body, attempts, outputs, sightings] = &answers[..] else { return Err(overwritten("story")) };
         let [row, keys, receipt] = list(strings) else { return Ok(None) };
         let Some(row) = bytes(row) else { return Ok(None) };
         let event = coding::read_row(id, row).0.event();
         let (sightings, duplicates) = seen(sightings);
-        let group = event.group.filter(|_| event.state == State::Waiting { due: None });
+        let group = event.group.filter(|_| event.state == EventState::Waiting { due: None });
         let mut cells: Vec<_> =
-            bytes(keys).unwrap_or_default().chunks_exact(32).filter_map(key).map(Cell::Key).collect();
-        cells.extend(group.map(Cell::Slot));
-        let (mut identities, mut behind): (Vec<Same>, _) = (Vec::new(), None);
+            bytes(keys).unwrap_or_default().chunks_exact(32).filter_map(key).map(RecordId::Key).collect();
+        cells.extend(group.map(RecordId::Slot));
+        let (mut identities, mut behind): (Vec<MatchedBy>, _) = (Vec::new(), None);
         for (_, found) in self.read_cells(cells).await?.cells {
             match found {
-                Found::Key(held) if held.event == id => identities.extend(held.identities()),
-                Found::Slot(slot, _) => behind = Some(slot.holder),
+                Record::Key(held) if held.event == id => identities.extend(held.identities()),
+                Record::Slot(slot, _) => behind = Some(slot.holder),
                 _ => {}
             }
         }
         identities.sort();
         identities.dedup();
-        Ok(Some(Story {
+        Ok(Some(EventDetails {
             event,
             identities,
             sightings,
@@ -192,7 +192,7 @@ impl Core {
 }
 
 /// The first sightings, in their order, and how many there were.
-pub(super) fn seen(value: &Value) -> (Vec<Sighting>, u64) {
+pub(super) fn seen(value: &Value) -> (Vec<DuplicateSighting>, u64) {
     let (mut sightings, mut count) = (Vec::new(), 0);
     for (name, value) in pairs(value) {
         match std::str::from_utf8(name).ok().map(str::parse::<u64>) {
@@ -205,12 +205,12 @@ pub(super) fn seen(value: &Value) -> (Vec<Sighting>, u64) {
 }
 
 /// Attempts with their output, as far as it is still there.
-pub(super) fn tries(attempts: &Value, outputs: &Value) -> Vec<Tried> {
+pub(super) fn tries(attempts: &Value, outputs: &Value) -> Vec<AttemptRecord> {
     let outputs: std::collections::HashMap<_, _> = pairs(outputs).into_iter().collect();
     let read = |value: &Value| {
         let tried = coding::read_tried(bytes(value)?)?;
         let output = outputs.get(&coding::output_name(&tried)[..]).copied().unwrap_or_default().to_vec();
-        Some(Tried { output, ..tried })
+        Some(AttemptRecord { output, ..tried })
     };
     list(attempts).iter().filter_map(read).collect()
 }

@@ -1,23 +1,23 @@
 //! Messages that can never become an event: a list of their names, the newest last, and a hash of what they were.
 
-use super::Core;
+use super::RedisInner;
 use super::coding;
 use super::read;
-use super::write::Words;
+use super::write::ScriptArgs;
 use crate::store::StoreError;
-use crate::store::quarantine::Quarantined;
+use crate::store::quarantine::QuarantinedMessage;
 use ::redis::Pipeline;
 
-impl Core {
+impl RedisInner {
     /// Lays one there, and lets the oldest make way.
-    pub(super) async fn lay(&self, one: &Quarantined) -> Result<(), StoreError> {
-        let mut words = Words::new(&self.names);
+    pub(super) async fn lay(&self, one: &QuarantinedMessage) -> Result<(), StoreError> {
+        let mut words = ScriptArgs::new(&self.names);
         words.quarantine(one);
         self.send(words).await.map(drop)
     }
 
     /// The newest of them, the newest first.
-    pub(super) async fn laid(&self, limit: usize) -> Result<Vec<Quarantined>, StoreError> {
+    pub(super) async fn laid(&self, limit: usize) -> Result<Vec<QuarantinedMessage>, StoreError> {
         let first = isize::try_from(limit).map_or(isize::MIN, |limit| -limit);
         if first == 0 {
             return Ok(Vec::new());

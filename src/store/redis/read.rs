@@ -1,22 +1,21 @@
 //! Reading: cells, and what is due. Every answer comes with the server's time and the store's
 //! marks, so that a store that lost something is never taken for whole.
 
-use super::Core;
+use super::RedisInner;
 use super::coding;
-use super::names::{self, Kind};
-use super::write::Words;
+use super::names::{self, RedisKeyKind};
+use super::write::ScriptArgs;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::time::Timestamp;
+use crate::store::StoreResult;
 use crate::store::cells;
-use crate::store::ledger::Row;
-use crate::store::shared::{Cell, Found, PARKED_READ, Reading, Seen, Slot, Version};
-use crate::store::{Due, Look, StoreError, Stored};
+use crate::store::ledger::EventRow;
+use crate::store::shared::{ExpectedVersion, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, Slot};
+use crate::store::{DueEvents, DueQuery, StoreError, StoredValue};
 use ::redis::{Pipeline, Value};
 use std::collections::HashSet;
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// Ids looked at together where only some are wanted.
 pub(super) const PAGE: usize = 500;
@@ -66,18 +65,18 @@ pub(super) fn overwritten(what: &str) -> StoreError {
     StoreError::Broken(format!("a {what} is not what was written"))
 }
 
-impl Core {
+impl RedisInner {
     /// Reads cells. A slot is read before its queue: who lines up meanwhile writes the slot too.
-    pub(super) async fn read_cells(&self, cells: Vec<Cell>) -> Result<Reading> {
+    pub(super) async fn read_cells(&self, cells: Vec<RecordId>) -> StoreResult<ReadBatch> {
         let mut questions = Pipeline::new();
         let (mut named, mut groups, mut imported) = (Vec::new(), Vec::new(), Vec::new());
         for cell in cells {
             match (cell, self.names.cell(&cell)) {
                 (_, Some(name)) => named.push((cell, name)),
-                (Cell::Imported(key), _) => imported.push(key),
+                (RecordId::Imported(key), _) => imported.push(key),
                 (_, None) => {}
             }
-            if let Cell::Slot(group) = cell {
+            if let RecordId::Slot(group) = cell {
                 groups.push(group);
             }
         }
@@ -85,7 +84,7 @@ impl Core {
             questions.cmd("MGET").arg(named.iter().map(|(_, name)| &name[..]).collect::<Vec<_>>());
         }
         for group in &groups {
-            let queue = self.names.key(Kind::Parked, group);
+            let queue = self.names.key(RedisKeyKind::Parked, group);
             questions.cmd("ZRANGE").arg(queue).arg(0).arg(PARKED_READ).arg("WITHSCORES");
         }
         if !imported.is_empty() {
@@ -106,37 +105,37 @@ impl Core {
         }
         let known = if imported.is_empty() { &[][..] } else { answers.next().map_or(&[][..], list) };
         for (key, known) in imported.into_iter().zip(known) {
-            let found = if number(known) == Some(1) { Found::Imported } else { Found::Nothing };
-            read.push((Cell::Imported(key), found));
+            let found = if number(known) == Some(1) { Record::Imported } else { Record::Nothing };
+            read.push((RecordId::Imported(key), found));
         }
-        Ok(Reading { cells: read, turn: marks.turn, now: marks.now })
+        Ok(ReadBatch { cells: read, turn: marks.turn, now: marks.now })
     }
 
     /// The rows of these events, and their versions.
-    async fn rows(&self, ids: &[EventId]) -> Result<Vec<(EventId, Option<(cells::Found, Version)>)>> {
+    async fn rows(&self, ids: &[EventId]) -> StoreResult<Vec<(EventId, Option<(cells::DecodedRow, RecordVersion)>)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let mut questions = Pipeline::new();
-        questions.cmd("MGET").arg(ids.iter().map(|id| self.names.event(Kind::Event, *id)).collect::<Vec<_>>());
+        questions.cmd("MGET").arg(ids.iter().map(|id| self.names.event(RedisKeyKind::Event, *id)).collect::<Vec<_>>());
         let (answers, _) = self.ask(questions).await?;
         let rows = answers.first().map_or(&[][..], list);
         Ok(ids.iter().zip(rows).map(|(id, row)| (*id, bytes(row).map(|row| coding::read_row(*id, row)))).collect())
     }
 
     /// These events, as far as they are there.
-    pub(super) async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+    pub(super) async fn events(&self, ids: &[EventId]) -> StoreResult<Vec<Event>> {
         let rows = self.rows(ids).await?.into_iter();
         Ok(rows.filter_map(|(_, row)| row.map(|(found, _)| found.event())).collect())
     }
 
-    pub(super) async fn ids(&self, questions: Pipeline) -> Result<Vec<EventId>> {
+    pub(super) async fn ids(&self, questions: Pipeline) -> StoreResult<Vec<EventId>> {
         let (answers, _) = self.ask(questions).await?;
         Ok(answers.first().map_or(&[][..], list).iter().filter_map(id).collect())
     }
 
     /// The places of those names whose lists are all empty.
-    async fn empty<N>(&self, names: &[N], lists: impl Fn(&N) -> Vec<Vec<u8>>) -> Result<Vec<usize>> {
+    async fn empty<N>(&self, names: &[N], lists: impl Fn(&N) -> Vec<Vec<u8>>) -> StoreResult<Vec<usize>> {
         let mut questions = Pipeline::new();
         for name in names {
             questions.cmd("EXISTS").arg(lists(name));
@@ -152,9 +151,9 @@ impl Core {
     pub(super) async fn drop_names<'n, N: 'n>(
         &self,
         names: impl Iterator<Item = &'n N>,
-        drop: impl Fn(&mut Words<'_>, &N),
-    ) -> Result<()> {
-        let mut words = Words::new(&self.names);
+        drop: impl Fn(&mut ScriptArgs<'_>, &N),
+    ) -> StoreResult<()> {
+        let mut words = ScriptArgs::new(&self.names);
         let mut any = false;
         for name in names {
             drop(&mut words, name);
@@ -167,15 +166,20 @@ impl Core {
     }
 
     /// Up to `limit` ids of a list that stand at this time or before it, after the first `skip`.
-    async fn until(&self, name: &[u8], before: Timestamp, skip: usize, limit: usize) -> Result<Vec<EventId>> {
+    async fn until(&self, name: &[u8], before: Timestamp, skip: usize, limit: usize) -> StoreResult<Vec<EventId>> {
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(name).arg("-inf").arg(before.0).arg("BYSCORE");
         questions.arg("LIMIT").arg(skip).arg(limit);
         self.ids(questions).await
     }
 
-    pub(super) async fn forgettable_ids(&self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        let (name, page) = (self.names.of(Kind::Keep, source.as_bytes()), limit.max(PAGE));
+    pub(super) async fn forgettable_ids(
+        &self,
+        source: &str,
+        before: Timestamp,
+        limit: usize,
+    ) -> StoreResult<Vec<EventId>> {
+        let (name, page) = (self.names.of(RedisKeyKind::Keep, source.as_bytes()), limit.max(PAGE));
         let (mut all, mut skip) = (Vec::new(), 0);
         while all.len() < limit {
             let ids = self.until(&name, before, skip, page).await?;
@@ -190,16 +194,16 @@ impl Core {
     }
 
     /// Those of these events that do not carry their register's order.
-    async fn without_order(&self, ids: Vec<EventId>) -> Result<Vec<EventId>> {
+    async fn without_order(&self, ids: Vec<EventId>) -> StoreResult<Vec<EventId>> {
         let events = self.events(&ids).await?;
         let ordered = events.iter().filter_map(|event| Some((event.id, event.change.filter(|of| of.order.is_some())?)));
         let ordered: Vec<_> = ordered.collect();
         let mut carrying = HashSet::new();
         if !ordered.is_empty() {
-            let cells = ordered.iter().map(|(_, change)| Cell::Register(change.subject)).collect();
+            let cells = ordered.iter().map(|(_, change)| RecordId::Register(change.subject)).collect();
             let registers = self.read_cells(cells).await?.cells;
             for ((id, change), (_, register)) in ordered.into_iter().zip(registers) {
-                if matches!(register, Found::Register(register, _) if register.order == change.order) {
+                if matches!(register, Record::Register(register, _) if register.order == change.order) {
                     carrying.insert(id);
                 }
             }
@@ -207,37 +211,37 @@ impl Core {
         Ok(events.into_iter().map(|event| event.id).filter(|id| !carrying.contains(id)).collect())
     }
 
-    pub(super) async fn old_bodies(&self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
-        self.until(&self.names.of(Kind::Bodies, source.as_bytes()), before, 0, limit).await
+    pub(super) async fn old_bodies(&self, source: &str, before: Timestamp, limit: usize) -> StoreResult<Vec<EventId>> {
+        self.until(&self.names.of(RedisKeyKind::Bodies, source.as_bytes()), before, 0, limit).await
     }
 
-    pub(super) async fn payload_of(&self, id: EventId) -> Result<Stored<Payload>> {
+    pub(super) async fn payload_of(&self, id: EventId) -> StoreResult<StoredValue<Payload>> {
         let mut questions = Pipeline::new();
-        let kinds = [Kind::Event, Kind::Payload, Kind::Passed];
+        let kinds = [RedisKeyKind::Event, RedisKeyKind::Payload, RedisKeyKind::Passed];
         questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
         let (answers, _) = self.ask(questions).await?;
-        let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(Stored::Forgotten) };
+        let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(StoredValue::Forgotten) };
         let digest = bytes(row).map(|row| coding::read_row(id, row).0.event().body_digest);
         Ok(payload_as_kept(digest, bytes(payload), bytes(passed)))
     }
 
     /// What time the store has last seen.
-    pub(super) async fn last_seen(&self) -> Result<Option<Timestamp>> {
+    pub(super) async fn last_seen(&self) -> StoreResult<Option<Timestamp>> {
         let mut questions = Pipeline::new();
         questions.cmd("GET").arg(self.names.last_seen());
         let (answers, _) = self.ask(questions).await?;
         Ok(answers.first().and_then(number).map(Timestamp))
     }
 
-    pub(super) async fn receipt_of(&self, id: EventId) -> Result<Option<Receipt>> {
+    pub(super) async fn receipt_of(&self, id: EventId) -> StoreResult<Option<Receipt>> {
         let mut questions = Pipeline::new();
-        questions.cmd("GET").arg(self.names.event(Kind::Receipt, id));
+        questions.cmd("GET").arg(self.names.event(RedisKeyKind::Receipt, id));
         let (answers, _) = self.ask(questions).await?;
         Ok(answers.first().and_then(bytes).and_then(coding::read_receipt))
     }
 
-    pub(super) async fn due_at(&self, look: Look, limit: usize) -> Result<Due> {
-        let lists = if let Look::Leases = look {
+    pub(super) async fn due_at(&self, look: DueQuery, limit: usize) -> StoreResult<DueEvents> {
+        let lists = if let DueQuery::Leases = look {
             vec![self.names.leases()]
         } else {
             let mut questions = Pipeline::new();
@@ -245,22 +249,22 @@ impl Core {
             let (answers, _) = self.ask(questions).await?;
             let queues = answers.first().map_or(&[][..], list).iter().filter_map(bytes);
             let wanted = queues.filter(|queue| match (&look, names::parse_queue(queue)) {
-                (Look::Route(source, route), Some((_, s, r))) => **source == *s && **route == *r,
-                (Look::Receiver(source, route, parts), Some((part, s, r))) => {
+                (DueQuery::Route(source, route), Some((_, s, r))) => **source == *s && **route == *r,
+                (DueQuery::Receiver(source, route, parts), Some((part, s, r))) => {
                     **source == *s && **route == *r && parts.contains(&part)
                 }
-                (Look::Strays(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
-                (Look::Strays(_), None) => true,
-                (Look::Leases | Look::Route(..) | Look::Receiver(..), _) => false,
+                (DueQuery::Strays(known), Some((_, s, r))) => !known.iter().any(|(a, b)| **a == *s && **b == *r),
+                (DueQuery::Strays(_), None) => true,
+                (DueQuery::Leases | DueQuery::Route(..) | DueQuery::Receiver(..), _) => false,
             });
             let wanted: Vec<Vec<u8>> = wanted.map(<[u8]>::to_vec).collect();
-            if let Look::Strays(_) = look {
-                let empty = self.empty(&wanted, |queue| vec![self.names.of(Kind::Due, queue)]).await?;
+            if let DueQuery::Strays(_) = look {
+                let empty = self.empty(&wanted, |queue| vec![self.names.of(RedisKeyKind::Due, queue)]).await?;
                 self.drop_names(empty.iter().map(|n| &wanted[*n]), |words, queue| words.drop_queue(queue)).await?;
             }
-            wanted.iter().map(|queue| self.names.of(Kind::Due, queue)).collect()
+            wanted.iter().map(|queue| self.names.of(RedisKeyKind::Due, queue)).collect()
         };
-        let mut due = Due::default();
+        let mut due = DueEvents::default();
         for name in lists {
             self.gather(&name, &look, limit, &mut due).await?;
         }
@@ -273,7 +277,7 @@ impl Core {
     }
 
     /// Takes what is due from one list, and the time of the first that is not.
-    async fn gather(&self, name: &[u8], look: &Look, limit: usize, due: &mut Due) -> Result<()> {
+    async fn gather(&self, name: &[u8], look: &DueQuery, limit: usize, due: &mut DueEvents) -> StoreResult<()> {
         let mut questions = Pipeline::new();
         questions.cmd("ZRANGE").arg(name).arg("-inf").arg("+inf").arg("BYSCORE");
         questions.arg("LIMIT").arg(0).arg(limit.min(LOOK_MAX) + 1).arg("WITHSCORES");
@@ -281,7 +285,7 @@ impl Core {
         let entries = answers.first().map(scored).unwrap_or_default();
         let mut ids = Vec::new();
         for (id, at) in entries {
-            let at = if let Look::Leases = look { self.clock.lease_end(Timestamp(at)) } else { Timestamp(at) };
+            let at = if let DueQuery::Leases = look { self.clock.lease_end(Timestamp(at)) } else { Timestamp(at) };
             if at > marks.now || ids.len() == limit.min(LOOK_MAX) {
                 due.next = Some(due.next.map_or(at, |next| next.min(at)));
                 continue;
@@ -291,15 +295,17 @@ impl Core {
         let mut strays = Vec::new();
         for (id, row) in self.rows(&ids).await? {
             match row {
-                Some((cells::Found::Whole(Row { event, .. }), _)) if look.finds(&event) => due.events.push(event),
-                Some((cells::Found::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
+                Some((cells::DecodedRow::Whole(EventRow { event, .. }), _)) if look.finds(&event) => {
+                    due.events.push(event);
+                }
+                Some((cells::DecodedRow::Damaged(row, _), _)) => due.events.push(row.event), // dead, to be buried
                 // It went on since the list was read; or it has no place on it, and was left there by a damaged row.
-                Some((_, version)) => strays.push((id, Seen::Version(version))),
-                None => strays.push((id, Seen::Absent)),
+                Some((_, version)) => strays.push((id, ExpectedVersion::Version(version))),
+                None => strays.push((id, ExpectedVersion::Absent)),
             }
         }
         if !strays.is_empty() && self.may_write() {
-            let mut words = Words::new(&self.names);
+            let mut words = ScriptArgs::new(&self.names);
             for (id, seen) in strays {
                 words.strike(name, id, seen);
             }
@@ -314,11 +320,11 @@ pub(super) fn payload_as_kept(
     digest: Option<Digest>,
     payload: Option<&[u8]>,
     passed: Option<&[u8]>,
-) -> Stored<Payload> {
-    let Some(payload) = payload else { return Stored::Forgotten };
+) -> StoredValue<Payload> {
+    let Some(payload) = payload else { return StoredValue::Forgotten };
     match (coding::read_payload(payload, digest), passed.map(coding::read_headers)) {
-        (Stored::Whole(payload), Some(Some(headers))) => Stored::Whole(Payload { headers, ..payload }),
-        (Stored::Whole(_), Some(None)) => Stored::Damaged,
+        (StoredValue::Whole(payload), Some(Some(headers))) => StoredValue::Whole(Payload { headers, ..payload }),
+        (StoredValue::Whole(_), Some(None)) => StoredValue::Damaged,
         (stored, _) => stored,
     }
 }
@@ -328,26 +334,27 @@ pub(super) fn key(bytes: &[u8]) -> Option<Key> {
 }
 
 /// What a cell holds.
-fn found(cell: &Cell, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)]) -> Result<Found> {
-    let Some(value) = value else { return Ok(Found::Nothing) };
+fn found(cell: &RecordId, value: Option<&[u8]>, queues: &[(Key, Vec<(EventId, i64)>)]) -> StoreResult<Record> {
+    let Some(value) = value else { return Ok(Record::Nothing) };
     match cell {
-        Cell::Key(_) => coding::read_held(value).map(Found::Key).ok_or_else(|| overwritten("key")),
-        Cell::Register(_) => {
+        RecordId::Key(_) => coding::read_held(value).map(Record::Key).ok_or_else(|| overwritten("key")),
+        RecordId::Register(_) => {
             let register = coding::read_register(value).ok_or_else(|| overwritten("register"))?;
-            Ok(Found::Register(register.0, register.1))
+            Ok(Record::Register(register.0, register.1))
         }
-        Cell::Slot(group) => {
+        RecordId::Slot(group) => {
             let (holder, version) = coding::read_slot(value).ok_or_else(|| overwritten("slot"))?;
             let queue = queues.iter().find(|(of, _)| of == group).map_or(&[][..], |(_, queue)| queue);
-            let turn = |at: i64| Turn(u64::try_from(at).unwrap_or_default());
+            let turn = |at: i64| QueueTurn(u64::try_from(at).unwrap_or_default());
             let parked = queue.iter().take(PARKED_READ).map(|(id, at)| (turn(*at), *id)).collect();
-            Ok(Found::Slot(Slot { holder, parked, more: queue.len() > PARKED_READ }, version))
+            Ok(Record::Slot(Slot { holder, parked, more: queue.len() > PARKED_READ }, version))
         }
-        Cell::Event(id) => {
-            let (cells::Found::Whole(row) | cells::Found::Damaged(row, _), version) = coding::read_row(*id, value);
-            Ok(Found::Event(Box::new(row), version))
+        RecordId::Event(id) => {
+            let (cells::DecodedRow::Whole(row) | cells::DecodedRow::Damaged(row, _), version) =
+                coding::read_row(*id, value);
+            Ok(Record::Event(Box::new(row), version))
         }
-        Cell::Imported(_) => Ok(Found::Nothing),
+        RecordId::Imported(_) => Ok(Record::Nothing),
     }
 }
 

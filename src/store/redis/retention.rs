@@ -1,19 +1,18 @@
 //! How long each source's events are kept, and which sources there are.
 
-use super::names::{self, Kind};
+use super::names::{self, RedisKeyKind};
 use super::read::{bytes, list, number, pairs};
-use super::write::Words;
-use super::{Core, coding};
+use super::write::ScriptArgs;
+use super::{RedisInner, coding};
 use crate::decide::limits;
-use crate::store::{SourceCount, SourceRetention, StoreError};
+use crate::store::StoreResult;
+use crate::store::{SourceCount, SourceRetention};
 use ::redis::Pipeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-type Result<T> = std::result::Result<T, StoreError>;
-
-impl Core {
-    pub(super) async fn retention(&self) -> Result<Vec<SourceRetention>> {
+impl RedisInner {
+    pub(super) async fn retention(&self) -> StoreResult<Vec<SourceRetention>> {
         let mut questions = Pipeline::new();
         questions.cmd("HGETALL").arg(self.names.retention());
         let (answers, _) = self.ask(questions).await?;
@@ -23,15 +22,15 @@ impl Core {
         Ok(rows)
     }
 
-    pub(super) async fn retain(&self, rows: &[SourceRetention]) -> Result<()> {
-        let mut words = Words::new(&self.names);
+    pub(super) async fn retain(&self, rows: &[SourceRetention]) -> StoreResult<()> {
+        let mut words = ScriptArgs::new(&self.names);
         words.retention(rows);
         self.send(words).await.map(drop)
     }
 
     /// As the lists know it: what waits for its time, and what is over and may once be forgotten, or has its body. What
     /// is on none of them, such as the last event of a subject without its body, is not counted: there may be more.
-    pub(super) async fn other_sources(&self, known: &BTreeSet<Arc<str>>) -> Result<Vec<SourceCount>> {
+    pub(super) async fn other_sources(&self, known: &BTreeSet<Arc<str>>) -> StoreResult<Vec<SourceCount>> {
         let mut questions = Pipeline::new();
         questions.cmd("SMEMBERS").arg(self.names.sources());
         questions.cmd("SMEMBERS").arg(self.names.routes());
@@ -46,11 +45,11 @@ impl Core {
             else {
                 continue;
             };
-            waiting.entry(source.to_owned()).or_default().push(self.names.of(Kind::Due, queue));
+            waiting.entry(source.to_owned()).or_default().push(self.names.of(RedisKeyKind::Due, queue));
         }
         let mut questions = Pipeline::new();
         for (name, queues) in waiting.iter().take(limits::OTHER_SOURCES_MAX) {
-            let over = [Kind::Keep, Kind::Bodies].map(|kind| self.names.of(kind, name.as_bytes()));
+            let over = [RedisKeyKind::Keep, RedisKeyKind::Bodies].map(|kind| self.names.of(kind, name.as_bytes()));
             for list in over.iter().chain(queues) {
                 questions.cmd("ZCARD").arg(list);
             }

@@ -1,9 +1,9 @@
 //! Sentinel: asks the sentinels that a URL names which server is the primary now. A failover changes the answer, so they
 //! are asked whenever a connection is made, and now and then while it lasts.
 
-use super::address::Address;
+use super::address::RedisUrl;
 use crate::decide::time::Duration;
-use crate::store::CannotOpen;
+use crate::store::StoreOpenError;
 use ::redis::{AsyncConnectionConfig, Client, Value, cmd};
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const SENTINEL_TIME: Duration = Duration::from_secs(1);
 
 /// What one sentinel said.
-enum Said {
+enum SentinelReply {
     Primary(String),
     UnknownName,
     Nothing(String),
@@ -20,7 +20,7 @@ enum Said {
 
 /// Which servers the sentinels name as the primary. One that was cut off may still name the one before.
 #[derive(Default)]
-pub(super) struct Votes {
+pub(super) struct SentinelVotes {
     /// How many sentinels the URL names.
     asked: usize,
     /// How many do not know the primary's name.
@@ -31,18 +31,18 @@ pub(super) struct Votes {
     named: Vec<(String, usize)>,
 }
 
-impl Votes {
-    fn count(said: impl IntoIterator<Item = Said>) -> Self {
+impl SentinelVotes {
+    fn count(said: impl IntoIterator<Item = SentinelReply>) -> Self {
         let mut votes = Self::default();
         for said in said {
             votes.asked += 1;
             match said {
-                Said::Primary(place) => match votes.named.iter_mut().find(|(other, _)| *other == place) {
+                SentinelReply::Primary(place) => match votes.named.iter_mut().find(|(other, _)| *other == place) {
                     Some((_, many)) => *many += 1,
                     None => votes.named.push((place, 1)),
                 },
-                Said::UnknownName => votes.unknown += 1,
-                Said::Nothing(why) => votes.why = why,
+                SentinelReply::UnknownName => votes.unknown += 1,
+                SentinelReply::Nothing(why) => votes.why = why,
             }
         }
         votes.named.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
@@ -51,7 +51,7 @@ impl Votes {
 
     /// The server that more than half of the sentinels of the URL name, whether the others can be asked or not. Any other
     /// may be a primary that was replaced: what is written there is lost.
-    pub(super) fn primary(&self, address: &Address) -> Result<&str, CannotOpen> {
+    pub(super) fn primary(&self, address: &RedisUrl) -> Result<&str, StoreOpenError> {
         let Self { asked, unknown, why, named } = self;
         if let Some((place, many)) = named.first()
             && *many > asked / 2
@@ -60,17 +60,17 @@ impl Votes {
         }
         let name = address.sentinels.as_ref().map_or("", |sentinels| &sentinels.name);
         if unknown == asked {
-            return Err(CannotOpen::Ever(format!(
+            return Err(StoreOpenError::Ever(format!(
                 "{address}: none of the sentinels knows a primary of the name `{name}`; `SENTINEL MASTERS` lists those \
                  they know"
             )));
         }
         if named.is_empty() {
-            return Err(CannotOpen::Yet(format!("{address}: no sentinel can be asked for the primary: {why}")));
+            return Err(StoreOpenError::Yet(format!("{address}: no sentinel can be asked for the primary: {why}")));
         }
         let named: Vec<_> = named.iter().map(|(place, many)| format!("{many} of {asked} name {place}")).collect();
         let others = if why.is_empty() { String::new() } else { format!("; of the others one said: {why}") };
-        Err(CannotOpen::Yet(format!(
+        Err(StoreOpenError::Yet(format!(
             "{address}: which server is the primary is not sure: {}; more than half must name it{others}",
             named.join(", ")
         )))
@@ -86,17 +86,18 @@ impl Votes {
 }
 
 /// Asks all the sentinels that the URL names.
-pub(super) async fn votes(address: &Address) -> Votes {
-    let Some(sentinels) = &address.sentinels else { return Votes::default() };
+pub(super) async fn votes(address: &RedisUrl) -> SentinelVotes {
+    let Some(sentinels) = &address.sentinels else { return SentinelVotes::default() };
     let said = join_all(sentinels.clients(address).into_iter().map(|client| async {
         let asked = async { ask(client?, &sentinels.name).await };
-        let said = timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(Said::Nothing("no answer".into())));
-        said.unwrap_or_else(|error| Said::Nothing(error.to_string()))
+        let said =
+            timeout(SENTINEL_TIME, asked).await.unwrap_or_else(|_| Ok(SentinelReply::Nothing("no answer".into())));
+        said.unwrap_or_else(|error| SentinelReply::Nothing(error.to_string()))
     }));
-    Votes::count(said.await)
+    SentinelVotes::count(said.await)
 }
 
-async fn ask(client: Client, name: &str) -> Result<Said, ::redis::RedisError> {
+async fn ask(client: Client, name: &str) -> Result<SentinelReply, ::redis::RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(SENTINEL_TIME))
         .set_response_timeout(Some(SENTINEL_TIME));
@@ -111,11 +112,15 @@ async fn ask(client: Client, name: &str) -> Result<Said, ::redis::RedisError> {
     Ok(match link.send_packed_command(&question).await? {
         Value::Array(place) if place.len() == 2 => {
             let (host, port) = (text(&place[0]), text(&place[1]));
-            Said::Primary(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+            SentinelReply::Primary(if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            })
         }
-        Value::Nil => Said::UnknownName,
-        Value::ServerError(error) => Said::Nothing(error.details().unwrap_or(error.code()).to_owned()),
-        _ => Said::Nothing("it is no sentinel".into()),
+        Value::Nil => SentinelReply::UnknownName,
+        Value::ServerError(error) => SentinelReply::Nothing(error.details().unwrap_or(error.code()).to_owned()),
+        _ => SentinelReply::Nothing("it is no sentinel".into()),
     })
 }
 
@@ -123,17 +128,17 @@ async fn ask(client: Client, name: &str) -> Result<Said, ::redis::RedisError> {
 mod tests {
     use super::*;
 
-    fn votes(said: &[&str]) -> Votes {
-        Votes::count(said.iter().map(|said| match *said {
-            "unknown" => Said::UnknownName,
-            "down" => Said::Nothing("no answer".into()),
-            place => Said::Primary(place.into()),
+    fn votes(said: &[&str]) -> SentinelVotes {
+        SentinelVotes::count(said.iter().map(|said| match *said {
+            "unknown" => SentinelReply::UnknownName,
+            "down" => SentinelReply::Nothing("no answer".into()),
+            place => SentinelReply::Primary(place.into()),
         }))
     }
 
     #[test]
     fn only_what_more_than_half_of_all_sentinels_name_is_the_primary() {
-        let address = Address::parse("redis+sentinel://one,two,three/main").expect("a url");
+        let address = RedisUrl::parse("redis+sentinel://one,two,three/main").expect("a url");
         let check = |said: &[&str], expected: Result<&str, &str>| match (votes(said).primary(&address), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{said:?}"),
             (Err(why), Err(words)) => assert!(why.to_string().contains(words), "{said:?}: {why}"),
@@ -162,6 +167,6 @@ mod tests {
         check(&["ours:1", "n:1", "down"], false);
         check(&["n:1", "down", "down"], true);
         check(&["down", "unknown"], false);
-        assert!(!Votes::default().prefer_another(|_| false), "no sentinels");
+        assert!(!SentinelVotes::default().prefer_another(|_| false), "no sentinels");
     }
 }

@@ -2,97 +2,97 @@
 
 use super::coding;
 use super::ends;
-use super::epoch::{self, Writer};
-use super::names::{self, Kind, Names};
+use super::epoch::{self, RedisWriterId};
+use super::names::{self, RedisKeyKind, RedisKeyNames};
 use crate::decide::claim::{Payload, goes_at_the_end};
-use crate::decide::event::{Cause, Event, State};
+use crate::decide::event::{DeathCause, Event, EventState};
 use crate::decide::id::EventId;
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
-use crate::store::Hint;
-use crate::store::Note;
+use crate::store::ChangeHint;
+use crate::store::DuplicateNote;
 use crate::store::SourceRetention;
-use crate::store::copy::{Beside, Heeds, MARK};
-use crate::store::ledger::{self, Row};
-use crate::store::quarantine::Quarantined;
-use crate::store::shared::{Cell, Op, Seen, Swap, Version};
+use crate::store::copy::{CopyLockCheck, CopySideData, MARK};
+use crate::store::ledger::{self, EventRow};
+use crate::store::quarantine::QuarantinedMessage;
+use crate::store::shared::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
 use std::collections::BTreeMap;
 
 /// What the script is told: each swap as it checks and does it.
-pub(super) struct Words<'n> {
-    names: &'n Names,
+pub(super) struct ScriptArgs<'n> {
+    names: &'n RedisKeyNames,
     told: Vec<Vec<u8>>,
     swaps: usize,
     /// The first turn that nobody has after this.
     turn: u64,
     /// It takes something in that was not there.
     adds: bool,
-    heeds: Heeds,
+    heeds: CopyLockCheck,
 }
 
 /// One swap, as it is put together.
 #[derive(Default)]
-struct Part {
+struct ConditionalWriteArgs {
     seen: Vec<[Vec<u8>; 2]>,
     hints: Vec<Vec<u8>>,
-    commands: Vec<Command>,
+    commands: Vec<ScriptCommand>,
 }
 
 /// A command, and the name of what must be there for it.
-struct Command {
+struct ScriptCommand {
     needs: Vec<u8>,
     words: Vec<Vec<u8>>,
 }
 
 /// A command of these words.
 macro_rules! command {
-    ($($word:expr),+) => { vec![$(Word::word($word)),+] };
+    ($($word:expr),+) => { vec![$(IntoArg::word($word)),+] };
 }
 
 /// What can be a word: bytes that are ours already are not copied.
-trait Word {
+trait IntoArg {
     fn word(self) -> Vec<u8>;
 }
 
-impl Word for Vec<u8> {
+impl IntoArg for Vec<u8> {
     fn word(self) -> Vec<u8> {
         self
     }
 }
 
-impl Word for &[u8] {
+impl IntoArg for &[u8] {
     fn word(self) -> Vec<u8> {
         self.to_vec()
     }
 }
 
-impl<const N: usize> Word for [u8; N] {
+impl<const N: usize> IntoArg for [u8; N] {
     fn word(self) -> Vec<u8> {
         self.to_vec()
     }
 }
 
-impl Word for &str {
+impl IntoArg for &str {
     fn word(self) -> Vec<u8> {
         self.as_bytes().to_vec()
     }
 }
 
-impl Word for &Vec<u8> {
+impl IntoArg for &Vec<u8> {
     fn word(self) -> Vec<u8> {
         self.clone()
     }
 }
 
-impl Part {
+impl ConditionalWriteArgs {
     fn call(&mut self, words: Vec<Vec<u8>>) {
         self.call_if(Vec::new(), words);
     }
 
     fn call_if(&mut self, needs: Vec<u8>, words: Vec<Vec<u8>>) {
-        self.commands.push(Command { needs, words });
+        self.commands.push(ScriptCommand { needs, words });
     }
 }
 
@@ -100,13 +100,13 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-impl<'n> Words<'n> {
-    pub(super) fn new(names: &'n Names) -> Self {
-        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: Heeds::Nothing }
+impl<'n> ScriptArgs<'n> {
+    pub(super) fn new(names: &'n RedisKeyNames) -> Self {
+        Self { names, told: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
     }
 
     /// Whether it is written where another store is being moved into this one.
-    pub(super) fn heeding(mut self, heeds: Heeds) -> Self {
+    pub(super) fn heeding(mut self, heeds: CopyLockCheck) -> Self {
         self.heeds = heeds;
         self
     }
@@ -120,20 +120,20 @@ impl<'n> Words<'n> {
     /// The names the script is given.
     pub(super) fn keys(&self) -> [Vec<u8>; 6] {
         let names = self.names;
-        let mark = names.key(Kind::Register, &MARK);
+        let mark = names.key(RedisKeyKind::Register, &MARK);
         [names.epoch(), names.count(), names.turn(), names.hints(), names.writers(), mark]
     }
 
     /// All words, for a store of this epoch that has counted so far, from this writer.
-    pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &Writer) -> Vec<Vec<u8>> {
+    pub(super) fn all(mut self, epoch: &[u8], count: u64, by: &RedisWriterId) -> Vec<Vec<u8>> {
         let mut all = vec![epoch.to_vec(), number(count), number(self.turn), number(self.swaps)];
         all.extend([by.name.to_vec(), number(by.wrote()), number(epoch::WRITERS_MAX)]);
-        all.push(number(u8::from(self.heeds == Heeds::Mark)));
+        all.push(number(u8::from(self.heeds == CopyLockCheck::Mark)));
         all.append(&mut self.told);
         all
     }
 
-    fn add(&mut self, part: Part) {
+    fn add(&mut self, part: ConditionalWriteArgs) {
         self.swaps += 1;
         self.told.push(number(part.seen.len()));
         self.told.extend(part.seen.into_iter().flatten());
@@ -148,8 +148,8 @@ impl<'n> Words<'n> {
     }
 
     /// Adds a swap.
-    pub(super) fn swap(&mut self, swap: Swap) {
-        let mut part = Part::default();
+    pub(super) fn swap(&mut self, swap: ConditionalWrite) {
+        let mut part = ConditionalWriteArgs::default();
         for (cell, seen) in &swap.seen {
             part.seen.extend(self.seen(cell, *seen));
         }
@@ -159,109 +159,121 @@ impl<'n> Words<'n> {
         self.add(part);
     }
 
-    fn seen(&self, cell: &Cell, seen: Seen) -> Option<[Vec<u8>; 2]> {
+    fn seen(&self, cell: &RecordId, seen: ExpectedVersion) -> Option<[Vec<u8>; 2]> {
         let name = self.names.cell(cell)?;
         let begins = match seen {
-            Seen::Absent => Vec::new(),
-            Seen::Holder(event) => event.0.to_vec(),
-            Seen::Version(version) => version.0.to_be_bytes().to_vec(),
+            ExpectedVersion::Absent => Vec::new(),
+            ExpectedVersion::Holder(event) => event.0.to_vec(),
+            ExpectedVersion::Version(version) => version.0.to_be_bytes().to_vec(),
         };
         Some([name, begins])
     }
 
-    fn op(&mut self, part: &mut Part, op: Op) {
+    fn op(&mut self, part: &mut ConditionalWriteArgs, op: RecordWrite) {
         let names = self.names;
         self.adds |= matches!(
             op,
-            Op::Put { was: None, .. } | Op::Hold(..) | Op::SetImported(_) | Op::SetPayload(..) | Op::SetSightings(..)
+            RecordWrite::Put { was: None, .. }
+                | RecordWrite::Hold(..)
+                | RecordWrite::SetImported(_)
+                | RecordWrite::SetPayload(..)
+                | RecordWrite::SetSightings(..)
         );
         match op {
-            Op::Put { was, row, version, payload } => {
+            RecordWrite::Put { was, row, version, payload } => {
                 self.turn = self.turn.max(row.event.turn.0 + 1);
                 let id = row.event.id;
-                part.call(command!("SET", names.event(Kind::Event, id), coding::row(&row, version)));
+                part.call(command!("SET", names.event(RedisKeyKind::Event, id), coding::row(&row, version)));
                 if let Some(payload) = payload {
                     put_payload(names, part, id, payload);
                 }
                 places(names, part, was.as_deref(), Some(&row));
-                part.hints.extend(Hint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
+                part.hints.extend(ChangeHint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
             }
-            Op::Remove(id, row) => {
-                let list = names.event(Kind::KeysOf, id);
+            RecordWrite::Remove(id, row) => {
+                let list = names.event(RedisKeyKind::KeysOf, id);
                 part.call(command!("FREE", list, id.0, names.key_prefix()));
                 part.call([vec![b"DEL".to_vec()], names.all_of(id)].concat());
                 if let Some(row) = row {
-                    part.call(command!("ZREM", names.of(Kind::Bodies, row.event.source.as_bytes()), id.0));
+                    part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, row.event.source.as_bytes()), id.0));
                     places(names, part, Some(&row), None);
                 }
             }
-            Op::Hold(key, held) => {
-                part.call(command!("SET", names.key(Kind::Key, &key), coding::held(&held)));
-                part.call(command!("APPEND", names.event(Kind::KeysOf, held.event), key.0));
+            RecordWrite::Hold(key, held) => {
+                part.call(command!("SET", names.key(RedisKeyKind::Key, &key), coding::held(&held)));
+                part.call(command!("APPEND", names.event(RedisKeyKind::KeysOf, held.event), key.0));
             }
-            Op::SetImported(key) => part.call(command!("SADD", names.imported(), key.0)),
-            Op::SetRegister(key, register, version) => {
-                part.call(command!("SET", names.key(Kind::Register, &key), coding::register(&register, version)));
+            RecordWrite::SetImported(key) => part.call(command!("SADD", names.imported(), key.0)),
+            RecordWrite::SetRegister(key, register, version) => {
+                part.call(command!(
+                    "SET",
+                    names.key(RedisKeyKind::Register, &key),
+                    coding::register(&register, version)
+                ));
             }
-            Op::RemoveRegister(key) => part.call(command!("DEL", names.key(Kind::Register, &key))),
-            Op::SetSlot(group, holder, version) => {
-                part.call(command!("SET", names.key(Kind::Slot, &group), coding::slot(holder, version)));
+            RecordWrite::RemoveRegister(key) => part.call(command!("DEL", names.key(RedisKeyKind::Register, &key))),
+            RecordWrite::SetSlot(group, holder, version) => {
+                part.call(command!("SET", names.key(RedisKeyKind::Slot, &group), coding::slot(holder, version)));
             }
-            Op::FreeSlot(group) => part.call(command!("DEL", names.key(Kind::Slot, &group))),
-            Op::SetPayload(event, payload) => {
+            RecordWrite::FreeSlot(group) => part.call(command!("DEL", names.key(RedisKeyKind::Slot, &group))),
+            RecordWrite::SetPayload(event, payload) => {
                 put_payload(names, part, event.id, payload);
             }
-            Op::Shed(id) => part.call(command!("DEL", names.event(Kind::Passed, id))),
-            Op::SetReceipt(id, Some(receipt)) => {
-                part.call(command!("SET", names.event(Kind::Receipt, id), coding::receipt(&receipt)));
+            RecordWrite::Shed(id) => part.call(command!("DEL", names.event(RedisKeyKind::Passed, id))),
+            RecordWrite::SetReceipt(id, Some(receipt)) => {
+                part.call(command!("SET", names.event(RedisKeyKind::Receipt, id), coding::receipt(&receipt)));
             }
-            Op::SetReceipt(id, None) => part.call(command!("DEL", names.event(Kind::Receipt, id))),
-            Op::SetTried(id, tried) => {
-                part.call(command!("RPUSH", names.event(Kind::Attempts, id), coding::tried(&tried)));
+            RecordWrite::SetReceipt(id, None) => part.call(command!("DEL", names.event(RedisKeyKind::Receipt, id))),
+            RecordWrite::SetTried(id, tried) => {
+                part.call(command!("RPUSH", names.event(RedisKeyKind::Attempts, id), coding::tried(&tried)));
                 if !tried.output.is_empty() {
-                    let (name, field) = (names.event(Kind::Output, id), coding::output_name(&tried));
+                    let (name, field) = (names.event(RedisKeyKind::Output, id), coding::output_name(&tried));
                     part.call(command!("HSET", name, field, tried.output));
                 }
             }
-            Op::SetSightings(id, count, seen) => {
-                let name = names.event(Kind::Sightings, id);
+            RecordWrite::SetSightings(id, count, seen) => {
+                let name = names.event(RedisKeyKind::Sightings, id);
                 part.call(command!("HSET", name.clone(), "count", &*count.to_string()));
                 for (n, sighting) in seen.iter().enumerate() {
                     part.call(command!("HSET", name.clone(), &*n.to_string(), coding::sighting(sighting)));
                 }
             }
-            Op::RemoveBody(row) => {
+            RecordWrite::RemoveBody(row) => {
                 let Event { id, source, .. } = &row.event;
-                let kinds = [Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Output];
+                let kinds = [RedisKeyKind::Payload, RedisKeyKind::Passed, RedisKeyKind::Receipt, RedisKeyKind::Output];
                 let [payload, passed, receipt, output] = kinds.map(|kind| names.event(kind, *id));
                 part.call(command!("DEL", payload, passed, receipt, output));
-                part.call(command!("ZREM", names.of(Kind::Bodies, source.as_bytes()), id.0));
+                part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, source.as_bytes()), id.0));
             }
         }
     }
 
     /// Adds duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
-    pub(super) fn notes(&mut self, notes: &[Note]) {
-        let mut part = Part::default();
-        for Note { event, sighting } in notes {
-            let (name, most) = (self.names.event(Kind::Sightings, *event), number(limits::SIGHTINGS_MAX));
+    pub(super) fn notes(&mut self, notes: &[DuplicateNote]) {
+        let mut part = ConditionalWriteArgs::default();
+        for DuplicateNote { event, sighting } in notes {
+            let (name, most) = (self.names.event(RedisKeyKind::Sightings, *event), number(limits::SIGHTINGS_MAX));
             let words = command!("NOTE", name, most, coding::sighting(sighting));
-            part.call_if(self.names.event(Kind::Event, *event), words);
+            part.call_if(self.names.event(RedisKeyKind::Event, *event), words);
         }
         self.add(part);
     }
 
     /// Adds recipes in place of the earlier ones.
-    pub(super) fn recipes(&mut self, recipes: &[Recipe]) {
-        let mut part = Part::default();
+    pub(super) fn recipes(&mut self, recipes: &[IdentityRecipe]) {
+        let mut part = ConditionalWriteArgs::default();
         put_recipes(self.names, &mut part, recipes);
         self.add(part);
     }
 
     /// Adds what a copy writes that is no cell, if the mark of the copy still has this version.
-    pub(super) fn beside(&mut self, Beside { recipes, retention, quarantined }: &Beside, mark: Version) {
-        let mut part = Part::default();
-        part.seen.extend(self.seen(&Cell::Register(MARK), Seen::Version(mark)));
+    pub(super) fn beside(
+        &mut self,
+        CopySideData { recipes, retention, quarantined }: &CopySideData,
+        mark: RecordVersion,
+    ) {
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Register(MARK), ExpectedVersion::Version(mark)));
         if let Some(recipes) = recipes {
             put_recipes(self.names, &mut part, recipes);
         }
@@ -278,7 +290,7 @@ impl<'n> Words<'n> {
 
     /// Adds what time the store has last seen, if it is still as it was.
     pub(super) fn last_seen(&mut self, was: Option<Timestamp>, time: Timestamp) {
-        let mut part = Part::default();
+        let mut part = ConditionalWriteArgs::default();
         let name = self.names.last_seen();
         part.seen.push([name.clone(), was.map(|was| number(was.0)).unwrap_or_default()]);
         part.call(command!("SET", name, number(time.0)));
@@ -287,7 +299,7 @@ impl<'n> Words<'n> {
 
     /// Adds what the nodes agree on of the store's clock, if it is still as it was. Nothing is there before they do.
     pub(super) fn agree_on_clock(&mut self, was: AgreedClock, is: AgreedClock) {
-        let mut part = Part::default();
+        let mut part = ConditionalWriteArgs::default();
         let name = self.names.store_clock();
         let was = if was == AgreedClock::default() { Vec::new() } else { coding::agreed_clock(was) };
         part.seen.push([name.clone(), was]);
@@ -297,22 +309,22 @@ impl<'n> Words<'n> {
 
     /// Adds how long these sources' events are kept, in place of what was there.
     pub(super) fn retention(&mut self, rows: &[SourceRetention]) {
-        let mut part = Part::default();
+        let mut part = ConditionalWriteArgs::default();
         put_retention(self.names, &mut part, rows);
         self.add(part);
     }
 
     /// Adds a message that can never become an event.
-    pub(super) fn quarantine(&mut self, one: &Quarantined) {
+    pub(super) fn quarantine(&mut self, one: &QuarantinedMessage) {
         self.adds = true;
-        let mut part = Part::default();
+        let mut part = ConditionalWriteArgs::default();
         put_quarantined(self.names, &mut part, one);
         self.add(part);
     }
 
     /// Adds one of every command, so that one that is not allowed fails here and not half-way through a write.
     pub(super) fn probe(&mut self) {
-        let mut part = Part::default();
+        let mut part = ConditionalWriteArgs::default();
         let probe = self.names.probe();
         part.call(command!("DEL", &probe));
         part.call(command!("SET", &probe, "1"));
@@ -337,62 +349,70 @@ impl<'n> Words<'n> {
 
     /// Drops the name of a queue in which nobody waits.
     pub(super) fn drop_queue(&mut self, queue: &[u8]) {
-        let mut part = Part::default();
-        part.call(command!("DROP", self.names.routes(), queue, self.names.of(Kind::Due, queue)));
+        let mut part = ConditionalWriteArgs::default();
+        part.call(command!("DROP", self.names.routes(), queue, self.names.of(RedisKeyKind::Due, queue)));
         self.add(part);
     }
 
     /// Drops the name of a source of which nothing is kept that could be freed.
     pub(super) fn drop_source(&mut self, source: &str) {
-        let mut part = Part::default();
-        let lists = [Kind::Keep, Kind::Bodies].map(|kind| self.names.of(kind, source.as_bytes()));
+        let mut part = ConditionalWriteArgs::default();
+        let lists = [RedisKeyKind::Keep, RedisKeyKind::Bodies].map(|kind| self.names.of(kind, source.as_bytes()));
         let [keep, bodies] = lists;
         part.call(command!("DROP", self.names.sources(), source, keep, bodies));
         self.add(part);
     }
 
     /// Takes an event off a list on which it has no place, if it is still as it was seen.
-    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: Seen) {
-        let mut part = Part::default();
-        part.seen.extend(self.seen(&Cell::Event(id), seen));
+    pub(super) fn strike(&mut self, list: &[u8], id: EventId, seen: ExpectedVersion) {
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Event(id), seen));
         part.call(command!("ZREM", list, id.0));
         self.add(part);
     }
 
     /// Lets go of an event that was held to be started: it stands on its list by its own time again, if it is still as it
     /// was seen.
-    pub(super) fn let_go(&mut self, event: &Event, seen: Seen) {
-        let State::Waiting { due: Some(at) } = event.state else { return };
-        let mut part = Part::default();
-        part.seen.extend(self.seen(&Cell::Event(event.id), seen));
-        let list = self.names.of(Kind::Due, &names::queue(event));
+    pub(super) fn let_go(&mut self, event: &Event, seen: ExpectedVersion) {
+        let EventState::Waiting { due: Some(at) } = event.state else { return };
+        let mut part = ConditionalWriteArgs::default();
+        part.seen.extend(self.seen(&RecordId::Event(event.id), seen));
+        let list = self.names.of(RedisKeyKind::Due, &names::queue(event));
         part.call(command!("ZADD", list, "XX", number(at.0), event.id.0));
         self.add(part);
     }
 }
 
-impl Names {
+impl RedisKeyNames {
     /// The name of a cell; an imported key has none of its own.
-    pub(super) fn cell(&self, cell: &Cell) -> Option<Vec<u8>> {
+    pub(super) fn cell(&self, cell: &RecordId) -> Option<Vec<u8>> {
         match cell {
-            Cell::Key(key) => Some(self.key(Kind::Key, key)),
-            Cell::Register(key) => Some(self.key(Kind::Register, key)),
-            Cell::Slot(key) => Some(self.key(Kind::Slot, key)),
-            Cell::Event(id) => Some(self.event(Kind::Event, *id)),
-            Cell::Imported(_) => None,
+            RecordId::Key(key) => Some(self.key(RedisKeyKind::Key, key)),
+            RecordId::Register(key) => Some(self.key(RedisKeyKind::Register, key)),
+            RecordId::Slot(key) => Some(self.key(RedisKeyKind::Slot, key)),
+            RecordId::Event(id) => Some(self.event(RedisKeyKind::Event, *id)),
+            RecordId::Imported(_) => None,
         }
     }
 
     /// All that is kept of an event beside its keys.
     fn all_of(&self, id: EventId) -> Vec<Vec<u8>> {
-        [Kind::Event, Kind::Payload, Kind::Passed, Kind::Receipt, Kind::Attempts, Kind::Output, Kind::Sightings]
-            .map(|kind| self.event(kind, id))
-            .into()
+        [
+            RedisKeyKind::Event,
+            RedisKeyKind::Payload,
+            RedisKeyKind::Passed,
+            RedisKeyKind::Receipt,
+            RedisKeyKind::Attempts,
+            RedisKeyKind::Output,
+            RedisKeyKind::Sightings,
+        ]
+        .map(|kind| self.event(kind, id))
+        .into()
     }
 }
 
 /// Recipes in place of those that are there.
-fn put_recipes(names: &Names, part: &mut Part, recipes: &[Recipe]) {
+fn put_recipes(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, recipes: &[IdentityRecipe]) {
     let scopes = names.scopes();
     part.call(command!("DEL", &scopes));
     for recipe in recipes {
@@ -401,34 +421,34 @@ fn put_recipes(names: &Names, part: &mut Part, recipes: &[Recipe]) {
 }
 
 /// How long these sources' events are kept.
-fn put_retention(names: &Names, part: &mut Part, rows: &[SourceRetention]) {
+fn put_retention(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, rows: &[SourceRetention]) {
     for row in rows {
         part.call(command!("HSET", names.retention(), &*row.source, coding::retention(row)));
     }
 }
 
 /// A message that can never become an event.
-fn put_quarantined(names: &Names, part: &mut Part, one: &Quarantined) {
+fn put_quarantined(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, one: &QuarantinedMessage) {
     let (list, hash, most) = (names.quarantine(), names.quarantined(), number(limits::QUARANTINE_MAX));
     let name = names::message(&one.source, &one.message);
     part.call(command!("LAY", list, hash, name, coding::quarantined(one), most));
 }
 
 /// A body with the headers that stay; all of them beside it, while some are only to be passed on.
-fn put_payload(names: &Names, part: &mut Part, id: EventId, mut payload: Payload) {
-    let passed = names.event(Kind::Passed, id);
+fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: EventId, mut payload: Payload) {
+    let passed = names.event(RedisKeyKind::Passed, id);
     if payload.headers.iter().any(|(name, _)| goes_at_the_end(name)) {
         part.call(command!("SET", passed, coding::headers(&payload.headers)));
         payload.shed();
     } else {
         part.call(command!("DEL", passed));
     }
-    part.call(command!("SET", names.event(Kind::Payload, id), coding::payload(&payload)));
+    part.call(command!("SET", names.event(RedisKeyKind::Payload, id), coding::payload(&payload)));
 }
 
 /// The sorted lists on which an event stands: their names, as what, and where.
-fn lists(names: &Names, row: &Row) -> BTreeMap<[Vec<u8>; 2], i64> {
-    let Row { event, keep_from } = row;
+fn lists(names: &RedisKeyNames, row: &EventRow) -> BTreeMap<[Vec<u8>; 2], i64> {
+    let EventRow { event, keep_from } = row;
     let id = event.id.0.to_vec();
     let mut lists = BTreeMap::from([([names.all(), id.clone()], 0), ([names.ends(), ends::end(event.id)], 0)]);
     if let Some(delivery) = &event.delivery_id {
@@ -438,28 +458,28 @@ fn lists(names: &Names, row: &Row) -> BTreeMap<[Vec<u8>; 2], i64> {
         lists.insert([names.open(), id.clone()], 0);
     }
     match event.state {
-        State::Waiting { due: Some(at) } => {
-            lists.insert([names.of(Kind::Due, &names::queue(event)), id.clone()], at.0);
+        EventState::Waiting { due: Some(at) } => {
+            lists.insert([names.of(RedisKeyKind::Due, &names::queue(event)), id.clone()], at.0);
         }
-        State::Running { until, .. } => {
+        EventState::Running { until, .. } => {
             lists.insert([names.leases(), id.clone()], until.0);
         }
-        State::Dead { .. } => {
+        EventState::Dead { .. } => {
             lists.insert([names.dead(), id.clone()], 0);
         }
-        State::Waiting { due: None } | State::Done { .. } => {}
+        EventState::Waiting { due: None } | EventState::Done { .. } => {}
     }
     if let Some((group, turn, _)) = ledger::parking(event) {
-        lists.insert([names.key(Kind::Parked, &group), id.clone()], i64::try_from(turn.0).unwrap_or(i64::MAX));
+        lists.insert([names.key(RedisKeyKind::Parked, &group), id.clone()], i64::try_from(turn.0).unwrap_or(i64::MAX));
     }
     if let Some(from) = keep_from {
-        lists.insert([names.of(Kind::Keep, event.source.as_bytes()), id], from.0);
+        lists.insert([names.of(RedisKeyKind::Keep, event.source.as_bytes()), id], from.0);
     }
     lists
 }
 
 /// Moves an event from the lists on which it stood to those on which it stands now.
-fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) {
+fn places(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, was: Option<&EventRow>, now: Option<&EventRow>) {
     let stood = was.map(|row| lists(names, row)).unwrap_or_default();
     let stands = now.map(|row| lists(names, row)).unwrap_or_default();
     for [list, entry] in stood.keys().filter(|place| !stands.contains_key(*place)) {
@@ -470,19 +490,19 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
             part.call(command!("ZADD", list, number(at), entry));
         }
     }
-    let Some(Row { event, keep_from }) = now else { return };
+    let Some(EventRow { event, keep_from }) = now else { return };
     let was = was.map(|row| &row.event);
     // Whenever it lines up: the name is dropped where nobody is in line.
-    let in_line = |event: &Event| matches!(event.state, State::Waiting { due: Some(_) });
+    let in_line = |event: &Event| matches!(event.state, EventState::Waiting { due: Some(_) });
     if in_line(event) && !was.is_some_and(in_line) {
         part.call(command!("SADD", names.routes(), names::queue(event)));
     }
     let ended = event.state.ended();
     if ended != was.and_then(|was| was.state.ended()) {
-        let bodies = names.of(Kind::Bodies, event.source.as_bytes());
+        let bodies = names.of(RedisKeyKind::Bodies, event.source.as_bytes());
         match ended {
             Some(at) => {
-                let body = names.event(Kind::Payload, event.id);
+                let body = names.event(RedisKeyKind::Payload, event.id);
                 part.call_if(body, command!("ZADD", bodies, number(at.0), event.id.0));
             }
             None => part.call(command!("ZREM", bodies, event.id.0)),
@@ -491,13 +511,13 @@ fn places(names: &Names, part: &mut Part, was: Option<&Row>, now: Option<&Row>) 
     if keep_from.is_some() || ended.is_some() {
         part.call(command!("SADD", names.sources(), &*event.source));
     }
-    if matches!(event.state, State::Dead { cause: Cause::Damaged, .. }) {
+    if matches!(event.state, EventState::Dead { cause: DeathCause::Damaged, .. }) {
         // What it was before cannot be told from its row.
         part.call(command!("ZREM", names.leases(), event.id.0));
         part.call(command!("ZREM", names.open(), event.id.0));
-        part.call(command!("ZREM", names.of(Kind::Due, &names::queue(event)), event.id.0));
+        part.call(command!("ZREM", names.of(RedisKeyKind::Due, &names::queue(event)), event.id.0));
         if let Some(group) = event.group {
-            part.call(command!("ZREM", names.key(Kind::Parked, &group), event.id.0));
+            part.call(command!("ZREM", names.key(RedisKeyKind::Parked, &group), event.id.0));
         }
     }
 }

@@ -45,7 +45,7 @@ impl Migration {
 
 /// A migration that a store went through.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Applied {
+pub struct AppliedMigration {
     /// Its number.
     pub version: u32,
     /// Its name.
@@ -58,7 +58,7 @@ pub struct Applied {
     pub oldest: Option<u32>,
 }
 
-impl Applied {
+impl AppliedMigration {
     /// The oldest version that may work beside it. Where none is written, it is the one before.
     fn works_from(&self) -> u32 {
         self.oldest.unwrap_or(self.version.saturating_sub(1))
@@ -67,7 +67,7 @@ impl Applied {
 
 /// Where one version stands in one store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct MigrationStatus {
     /// Its number.
     pub version: u32,
     /// Its name.
@@ -78,7 +78,7 @@ pub struct Standing {
 
 /// Why a schema is left as it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum MigrationRejection {
     /// The store is ahead of this binary, by a version that says that it may not work beside it.
     Newer {
         /// The store's version.
@@ -118,7 +118,7 @@ pub enum Refused {
     },
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for MigrationRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newer { store, oldest, ours } => write!(
@@ -146,7 +146,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for MigrationRejection {}
 
 /// The newest version in this list.
 pub fn latest(known: &[Migration]) -> u32 {
@@ -155,58 +155,68 @@ pub fn latest(known: &[Migration]) -> u32 {
 
 /// May this binary work with a store that went through these? One that is ahead is fine as long as each of its versions
 /// says so: nodes are renewed one by one.
-pub fn fits(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
+pub fn fits(known: &[Migration], applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
     unchanged(known, applied)?;
     let (store, ours) = (version(applied), latest(known));
-    if store < ours { Err(Refused::Older { store, ours }) } else { Ok(()) }
+    if store < ours { Err(MigrationRejection::Older { store, ours }) } else { Ok(()) }
 }
 
 /// What leads from what was applied up to `to`; `None`: as far as it goes.
-pub fn way_up<'m>(known: &'m [Migration], applied: &[Applied], to: Option<u32>) -> Result<Vec<&'m Migration>, Refused> {
+pub fn way_up<'m>(
+    known: &'m [Migration],
+    applied: &[AppliedMigration],
+    to: Option<u32>,
+) -> Result<Vec<&'m Migration>, MigrationRejection> {
     unchanged(known, applied)?;
     let to = reachable(known, to.unwrap_or(latest(known)))?;
     Ok(known.iter().filter(|m| m.version > version(applied) && m.version <= to).collect())
 }
 
 /// What leads from what was applied back to `to`, the newest first.
-pub fn way_down<'m>(known: &'m [Migration], applied: &[Applied], to: u32) -> Result<Vec<&'m Migration>, Refused> {
+pub fn way_down<'m>(
+    known: &'m [Migration],
+    applied: &[AppliedMigration],
+    to: u32,
+) -> Result<Vec<&'m Migration>, MigrationRejection> {
     unchanged(known, applied)?;
     let (store, ours) = (version(applied), latest(known));
     if store > ours {
-        return Err(Refused::Ahead { store, ours });
+        return Err(MigrationRejection::Ahead { store, ours });
     }
     let to = reachable(known, to)?;
     Ok(known.iter().rev().filter(|m| m.version <= store && m.version > to).collect())
 }
 
 /// Where every version stands: those we know, and those only the store knows.
-pub fn standings(known: &[Migration], applied: &[Applied]) -> Vec<Standing> {
+pub fn standings(known: &[Migration], applied: &[AppliedMigration]) -> Vec<MigrationStatus> {
     let at = |version| applied.iter().find(|a| a.version == version).map(|a| a.applied_at);
-    let ours = known.iter().map(|m| Standing { version: m.version, name: m.name.into(), applied_at: at(m.version) });
+    let ours =
+        known.iter().map(|m| MigrationStatus { version: m.version, name: m.name.into(), applied_at: at(m.version) });
     let theirs = applied.iter().filter(|a| a.version > latest(known));
-    let theirs = theirs.map(|a| Standing { version: a.version, name: a.name.clone(), applied_at: Some(a.applied_at) });
+    let theirs =
+        theirs.map(|a| MigrationStatus { version: a.version, name: a.name.clone(), applied_at: Some(a.applied_at) });
     ours.chain(theirs).collect()
 }
 
-fn version(applied: &[Applied]) -> u32 {
+fn version(applied: &[AppliedMigration]) -> u32 {
     applied.iter().map(|a| a.version).max().unwrap_or(0)
 }
 
-fn reachable(known: &[Migration], version: u32) -> Result<u32, Refused> {
+fn reachable(known: &[Migration], version: u32) -> Result<u32, MigrationRejection> {
     let latest = latest(known);
-    if version <= latest { Ok(version) } else { Err(Refused::Unknown { version, latest }) }
+    if version <= latest { Ok(version) } else { Err(MigrationRejection::Unknown { version, latest }) }
 }
 
-fn unchanged(known: &[Migration], applied: &[Applied]) -> Result<(), Refused> {
+fn unchanged(known: &[Migration], applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
     let (store, ours) = (version(applied), latest(known));
-    let oldest = applied.iter().map(Applied::works_from).max().unwrap_or(0);
+    let oldest = applied.iter().map(AppliedMigration::works_from).max().unwrap_or(0);
     if ours < oldest {
-        return Err(Refused::Newer { store, oldest, ours });
+        return Err(MigrationRejection::Newer { store, oldest, ours });
     }
     for one in applied {
         let ours = known.iter().find(|m| m.version == one.version);
         if ours.is_some_and(|m| m.checksum() != one.checksum) {
-            return Err(Refused::Drift { version: one.version, name: one.name.clone() });
+            return Err(MigrationRejection::Drift { version: one.version, name: one.name.clone() });
         }
     }
     Ok(())
@@ -221,8 +231,8 @@ mod tests {
         Migration { version: 2, name: "b", up: "B", down: "", oldest: 1 },
     ];
 
-    fn applied(ups: &[&str]) -> Vec<Applied> {
-        let one = |(version, up): (u32, &&str)| Applied {
+    fn applied(ups: &[&str]) -> Vec<AppliedMigration> {
+        let one = |(version, up): (u32, &&str)| AppliedMigration {
             version,
             name: up.to_string(),
             checksum: hex::encode(Digest::of(up.as_bytes()).0),
@@ -232,7 +242,7 @@ mod tests {
         (1..).zip(ups).map(one).collect()
     }
 
-    fn check(ups: &[&str], expected: &Result<(), Refused>) {
+    fn check(ups: &[&str], expected: &Result<(), MigrationRejection>) {
         assert_eq!(&fits(KNOWN, &applied(ups)), expected);
     }
 
@@ -240,15 +250,15 @@ mod tests {
     fn where_no_version_says_who_may_work_beside_it_one_ahead_is_fine_and_two_are_not() {
         check(&["A", "B"], &Ok(()));
         check(&["A", "B", "C"], &Ok(()));
-        check(&["A", "B", "C", "D"], &Err(Refused::Newer { store: 4, oldest: 3, ours: 2 }));
-        check(&["A"], &Err(Refused::Older { store: 1, ours: 2 }));
+        check(&["A", "B", "C", "D"], &Err(MigrationRejection::Newer { store: 4, oldest: 3, ours: 2 }));
+        check(&["A"], &Err(MigrationRejection::Older { store: 1, ours: 2 }));
     }
 
     #[test]
     fn a_binary_works_exactly_with_stores_whose_every_version_lets_it() {
-        let check = |later: &[u32], expected: Result<(), Refused>| {
+        let check = |later: &[u32], expected: Result<(), MigrationRejection>| {
             let mut all = applied(&["A", "B"]);
-            all.extend((3..).zip(later).map(|(version, oldest)| Applied {
+            all.extend((3..).zip(later).map(|(version, oldest)| AppliedMigration {
                 version,
                 name: "later".into(),
                 checksum: "x".into(),
@@ -260,8 +270,8 @@ mod tests {
         };
         check(&[2], Ok(()));
         check(&[1, 2, 2, 1], Ok(()));
-        check(&[3], Err(Refused::Newer { store: 3, oldest: 3, ours: 2 }));
-        check(&[1, 4, 2], Err(Refused::Newer { store: 5, oldest: 4, ours: 2 }));
+        check(&[3], Err(MigrationRejection::Newer { store: 3, oldest: 3, ours: 2 }));
+        check(&[1, 4, 2], Err(MigrationRejection::Newer { store: 5, oldest: 4, ours: 2 }));
     }
 
     #[test]
@@ -284,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_edited_past_is_refused() {
-        check(&["A", "b"], &Err(Refused::Drift { version: 2, name: "b".into() }));
+        check(&["A", "b"], &Err(MigrationRejection::Drift { version: 2, name: "b".into() }));
         assert!(way_up(KNOWN, &applied(&["x"]), None).is_err());
         assert!(way_down(KNOWN, &applied(&["x"]), 0).is_err());
     }
@@ -295,10 +305,13 @@ mod tests {
         assert_eq!(way_up(KNOWN, &[], None).map(versions), Ok(vec![1, 2]));
         assert_eq!(way_down(KNOWN, &applied(&["A", "B"]), 0).map(versions), Ok(vec![2, 1]));
         assert_eq!(way_up(KNOWN, &applied(&["A"]), Some(1)).map(versions), Ok(vec![]));
-        assert_eq!(way_up(KNOWN, &[], Some(9)).map(versions), Err(Refused::Unknown { version: 9, latest: 2 }));
+        assert_eq!(
+            way_up(KNOWN, &[], Some(9)).map(versions),
+            Err(MigrationRejection::Unknown { version: 9, latest: 2 })
+        );
         assert_eq!(
             way_down(KNOWN, &applied(&["A", "B", "C"]), 1).map(versions),
-            Err(Refused::Ahead { store: 3, ours: 2 })
+            Err(MigrationRejection::Ahead { store: 3, ours: 2 })
         );
     }
 }

@@ -6,10 +6,10 @@
 mod locate;
 mod schema_name;
 
-pub use locate::{Located, SchemaConflict, locate};
+pub use locate::{SchemaConflictError, SchemaLocation, locate};
 pub use schema_name::SchemaName;
 
-use super::{Applied, Migration, Refused, Standing};
+use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::{Duration, Timestamp};
 use std::fmt;
 use std::time::Instant;
@@ -111,16 +111,16 @@ pub(in crate::store) const TAKE_TIME: &str = "set local statement_timeout = 0";
 
 /// Why the schema is as it was before the call.
 #[derive(Debug)]
-pub enum Problem {
+pub enum PgMigrationError {
     /// It is not ours to change.
-    Refused(Refused),
+    Refused(MigrationRejection),
     /// It is not clear which schema of the database is ours.
-    Conflict(SchemaConflict),
+    Conflict(SchemaConflictError),
     /// PostgreSQL did not do it.
     Postgres(Error),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PgMigrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
@@ -133,22 +133,22 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for PgMigrationError {}
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<MigrationRejection> for PgMigrationError {
+    fn from(refused: MigrationRejection) -> Self {
         Self::Refused(refused)
     }
 }
 
-impl From<Error> for Problem {
+impl From<Error> for PgMigrationError {
     fn from(error: Error) -> Self {
         Self::Postgres(error)
     }
 }
 
 /// What the store in this schema went through, the oldest first; nothing where there is no log of it.
-pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<Applied>, Error> {
+pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<AppliedMigration>, Error> {
     let log = schema.relation("schema_migrations");
     let there = db.query_one("select to_regclass($1) is not null", &[&log]).await?;
     if !there.get::<_, bool>(0) {
@@ -159,7 +159,7 @@ pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<Applied>, E
         "select version, name, checksum, applied_at, (to_jsonb(m) ->> 'oldest')::integer \
          from {schema}.schema_migrations m order by version",
     );
-    let one = |row: tokio_postgres::Row| Applied {
+    let one = |row: tokio_postgres::Row| AppliedMigration {
         version: row.get::<_, i32>(0).unsigned_abs(),
         name: row.get(1),
         checksum: row.get(2),
@@ -170,12 +170,16 @@ pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<Applied>, E
 }
 
 /// Where every version stands.
-pub async fn status(db: &Client, schema: &SchemaName) -> Result<Vec<Standing>, Problem> {
+pub async fn status(db: &Client, schema: &SchemaName) -> Result<Vec<MigrationStatus>, PgMigrationError> {
     Ok(super::standings(MIGRATIONS, &applied(db, schema).await?))
 }
 
 /// Goes up to this version; `None`: to the newest. Says what was applied.
-pub async fn up(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
+pub async fn up(
+    db: &mut Client,
+    schema: &SchemaName,
+    to: Option<u32>,
+) -> Result<Vec<&'static Migration>, PgMigrationError> {
     // Nodes that find nothing to do wait for nobody.
     if super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?.is_empty() {
         return Ok(Vec::new());
@@ -186,7 +190,11 @@ pub async fn up(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Result
     done
 }
 
-async fn up_alone(db: &mut Client, schema: &SchemaName, to: Option<u32>) -> Result<Vec<&'static Migration>, Problem> {
+async fn up_alone(
+    db: &mut Client,
+    schema: &SchemaName,
+    to: Option<u32>,
+) -> Result<Vec<&'static Migration>, PgMigrationError> {
     let way = super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?;
     if !way.is_empty() {
         make_schema(db, schema).await?;
@@ -285,14 +293,18 @@ pub(in crate::store) async fn leave_a_sign(
 }
 
 /// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
-pub async fn down(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+pub async fn down(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, PgMigrationError> {
     db.batch_execute(LOCK).await?;
     let done = down_alone(db, schema, to).await;
     db.batch_execute(UNLOCK).await?;
     done
 }
 
-async fn down_alone(db: &mut Client, schema: &SchemaName, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+async fn down_alone(
+    db: &mut Client,
+    schema: &SchemaName,
+    to: u32,
+) -> Result<Vec<&'static Migration>, PgMigrationError> {
     let way = super::way_down(MIGRATIONS, &applied(db, schema).await?, to)?;
     for migration in &way {
         let tx = begin(db, schema).await?;

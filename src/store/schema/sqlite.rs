@@ -1,6 +1,6 @@
 //! The schema in SQLite: every migration in a transaction of its own, with its row in `schema_migrations`.
 
-use super::{Applied, Migration, Refused, Standing};
+use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::Timestamp;
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
@@ -77,14 +77,14 @@ const ADD_OLDEST: &str = "alter table schema_migrations add column oldest intege
 
 /// Why the schema is as it was before the call.
 #[derive(Debug)]
-pub enum Problem {
+pub enum SqliteMigrationError {
     /// It is not ours to change.
-    Refused(Refused),
+    Refused(MigrationRejection),
     /// SQLite did not do it.
     Sqlite(rusqlite::Error),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SqliteMigrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
@@ -93,22 +93,22 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for SqliteMigrationError {}
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<MigrationRejection> for SqliteMigrationError {
+    fn from(refused: MigrationRejection) -> Self {
         Self::Refused(refused)
     }
 }
 
-impl From<rusqlite::Error> for Problem {
+impl From<rusqlite::Error> for SqliteMigrationError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
 }
 
 /// What this database went through, the oldest first; nothing where it has no log of it.
-pub fn applied(db: &Connection) -> Result<Vec<Applied>, rusqlite::Error> {
+pub fn applied(db: &Connection) -> Result<Vec<AppliedMigration>, rusqlite::Error> {
     let log = "select count(*) from sqlite_schema where name = 'schema_migrations'";
     if db.query_row(log, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(Vec::new());
@@ -118,7 +118,7 @@ pub fn applied(db: &Connection) -> Result<Vec<Applied>, rusqlite::Error> {
     let mut rows = db.prepare(&sql)?;
     let one = |row: &rusqlite::Row<'_>| {
         let (version, name, checksum, at) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        Ok(Applied { version, name, checksum, applied_at: Timestamp(at), oldest: row.get(4)? })
+        Ok(AppliedMigration { version, name, checksum, applied_at: Timestamp(at), oldest: row.get(4)? })
     };
     rows.query_map([], one)?.collect()
 }
@@ -130,12 +130,16 @@ fn tells_oldest(db: &Connection) -> Result<bool, rusqlite::Error> {
 }
 
 /// Where every version stands.
-pub fn status(db: &Connection) -> Result<Vec<Standing>, Problem> {
+pub fn status(db: &Connection) -> Result<Vec<MigrationStatus>, SqliteMigrationError> {
     Ok(super::standings(MIGRATIONS, &applied(db)?))
 }
 
 /// Goes up to this version; `None`: to the newest. Says what was applied.
-pub fn up(db: &mut Connection, to: Option<u32>, now: Timestamp) -> Result<Vec<&'static Migration>, Problem> {
+pub fn up(
+    db: &mut Connection,
+    to: Option<u32>,
+    now: Timestamp,
+) -> Result<Vec<&'static Migration>, SqliteMigrationError> {
     let way = super::way_up(MIGRATIONS, &applied(db)?, to)?;
     for migration in &way {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -154,7 +158,7 @@ pub fn up(db: &mut Connection, to: Option<u32>, now: Timestamp) -> Result<Vec<&'
 }
 
 /// Goes back to this version, and removes what the versions after it hold. Says what was taken back.
-pub fn down(db: &mut Connection, to: u32) -> Result<Vec<&'static Migration>, Problem> {
+pub fn down(db: &mut Connection, to: u32) -> Result<Vec<&'static Migration>, SqliteMigrationError> {
     let way = super::way_down(MIGRATIONS, &applied(db)?, to)?;
     for migration in &way {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -234,7 +238,8 @@ mod tests {
         let mut db = Connection::open_in_memory().expect("a database");
         up(&mut db, Some(1), Timestamp(1)).expect("up");
         db.execute("update schema_migrations set checksum = 'another'", []).expect("an edit");
-        let refused = |got| matches!(got, Err(Problem::Refused(Refused::Drift { version: 1, .. })));
+        let refused =
+            |got| matches!(got, Err(SqliteMigrationError::Refused(MigrationRejection::Drift { version: 1, .. })));
         assert!(refused(up(&mut db, None, Timestamp(2))));
         assert!(refused(down(&mut db, 0)));
     }

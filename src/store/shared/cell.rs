@@ -1,11 +1,11 @@
 //! The cells of a store: what there is one of, what it holds, and what of that must still be so.
 
-use crate::decide::id::{EventId, Key, Turn};
-use crate::store::ledger::{Held, Register, Row};
+use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::store::ledger::{EventRow, KeyOwner, Register};
 
 /// One thing a store holds, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Cell {
+pub enum RecordId {
     /// Who holds this key.
     Key(Key),
     /// Whether this key was imported.
@@ -20,23 +20,23 @@ pub enum Cell {
 
 /// Made anew by every write to a cell, so that nobody takes what was written again for what was read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Version(pub u64);
+pub struct RecordVersion(pub u64);
 
 /// What a cell holds.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Found {
+pub enum Record {
     /// Nothing.
     Nothing,
     /// A key's holder.
-    Key(Held),
+    Key(KeyOwner),
     /// The key was imported.
     Imported,
     /// A register.
-    Register(Register, Version),
+    Register(Register, RecordVersion),
     /// A slot.
-    Slot(Slot, Version),
+    Slot(Slot, RecordVersion),
     /// An event.
-    Event(Box<Row>, Version),
+    Event(Box<EventRow>, RecordVersion),
 }
 
 /// A group's slot and the head of its queue.
@@ -45,7 +45,7 @@ pub struct Slot {
     /// Who holds it.
     pub holder: EventId,
     /// The first that are parked behind it, in the order of their turns.
-    pub parked: Vec<(Turn, EventId)>,
+    pub parked: Vec<(QueueTurn, EventId)>,
     /// Whether there are more.
     pub more: bool,
 }
@@ -57,22 +57,24 @@ pub const TURNS_AT_ONCE: usize = 16_384;
 
 /// What a cell must still be when something is written because of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum ExpectedVersion {
     /// Empty.
     Absent,
     /// A key of this event.
     Holder(EventId),
     /// A register, slot or event of this version.
-    Version(Version),
+    Version(RecordVersion),
 }
 
-impl Seen {
+impl ExpectedVersion {
     /// What stands for this.
-    pub fn of(found: &Found) -> Self {
+    pub fn of(found: &Record) -> Self {
         match found {
-            Found::Nothing | Found::Imported => Self::Absent,
-            Found::Key(held) => Self::Holder(held.event),
-            Found::Register(_, version) | Found::Slot(_, version) | Found::Event(_, version) => Self::Version(*version),
+            Record::Nothing | Record::Imported => Self::Absent,
+            Record::Key(held) => Self::Holder(held.event),
+            Record::Register(_, version) | Record::Slot(_, version) | Record::Event(_, version) => {
+                Self::Version(*version)
+            }
         }
     }
 }

@@ -3,26 +3,26 @@
 //! Inputs are drafted one after another; each sees what those before it would write, and what it saw is noted, so
 //! that it is written only where it is still so.
 
-use super::{Cell, Found, Op, Reading, Seen, Slot, Swap, Version};
-use crate::decide::change::Tried;
+use super::{ConditionalWrite, ExpectedVersion, ReadBatch, Record, RecordId, RecordVersion, RecordWrite, Slot};
+use crate::decide::change::AttemptRecord;
 use crate::decide::claim::Payload;
-use crate::decide::event::{Cause, Event, Receipt, State};
-use crate::decide::id::{EventId, Key, Turn};
+use crate::decide::event::{DeathCause, Event, EventState, Receipt};
+use crate::decide::id::{EventId, Key, QueueTurn};
 use crate::decide::time::Timestamp;
-use crate::store::ledger::{self, Held, Ledger, Register, Row};
+use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Cells as they were read.
 #[derive(Debug, Default)]
-pub struct Copies {
-    cells: HashMap<Cell, Found>,
+pub struct ReadSet {
+    cells: HashMap<RecordId, Record>,
     now: Timestamp,
     turn: u64,
 }
 
-impl Copies {
+impl ReadSet {
     /// Adds what was read. The last reading's turns count: they were taken after every slot was read.
-    pub fn add(&mut self, reading: Reading) {
+    pub fn add(&mut self, reading: ReadBatch) {
         self.cells.extend(reading.cells);
         self.now = self.now.max(reading.now);
         self.turn = reading.turn.0;
@@ -36,41 +36,41 @@ impl Copies {
 
 /// Why a rule could not go on.
 #[derive(Clone, Copy, Debug)]
-pub enum Blank {
+pub enum NotReadError {
     /// This was not read yet.
-    Unread(Cell),
+    Unread(RecordId),
     /// The part of a group's queue that was read is used up by this very batch.
     QueueUnread,
 }
 
 /// The rules' view of the copies.
-pub struct Draft<'c> {
-    copies: &'c Copies,
+pub struct OptimisticTxn<'c> {
+    copies: &'c ReadSet,
     /// What inputs before this one would write.
-    before: Written,
+    before: PendingWrites,
     /// What this one would.
-    own: Written,
-    seen: BTreeMap<Cell, Seen>,
-    ops: Vec<Op>,
+    own: PendingWrites,
+    seen: BTreeMap<RecordId, ExpectedVersion>,
+    ops: Vec<RecordWrite>,
     leans: bool,
     turn: u64,
 }
 
 #[derive(Default)]
-struct Written {
-    cells: HashMap<Cell, Found>,
+struct PendingWrites {
+    cells: HashMap<RecordId, Record>,
     gone: HashSet<EventId>,
 }
 
-type Drawn<T> = Result<T, Blank>;
+type TxnResult<T> = Result<T, NotReadError>;
 
-impl<'c> Draft<'c> {
+impl<'c> OptimisticTxn<'c> {
     /// An empty draft over these.
-    pub fn over(copies: &'c Copies) -> Self {
+    pub fn over(copies: &'c ReadSet) -> Self {
         Self {
             copies,
-            before: Written::default(),
-            own: Written::default(),
+            before: PendingWrites::default(),
+            own: PendingWrites::default(),
             seen: BTreeMap::new(),
             ops: Vec::new(),
             leans: false,
@@ -79,25 +79,27 @@ impl<'c> Draft<'c> {
     }
 
     /// Ends this input: what it would write, and whether that rests on what others of the draft would.
-    pub fn keep(&mut self) -> (Swap, bool) {
+    pub fn keep(&mut self) -> (ConditionalWrite, bool) {
         let own = std::mem::take(&mut self.own);
         self.before.cells.extend(own.cells);
         self.before.gone.extend(own.gone);
-        let swap =
-            Swap { seen: std::mem::take(&mut self.seen).into_iter().collect(), ops: std::mem::take(&mut self.ops) };
+        let swap = ConditionalWrite {
+            seen: std::mem::take(&mut self.seen).into_iter().collect(),
+            ops: std::mem::take(&mut self.ops),
+        };
         (swap, std::mem::take(&mut self.leans))
     }
 
     /// Drops what this input would write.
     pub fn drop_item(&mut self) {
-        self.own = Written::default();
+        self.own = PendingWrites::default();
         self.seen.clear();
         self.ops.clear();
         self.leans = false;
     }
 
     /// What a cell holds, as far as this draft has come. What is seen for the first time is noted.
-    fn look(&mut self, cell: Cell) -> Drawn<Found> {
+    fn look(&mut self, cell: RecordId) -> TxnResult<Record> {
         if let Some(found) = self.own.cells.get(&cell) {
             return Ok(found.clone());
         }
@@ -105,45 +107,45 @@ impl<'c> Draft<'c> {
         self.leans |= drafted.is_some();
         let found = match drafted {
             Some(found) => found.clone(),
-            None => self.copies.cells.get(&cell).cloned().ok_or(Blank::Unread(cell))?,
+            None => self.copies.cells.get(&cell).cloned().ok_or(NotReadError::Unread(cell))?,
         };
         let holder = match &found {
-            Found::Key(held) => Some(held.event),
+            Record::Key(held) => Some(held.event),
             _ => None,
         };
         let was_freed = holder.is_some_and(|event| self.before.gone.contains(&event));
         self.leans |= was_freed;
-        let found = if was_freed { Found::Nothing } else { found };
-        if !matches!(cell, Cell::Imported(_)) {
-            self.seen.entry(cell).or_insert(Seen::of(&found));
+        let found = if was_freed { Record::Nothing } else { found };
+        if !matches!(cell, RecordId::Imported(_)) {
+            self.seen.entry(cell).or_insert(ExpectedVersion::of(&found));
         }
         if holder.is_some_and(|event| self.own.gone.contains(&event)) {
-            return Ok(Found::Nothing);
+            return Ok(Record::Nothing);
         }
         Ok(found)
     }
 
-    fn write(&mut self, cell: Cell, found: Found, op: Op) {
+    fn write(&mut self, cell: RecordId, found: Record, op: RecordWrite) {
         self.own.cells.insert(cell, found);
         self.ops.push(op);
     }
 
-    fn put(&mut self, row: &Row, payload: Option<&Payload>) -> Drawn<()> {
+    fn put(&mut self, row: &EventRow, payload: Option<&Payload>) -> TxnResult<()> {
         let was = self.row(row.event.id)?;
         self.queue(was.as_ref(), row)?;
         let version = new_version();
         let (was, now) = (was.map(Box::new), Box::new(row.clone()));
-        let op = Op::Put { was, row: now.clone(), version, payload: payload.cloned() };
-        self.write(Cell::Event(row.event.id), Found::Event(now, version), op);
+        let op = RecordWrite::Put { was, row: now.clone(), version, payload: payload.cloned() };
+        self.write(RecordId::Event(row.event.id), Record::Event(now, version), op);
         Ok(())
     }
 
     /// Keeps a group's queue as it becomes. Who lines up or leaves writes the slot too: whoever is about to free it or
     /// to hand it on must notice.
-    fn queue(&mut self, was: Option<&Row>, row: &Row) -> Drawn<()> {
+    fn queue(&mut self, was: Option<&EventRow>, row: &EventRow) -> TxnResult<()> {
         let (left, joined) = (was.and_then(|row| ledger::parking(&row.event)), ledger::parking(&row.event));
         let Some((group, ..)) = left.or(joined).filter(|_| left != joined) else { return Ok(()) };
-        let Found::Slot(mut slot, _) = self.look(Cell::Slot(group))? else { return Ok(()) };
+        let Record::Slot(mut slot, _) = self.look(RecordId::Slot(group))? else { return Ok(()) };
         slot.parked.retain(|(_, id)| *id != row.event.id);
         if let Some((_, turn, id)) = joined {
             let place = slot.parked.partition_point(|before| *before < (turn, id));
@@ -152,16 +154,16 @@ impl<'c> Draft<'c> {
             }
         }
         let (holder, version) = (slot.holder, new_version());
-        self.write(Cell::Slot(group), Found::Slot(slot, version), Op::SetSlot(group, holder, version));
+        self.write(RecordId::Slot(group), Record::Slot(slot, version), RecordWrite::SetSlot(group, holder, version));
         Ok(())
     }
 
     /// Removes an event's body if it ended before then; says whether it did.
-    pub fn remove_body(&mut self, id: EventId, before: Timestamp) -> Drawn<bool> {
+    pub fn remove_body(&mut self, id: EventId, before: Timestamp) -> TxnResult<bool> {
         let row = self.row(id)?.filter(|row| row.event.state.ended().is_some_and(|at| at <= before));
         Ok(match row {
             Some(row) => {
-                self.ops.push(Op::RemoveBody(Box::new(row)));
+                self.ops.push(RecordWrite::RemoveBody(Box::new(row)));
                 true
             }
             None => false,
@@ -169,137 +171,137 @@ impl<'c> Draft<'c> {
     }
 }
 
-impl Ledger for Draft<'_> {
-    type Error = Blank;
+impl Ledger for OptimisticTxn<'_> {
+    type Error = NotReadError;
 
-    fn row(&mut self, id: EventId) -> Drawn<Option<Row>> {
-        Ok(match self.look(Cell::Event(id))? {
-            Found::Event(row, _) => Some(*row),
+    fn row(&mut self, id: EventId) -> TxnResult<Option<EventRow>> {
+        Ok(match self.look(RecordId::Event(id))? {
+            Record::Event(row, _) => Some(*row),
             _ => None,
         })
     }
 
-    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Drawn<()> {
+    fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> TxnResult<()> {
         self.put(row, payload)
     }
 
-    fn update(&mut self, row: &Row) -> Drawn<()> {
+    fn update(&mut self, row: &EventRow) -> TxnResult<()> {
         self.put(row, None)
     }
 
-    fn remove(&mut self, id: EventId) -> Drawn<()> {
+    fn remove(&mut self, id: EventId) -> TxnResult<()> {
         let row = self.row(id)?.map(Box::new);
         self.own.gone.insert(id);
-        self.write(Cell::Event(id), Found::Nothing, Op::Remove(id, row));
+        self.write(RecordId::Event(id), Record::Nothing, RecordWrite::Remove(id, row));
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> Drawn<Option<Held>> {
-        Ok(match self.look(Cell::Key(*key))? {
-            Found::Key(held) => Some(held),
+    fn held(&mut self, key: &Key) -> TxnResult<Option<KeyOwner>> {
+        Ok(match self.look(RecordId::Key(*key))? {
+            Record::Key(held) => Some(held),
             _ => None,
         })
     }
 
-    fn hold(&mut self, key: &Key, held: &Held) -> Drawn<()> {
+    fn hold(&mut self, key: &Key, held: &KeyOwner) -> TxnResult<()> {
         if self.held(key)?.is_none() {
-            self.write(Cell::Key(*key), Found::Key(held.clone()), Op::Hold(*key, held.clone()));
+            self.write(RecordId::Key(*key), Record::Key(held.clone()), RecordWrite::Hold(*key, held.clone()));
         }
         Ok(())
     }
 
-    fn is_imported(&mut self, key: &Key) -> Drawn<bool> {
-        Ok(self.look(Cell::Imported(*key))? == Found::Imported)
+    fn is_imported(&mut self, key: &Key) -> TxnResult<bool> {
+        Ok(self.look(RecordId::Imported(*key))? == Record::Imported)
     }
 
-    fn set_imported(&mut self, key: &Key) -> Drawn<bool> {
+    fn set_imported(&mut self, key: &Key) -> TxnResult<bool> {
         let new = !self.is_imported(key)?;
         if new {
-            self.write(Cell::Imported(*key), Found::Imported, Op::SetImported(*key));
+            self.write(RecordId::Imported(*key), Record::Imported, RecordWrite::SetImported(*key));
         }
         Ok(new)
     }
 
-    fn register(&mut self, subject: &Key) -> Drawn<Option<Register>> {
-        Ok(match self.look(Cell::Register(*subject))? {
-            Found::Register(register, _) => Some(register),
+    fn register(&mut self, subject: &Key) -> TxnResult<Option<Register>> {
+        Ok(match self.look(RecordId::Register(*subject))? {
+            Record::Register(register, _) => Some(register),
             _ => None,
         })
     }
 
-    fn set_register(&mut self, subject: &Key, register: &Register) -> Drawn<()> {
+    fn set_register(&mut self, subject: &Key, register: &Register) -> TxnResult<()> {
         let version = new_version();
-        let op = Op::SetRegister(*subject, *register, version);
-        self.write(Cell::Register(*subject), Found::Register(*register, version), op);
+        let op = RecordWrite::SetRegister(*subject, *register, version);
+        self.write(RecordId::Register(*subject), Record::Register(*register, version), op);
         Ok(())
     }
 
-    fn remove_register(&mut self, subject: &Key) -> Drawn<()> {
-        self.write(Cell::Register(*subject), Found::Nothing, Op::RemoveRegister(*subject));
+    fn remove_register(&mut self, subject: &Key) -> TxnResult<()> {
+        self.write(RecordId::Register(*subject), Record::Nothing, RecordWrite::RemoveRegister(*subject));
         Ok(())
     }
 
-    fn slot(&mut self, group: &Key) -> Drawn<Option<EventId>> {
-        Ok(match self.look(Cell::Slot(*group))? {
-            Found::Slot(slot, _) => Some(slot.holder),
+    fn slot(&mut self, group: &Key) -> TxnResult<Option<EventId>> {
+        Ok(match self.look(RecordId::Slot(*group))? {
+            Record::Slot(slot, _) => Some(slot.holder),
             _ => None,
         })
     }
 
-    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> Drawn<()> {
-        let was = self.look(Cell::Slot(*group))?;
+    fn set_slot(&mut self, group: &Key, event: Option<EventId>) -> TxnResult<()> {
+        let was = self.look(RecordId::Slot(*group))?;
         let Some(holder) = event else {
-            self.write(Cell::Slot(*group), Found::Nothing, Op::FreeSlot(*group));
+            self.write(RecordId::Slot(*group), Record::Nothing, RecordWrite::FreeSlot(*group));
             return Ok(());
         };
         let (parked, more) = match was {
-            Found::Slot(slot, _) => (slot.parked, slot.more),
+            Record::Slot(slot, _) => (slot.parked, slot.more),
             _ => (Vec::new(), false),
         };
         let version = new_version();
-        let found = Found::Slot(Slot { holder, parked, more }, version);
-        self.write(Cell::Slot(*group), found, Op::SetSlot(*group, holder, version));
+        let found = Record::Slot(Slot { holder, parked, more }, version);
+        self.write(RecordId::Slot(*group), found, RecordWrite::SetSlot(*group, holder, version));
         Ok(())
     }
 
     /// A row may be newer than the queue that names it: who has left since, or is gone, is passed over. One that cannot
     /// be read has its turn all the same, and is ended when it comes up.
-    fn parked(&mut self, group: &Key) -> Drawn<Option<Row>> {
-        let Found::Slot(Slot { parked, more, .. }, _) = self.look(Cell::Slot(*group))? else { return Ok(None) };
+    fn parked(&mut self, group: &Key) -> TxnResult<Option<EventRow>> {
+        let Record::Slot(Slot { parked, more, .. }, _) = self.look(RecordId::Slot(*group))? else { return Ok(None) };
         for (turn, id) in parked {
-            let waits = |row: &Row| {
-                let is_damaged = matches!(row.event.state, State::Dead { cause: Cause::Damaged, .. });
+            let waits = |row: &EventRow| {
+                let is_damaged = matches!(row.event.state, EventState::Dead { cause: DeathCause::Damaged, .. });
                 is_damaged || ledger::parking(&row.event) == Some((*group, turn, id))
             };
             if let Some(row) = self.row(id)?.filter(waits) {
                 return Ok(Some(row));
             }
         }
-        if more { Err(Blank::QueueUnread) } else { Ok(None) }
+        if more { Err(NotReadError::QueueUnread) } else { Ok(None) }
     }
 
-    fn next_turn(&mut self) -> Turn {
+    fn next_turn(&mut self) -> QueueTurn {
         self.turn += 1;
-        Turn(self.turn - 1)
+        QueueTurn(self.turn - 1)
     }
 
-    fn set_payload(&mut self, event: &Event, payload: &Payload) -> Drawn<()> {
-        self.ops.push(Op::SetPayload(Box::new(event.clone()), payload.clone()));
+    fn set_payload(&mut self, event: &Event, payload: &Payload) -> TxnResult<()> {
+        self.ops.push(RecordWrite::SetPayload(Box::new(event.clone()), payload.clone()));
         Ok(())
     }
 
-    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Drawn<()> {
-        self.ops.push(Op::SetReceipt(id, receipt.cloned()));
+    fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> TxnResult<()> {
+        self.ops.push(RecordWrite::SetReceipt(id, receipt.cloned()));
         Ok(())
     }
 
-    fn shed(&mut self, id: EventId) -> Drawn<()> {
-        self.ops.push(Op::Shed(id));
+    fn shed(&mut self, id: EventId) -> TxnResult<()> {
+        self.ops.push(RecordWrite::Shed(id));
         Ok(())
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Drawn<()> {
-        self.ops.push(Op::SetTried(id, tried.clone()));
+    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> TxnResult<()> {
+        self.ops.push(RecordWrite::SetTried(id, tried.clone()));
         Ok(())
     }
 }
@@ -311,8 +313,8 @@ fn random() -> u64 {
 }
 
 /// A version nobody has used: 63 bits, so that every store can keep it as a number.
-pub(in crate::store) fn new_version() -> Version {
-    Version(random() >> 1)
+pub(in crate::store) fn new_version() -> RecordVersion {
+    RecordVersion(random() >> 1)
 }
 
 /// A number from 0 to 1.

@@ -1,15 +1,17 @@
 //! A change with a statement: drafted as any other, and written by itself. The statement is the user's, so it shares a
 //! transaction with nobody else's event.
 
-use super::{BACK_OFF, BACK_OFF_MAX, Drafted, Shared, Shelf, TRIES, cells_of, contended, draft};
-use crate::decide::change::Change;
+use super::{
+    BACK_OFF, BACK_OFF_MAX, OptimisticStore, PreparedWrite, TRIES, VersionedBackend, cells_of, contended, draft,
+};
+use crate::decide::change::Transition;
 use crate::decide::event::Outcome;
-use crate::decide::statement::Bound;
-use crate::store::{Effected, StoreError, ledger};
+use crate::decide::statement::BoundStatement;
+use crate::store::{SqlOutcome, StoreError, ledger};
 
 /// What came of a swap with a statement.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Swapped {
+pub enum SqlWriteOutcome {
     /// Both are written.
     Written,
     /// A cell is no longer as it was seen: neither is written.
@@ -20,24 +22,28 @@ pub enum Swapped {
     Refused(Outcome),
 }
 
-impl<S: Shelf> Shared<S> {
-    pub(super) async fn effect_of(&self, change: Change, statement: Bound) -> Result<Effected, StoreError> {
+impl<S: VersionedBackend> OptimisticStore<S> {
+    pub(super) async fn effect_of(
+        &self,
+        change: Transition,
+        statement: BoundStatement,
+    ) -> Result<SqlOutcome, StoreError> {
         let changes = [change];
         for tries in 0..TRIES {
             back_off(tries).await;
-            let begins_with = |change: &Change| cells_of(&change.event);
+            let begins_with = |change: &Transition| cells_of(&change.event);
             let mut drafts = self
                 .draft(&changes, &[0], &begins_with, &|draft, change, now| ledger::advance(draft, change, now))
                 .await?;
-            let Some(Drafted { answer, swap, .. }) = drafts.pop().flatten() else { continue };
+            let Some(PreparedWrite { answer, swap, .. }) = drafts.pop().flatten() else { continue };
             if swap.ops.is_empty() {
-                return Ok(Effected::Came(answer));
+                return Ok(SqlOutcome::Came(answer));
             }
             match self.0.write_with(swap, &statement).await? {
-                Swapped::Written => return Ok(Effected::Came(answer)),
-                Swapped::Refused(outcome) => return Ok(Effected::Refused(outcome)),
-                Swapped::Changed => {}
-                Swapped::Again(why) => return Ok(Effected::Again(why)),
+                SqlWriteOutcome::Written => return Ok(SqlOutcome::Came(answer)),
+                SqlWriteOutcome::Refused(outcome) => return Ok(SqlOutcome::Refused(outcome)),
+                SqlWriteOutcome::Changed => {}
+                SqlWriteOutcome::Again(why) => return Ok(SqlOutcome::Again(why)),
             }
         }
         Err(contended())

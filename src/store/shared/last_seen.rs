@@ -1,11 +1,11 @@
 //! What the nodes of a store write down of its server's clock: what time the store has last seen, for those that start and
 //! those that wait for a jump; and what they agree on, so that the store's clock never runs backwards.
 
-use super::{Shared, Shelf};
+use super::{OptimisticStore, VersionedBackend};
 use crate::decide::limits;
 use crate::store::StoreError;
 
-impl<S: Shelf> Shared<S> {
+impl<S: VersionedBackend> OptimisticStore<S> {
     /// Writes down what time it is, where that is due, and takes what other nodes wrote while a jump is waited for.
     /// What fails is tried again.
     pub(super) async fn write_clock(&self) {
@@ -44,7 +44,7 @@ impl<S: Shelf> Shared<S> {
     }
 }
 
-async fn write_last_seen(shelf: &impl Shelf) -> Result<(), StoreError> {
+async fn write_last_seen(shelf: &impl VersionedBackend) -> Result<(), StoreError> {
     let clock = shelf.clock();
     clock.heard(shelf.last_seen().await?);
     let Some((was, time)) = clock.to_write() else { return Ok(()) };
@@ -56,7 +56,7 @@ async fn write_last_seen(shelf: &impl Shelf) -> Result<(), StoreError> {
 /// May whoever opens a store write down what it finds of its clocks?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(in crate::store) enum Begins {
+pub(in crate::store) enum ClockAccess {
     /// It may: a node or a command.
     Writing,
     /// It only looks, or copies.
@@ -70,18 +70,18 @@ const ASKS: usize = 2;
 /// Begins at what the store last saw; one that nobody wrote it down for saw its newest event, and that is written down
 /// before anything else: an event that is stored under a wrong clock would be the newest.
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(in crate::store) async fn begin(shelf: &impl Shelf, begins: Begins) -> Result<(), StoreError> {
+pub(in crate::store) async fn begin(shelf: &impl VersionedBackend, begins: ClockAccess) -> Result<(), StoreError> {
     let seen = shelf.last_seen().await?;
     let newest = match seen {
         Some(_) => None,
         None => shelf
-            .list(crate::store::Listing { limit: 1, ..crate::store::Listing::default() })
+            .list(crate::store::EventQuery { limit: 1, ..crate::store::EventQuery::default() })
             .await?
             .first()
             .map(|event| event.received_at),
     };
     shelf.clock().last_seen(seen, newest);
-    if begins == Begins::Looking {
+    if begins == ClockAccess::Looking {
         return Ok(());
     }
     if newest.is_some() {

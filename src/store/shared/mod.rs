@@ -2,7 +2,7 @@
 //!
 //! The rules are the ledger's, run over a [`draft`](mod@draft): copies of the cells they ask for. What they come to is
 //! written only if every cell they read is still as it was read; otherwise it is drafted anew. So a backend knows no
-//! rule at all: it is a [`Shelf`] that reads cells and swaps them.
+//! rule at all: it is a [`VersionedBackend`] that reads cells and swaps them.
 //!
 //! ```text
 //! claim, advance, … ─▶ read cells ─▶ draft (ledger.rs) ─missing─▶ read those too
@@ -21,29 +21,30 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, Found, PARKED_READ, Seen, Slot, TURNS_AT_ONCE, Version};
-pub use effect::Swapped;
+pub use cell::{ExpectedVersion, PARKED_READ, Record, RecordId, RecordVersion, Slot, TURNS_AT_ONCE};
+pub use effect::SqlWriteOutcome;
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) use last_seen::{Begins, begin};
-pub use shelf::{Op, Reading, Shelf, Swap};
+pub(super) use last_seen::{ClockAccess, begin};
+pub use shelf::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
 use super::ledger::{self, Ledger as _};
 use super::{
-    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Hint, Imported, Keeps, Listing, Look, Moment, Note,
-    Page, Place, Placing, Probe, Removal, SourceCount, SourceRetention, Started, Starts, Store, StoreError, Stored,
-    Story, SweepError, SweepPace, quarantine::Quarantined,
+    AdvanceResult, ChangeHint, ClockSnapshot, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts,
+    EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, RemovalResult, RetentionPolicies, SourceCount,
+    SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest, StartDueResult, Store, StoreError,
+    StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe, quarantine::QuarantinedMessage,
 };
-use crate::decide::change::Change;
-use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::change::Transition;
+use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry::Expiry;
-use crate::decide::fence::{FoundStore, KnownStore};
+use crate::decide::expiry::ExpiryStatus;
+use crate::decide::fence::{KnownStore, ObservedStore};
 use crate::decide::id::{EventId, Key};
-use crate::decide::recipe::Recipe;
-use crate::decide::statement::Bound;
+use crate::decide::recipe::IdentityRecipe;
+use crate::decide::statement::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
-use crate::telemetry::{self, Level};
-use draft::{Blank, Copies, Draft};
+use crate::telemetry::{self, LogLevel};
+use draft::{NotReadError, OptimisticTxn, ReadSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
@@ -53,7 +54,7 @@ const BATCHES_AT_ONCE: usize = 4;
 
 /// The store made of a shelf.
 #[derive(Debug)]
-pub struct Shared<S>(pub S);
+pub struct OptimisticStore<S>(pub S);
 
 /// How often something is drafted anew because others wrote first, before whoever asked is told to ask again.
 const TRIES: u32 = 16;
@@ -65,17 +66,17 @@ const BACK_OFF: Duration = Duration::from_millis(1);
 const BACK_OFF_MAX: Duration = Duration::from_millis(50);
 
 /// One input's draft: what to answer, and what to write first.
-struct Drafted<T> {
+struct PreparedWrite<T> {
     answer: T,
-    swap: Swap,
+    swap: ConditionalWrite,
     /// It read what another draft of the same batch is about to write: it holds only if that is written.
     leans: bool,
 }
 
-impl<S: Shelf> Shared<S> {
+impl<S: VersionedBackend> OptimisticStore<S> {
     /// The times that count when the store's clock shows this.
-    fn at(&self, now: Timestamp) -> Moment {
-        Moment { now, expiry: self.0.clock().expiry().time }
+    fn at(&self, now: Timestamp) -> ClockSnapshot {
+        ClockSnapshot { now, expiry: self.0.clock().expiry().time }
     }
 
     /// Runs a rule over every input, as if one after another, and writes what it comes to. `None`: others wrote first
@@ -83,8 +84,8 @@ impl<S: Shelf> Shared<S> {
     async fn run<I: Sync, T: Send>(
         &self,
         inputs: &[I],
-        begins_with: impl Fn(&I) -> Vec<Cell> + Send + Sync,
-        rule: impl Fn(&mut Draft<'_>, &I, Timestamp) -> Result<T, Blank> + Send + Sync,
+        begins_with: impl Fn(&I) -> Vec<RecordId> + Send + Sync,
+        rule: impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NotReadError> + Send + Sync,
     ) -> Result<Vec<Option<T>>, StoreError> {
         let mut answers: Vec<Option<T>> = inputs.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..inputs.len()).collect();
@@ -100,11 +101,11 @@ impl<S: Shelf> Shared<S> {
             for (place, drafted) in open.iter().copied().zip(drafts) {
                 match drafted {
                     None => undecided.push(place),
-                    Some(Drafted { answer, swap, leans }) if leans || !swap.ops.is_empty() => {
+                    Some(PreparedWrite { answer, swap, leans }) if leans || !swap.ops.is_empty() => {
                         swaps.push(swap);
                         waits.push((place, answer));
                     }
-                    Some(Drafted { answer, .. }) => answers[place] = Some(answer),
+                    Some(PreparedWrite { answer, .. }) => answers[place] = Some(answer),
                 }
             }
             let written = if swaps.is_empty() { Ok(Vec::new()) } else { self.0.write(swaps).await };
@@ -129,28 +130,28 @@ impl<S: Shelf> Shared<S> {
         &self,
         inputs: &[I],
         open: &[usize],
-        begins_with: &(impl Fn(&I) -> Vec<Cell> + Send + Sync),
-        rule: &(impl Fn(&mut Draft<'_>, &I, Timestamp) -> Result<T, Blank> + Send + Sync),
-    ) -> Result<Vec<Option<Drafted<T>>>, StoreError> {
-        let mut missing: BTreeSet<Cell> = open.iter().flat_map(|place| begins_with(&inputs[*place])).collect();
-        let mut copies = Copies::default();
+        begins_with: &(impl Fn(&I) -> Vec<RecordId> + Send + Sync),
+        rule: &(impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NotReadError> + Send + Sync),
+    ) -> Result<Vec<Option<PreparedWrite<T>>>, StoreError> {
+        let mut missing: BTreeSet<RecordId> = open.iter().flat_map(|place| begins_with(&inputs[*place])).collect();
+        let mut copies = ReadSet::default();
         for _ in 0..READINGS {
             let reading = self.0.read(std::mem::take(&mut missing).into_iter().collect(), open.len()).await?;
             copies.add(reading);
-            let mut draft = Draft::over(&copies);
+            let mut draft = OptimisticTxn::over(&copies);
             let mut drafts = Vec::with_capacity(open.len());
             for place in open {
                 let result = rule(&mut draft, &inputs[*place], copies.now());
                 drafts.push(match result {
                     Ok(answer) => {
                         let (swap, leans) = draft.keep();
-                        Some(Drafted { answer, swap, leans })
+                        Some(PreparedWrite { answer, swap, leans })
                     }
                     Err(blank) => {
                         draft.drop_item();
                         missing.extend(match blank {
-                            Blank::Unread(cell) => Some(cell),
-                            Blank::QueueUnread => None,
+                            NotReadError::Unread(cell) => Some(cell),
+                            NotReadError::QueueUnread => None,
                         });
                         None
                     }
@@ -166,8 +167,8 @@ impl<S: Shelf> Shared<S> {
     /// The same for one input; it is asked again until it is decided, within reason.
     async fn run_one<T: Send>(
         &self,
-        begins_with: Vec<Cell>,
-        rule: impl Fn(&mut Draft<'_>, Timestamp) -> Result<T, Blank> + Send + Sync,
+        begins_with: Vec<RecordId>,
+        rule: impl Fn(&mut OptimisticTxn<'_>, Timestamp) -> Result<T, NotReadError> + Send + Sync,
     ) -> Result<T, StoreError> {
         let mut answers = self.run(&[()], |()| begins_with.clone(), |draft, (), now| rule(draft, now)).await?;
         answers.pop().flatten().ok_or_else(contended)
@@ -188,19 +189,19 @@ fn contended() -> StoreError {
     StoreError::Unsure("others wrote to the same rows each time".into())
 }
 
-fn cells_of(event: &Event) -> Vec<Cell> {
-    let register = event.change.map(|change| Cell::Register(change.subject));
-    [Cell::Event(event.id)].into_iter().chain(register).chain(event.group.map(Cell::Slot)).collect()
+fn cells_of(event: &Event) -> Vec<RecordId> {
+    let register = event.change.map(|change| RecordId::Register(change.subject));
+    [RecordId::Event(event.id)].into_iter().chain(register).chain(event.group.map(RecordId::Slot)).collect()
 }
 
-fn cells_to_claim(new: &New) -> Vec<Cell> {
-    let keys = new.keys.iter().chain(&new.former).map(|identity| Cell::Key(identity.key));
-    let imported = new.imported.iter().map(|imported| Cell::Imported(imported.key));
+fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
+    let keys = new.keys.iter().chain(&new.former).map(|identity| RecordId::Key(identity.key));
+    let imported = new.imported.iter().map(|imported| RecordId::Imported(imported.key));
     cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
 }
 
-impl<S: Shelf> Store for Shared<S> {
-    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+impl<S: VersionedBackend> Store for OptimisticStore<S> {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let claims = self
                 .run(&new, cells_to_claim, |draft, one, now| ledger::claim(draft, one.clone(), self.at(now)))
@@ -210,88 +211,93 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
-    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         Box::pin(async move {
-            let begins_with = |change: &Change| cells_of(&change.event);
+            let begins_with = |change: &Transition| cells_of(&change.event);
             let written =
                 self.run(&changes, begins_with, |draft, change, now| ledger::advance(draft, change, now)).await?;
             written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
         })
     }
 
-    fn place(&self) -> Placing<'_> {
+    fn place(&self) -> SqlPermitFuture<'_> {
         self.0.place()
     }
 
-    fn effect<'a>(&'a self, change: Change, statement: Bound, _: &'a Place) -> Answer<'a, Effected> {
+    fn effect<'a>(
+        &'a self,
+        change: Transition,
+        statement: BoundStatement,
+        _: &'a SqlPermit,
+    ) -> StoreFuture<'a, SqlOutcome> {
         Box::pin(self.effect_of(change, statement))
     }
 
-    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         Box::pin(async move {
-            let cells = self.0.read(vec![Cell::Event(id)], 0).await?.cells;
+            let cells = self.0.read(vec![RecordId::Event(id)], 0).await?.cells;
             Ok(cells.into_iter().find_map(|(_, found)| match found {
-                Found::Event(row, _) if row.event.id == id => Some(row.event),
+                Record::Event(row, _) if row.event.id == id => Some(row.event),
                 _ => None,
             }))
         })
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         self.0.payload(id)
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         self.0.receipt(id)
     }
 
     /// What comes up and cannot be read is ended, so that it does not come up again.
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         Box::pin(async move {
             self.write_clock().await;
             let mut due = self.0.due(look, limit).await?;
             let is_over = |event: &mut Event| event.state.ended().is_some();
             for Event { id, .. } in due.events.extract_if(.., is_over) {
-                telemetry::say(Level::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
-                let bury = |draft: &mut Draft<'_>, now| match draft.row(id)? {
+                telemetry::say(LogLevel::Error, "damaged", &[("event", &*id.short()), ("why", CANNOT_BE_READ)]);
+                let bury = |draft: &mut OptimisticTxn<'_>, now| match draft.row(id)? {
                     Some(row) => ledger::bury(draft, row, now).map(drop),
                     None => Ok(()),
                 };
-                self.run_one(vec![Cell::Event(id)], bury).await?;
+                self.run_one(vec![RecordId::Event(id)], bury).await?;
             }
             Ok(due)
         })
     }
 
-    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         self.0.start_due(starts)
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         self.0.list(listing)
     }
 
-    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
         self.0.page(listing)
     }
 
-    fn census(&self) -> Answer<'_, Census> {
+    fn census(&self) -> StoreFuture<'_, EventCounts> {
         self.0.census()
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.0.story(id)
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.0.named(name, limit)
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         self.0.note(notes)
     }
 
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         Box::pin(async move {
             self.write_clock().await;
             self.sweep(&keeps, limit).await
@@ -302,15 +308,15 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.sweep_pace()
     }
 
-    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
-        Box::pin(self.run_one(vec![Cell::Event(id)], move |draft, now| ledger::remove(draft, id, now)))
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
+        Box::pin(self.run_one(vec![RecordId::Event(id)], move |draft, now| ledger::remove(draft, id, now)))
     }
 
-    fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
+    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
         Box::pin(async move {
             let mut removals = Vec::with_capacity(ids.len());
             for some in ids.chunks(self.0.swept_at_once(ids.len())) {
-                let cells = |id: &EventId| vec![Cell::Event(*id)];
+                let cells = |id: &EventId| vec![RecordId::Event(*id)];
                 let gone = self.run(some, cells, |draft, id, now| ledger::remove(draft, *id, now)).await?;
                 removals.extend(gone);
             }
@@ -318,39 +324,39 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.0.retention()
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.0.retain(rows)
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.0.other_sources(known)
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         self.0.recipes()
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.0.remember(recipes)
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.0.quarantine(message)
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         self.0.quarantined(limit)
     }
 
-    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
         Box::pin(async move {
-            let mut imported = Imported::default();
+            let mut imported = ImportCounts::default();
             for some in keys.chunks(IMPORT_BATCH) {
-                let cells = some.iter().map(|key| Cell::Imported(*key)).collect();
+                let cells = some.iter().map(|key| RecordId::Imported(*key)).collect();
                 let more = self.run_one(cells, |draft, _| ledger::import(draft, some)).await?;
                 imported.new += more.new;
                 imported.known += more.known;
@@ -359,12 +365,14 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
-    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         Box::pin(async move {
             let mut claims = Vec::new();
             for one in new {
-                let begins_with = |one: &New| cells_to_claim(one);
-                let rule = |draft: &mut Draft<'_>, one: &New, now| ledger::claim(draft, one.clone(), self.at(now));
+                let begins_with = |one: &NewEvent| cells_to_claim(one);
+                let rule = |draft: &mut OptimisticTxn<'_>, one: &NewEvent, now| {
+                    ledger::claim(draft, one.clone(), self.at(now))
+                };
                 let drafts = self.draft(&[one], &[0], &begins_with, &rule).await?;
                 let drafted = drafts.into_iter().next().flatten();
                 claims.push(drafted.map_or(Claim::Again, |drafted| drafted.answer));
@@ -373,7 +381,7 @@ impl<S: Shelf> Store for Shared<S> {
         })
     }
 
-    fn declare(&self, declared: Vec<Declared>) -> Answer<'_, Vec<String>> {
+    fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         self.0.declare(declared)
     }
 
@@ -381,7 +389,7 @@ impl<S: Shelf> Store for Shared<S> {
         BATCHES_AT_ONCE
     }
 
-    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         self.0.probe(probe)
     }
 
@@ -389,15 +397,15 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.failed()
     }
 
-    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
         self.0.known()
     }
 
-    fn begin_fence(&self, known: Vec<KnownStore>) -> Answer<'_, ()> {
+    fn begin_fence(&self, known: Vec<KnownStore>) -> StoreFuture<'_, ()> {
         self.0.begin_fence(known)
     }
 
-    fn found(&self, known: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+    fn found(&self, known: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         self.0.found(known)
     }
 
@@ -409,7 +417,7 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.clock().lease_end(until)
     }
 
-    fn look_at_clock(&self) -> Answer<'_, ()> {
+    fn look_at_clock(&self) -> StoreFuture<'_, ()> {
         Box::pin(self.ask_clock())
     }
 
@@ -417,19 +425,19 @@ impl<S: Shelf> Store for Shared<S> {
         self.0.clock().wall_time()
     }
 
-    fn expiry(&self) -> Expiry {
+    fn expiry(&self) -> ExpiryStatus {
         self.0.clock().expiry()
     }
 
-    fn confirm_time(&self) -> Answer<'_, ()> {
+    fn confirm_time(&self) -> StoreFuture<'_, ()> {
         Box::pin(self.confirm())
     }
 
-    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
         Box::pin(async move { self.count_forgettable(&keeps, limit, self.0.clock().jumped()).await })
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         self.0.hints()
     }
 }

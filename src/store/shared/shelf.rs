@@ -1,21 +1,22 @@
 //! What a backend of a store that many nodes write must be able to do: read cells, and swap them.
 
-use super::{Cell, Found, Seen, Swapped, Version, effect};
-use crate::decide::change::Tried;
+use super::{ExpectedVersion, Record, RecordId, RecordVersion, SqlWriteOutcome, effect};
+use crate::decide::change::AttemptRecord;
 use crate::decide::claim::Payload;
 use crate::decide::event::{Event, Receipt};
-use crate::decide::fence::{FoundStore, KnownStore};
-use crate::decide::id::{EventId, Key, Turn};
-use crate::decide::recipe::Recipe;
-use crate::decide::statement::Bound;
+use crate::decide::fence::{KnownStore, ObservedStore};
+use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::decide::recipe::IdentityRecipe;
+use crate::decide::statement::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
-use crate::store::clock::Clock;
-use crate::store::ledger::{Held, Register, Row};
-use crate::store::quarantine::Quarantined;
+use crate::store::clock::StoreClock;
+use crate::store::ledger::{EventRow, KeyOwner, Register};
+use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{
-    Answer, Census, Declared, Due, Hint, Listing, Look, Note, Page, Place, Placing, Probe, Sighting, SourceCount,
-    SourceRetention, Started, Starts, Stored, Story, SweepPace,
+    ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, DuplicateSighting, EventCounts, EventDetails,
+    EventPage, EventQuery, SourceCount, SourceRetention, SqlPermit, SqlPermitFuture, StartDueRequest, StartDueResult,
+    StoreFuture, StoredValue, SweepPace, WriteProbe,
 };
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -24,39 +25,39 @@ use tokio::sync::{broadcast, watch};
 
 /// One write, all of it or nothing, if every cell is still as it was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Swap {
+pub struct ConditionalWrite {
     /// What must still be so.
-    pub seen: Vec<(Cell, Seen)>,
+    pub seen: Vec<(RecordId, ExpectedVersion)>,
     /// What is then written, in this order.
-    pub ops: Vec<Op>,
+    pub ops: Vec<RecordWrite>,
 }
 
 /// A write to one thing.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub enum RecordWrite {
     /// Writes an event: a new one with its body, if that is to be kept, or what changes by itself of one that was so.
     Put {
         /// As it was.
-        was: Option<Box<Row>>,
+        was: Option<Box<EventRow>>,
         /// As it is now.
-        row: Box<Row>,
+        row: Box<EventRow>,
         /// Its version.
-        version: Version,
+        version: RecordVersion,
         /// The body of a new one.
         payload: Option<Payload>,
     },
     /// Removes an event with its keys, body, attempts, receipt and sightings. Without a row only keys are left of it.
-    Remove(EventId, Option<Box<Row>>),
+    Remove(EventId, Option<Box<EventRow>>),
     /// Gives a key that nobody holds to an event.
-    Hold(Key, Held),
+    Hold(Key, KeyOwner),
     /// Writes an imported key.
     SetImported(Key),
     /// Sets a register.
-    SetRegister(Key, Register, Version),
+    SetRegister(Key, Register, RecordVersion),
     /// Removes one.
     RemoveRegister(Key),
     /// Gives a slot to somebody; or gives it to its holder anew, because its queue has changed.
-    SetSlot(Key, EventId, Version),
+    SetSlot(Key, EventId, RecordVersion),
     /// Frees one.
     FreeSlot(Key),
     /// Replaces an event's body, and with it what else never changes by itself: delivery id, fields and digests.
@@ -67,44 +68,44 @@ pub enum Op {
     /// ([`goes_at_the_end`](crate::decide::claim::goes_at_the_end)). The body may be gone.
     Shed(EventId),
     /// Keeps what an attempt came to.
-    SetTried(EventId, Tried),
+    SetTried(EventId, AttemptRecord),
     /// Removes an event's body, receipt and output.
-    RemoveBody(Box<Row>),
+    RemoveBody(Box<EventRow>),
     /// Writes how many duplicates of an event there were, and the first few of them.
-    SetSightings(EventId, u64, Vec<Sighting>),
+    SetSightings(EventId, u64, Vec<DuplicateSighting>),
 }
 
 /// What was read.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ReadBatch {
     /// Every cell that was asked for, and others that lie near.
-    pub cells: Vec<(Cell, Found)>,
+    pub cells: Vec<(RecordId, Record)>,
     /// The first of the turns that are now ours: taken after the cells were read.
-    pub turn: Turn,
+    pub turn: QueueTurn,
     /// The store's clock, taken before.
     pub now: Timestamp,
 }
 
 /// A store reduced to cells, for many to read and write at once.
-pub trait Shelf: Send + Sync + 'static {
+pub trait VersionedBackend: Send + Sync + 'static {
     /// Reads these cells, then takes so many turns, at most [`TURNS_AT_ONCE`]. Each cell is whole; together they need not be of one moment.
-    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading>;
+    fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch>;
 
     /// Writes these, as if one after another: each all or not at all. Says which were written; durable when it returns.
-    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>>;
+    fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>>;
 
     /// Waits for a place to run a statement: see [`Store::place`](crate::store::Store::place).
-    fn place(&self) -> Placing<'_> {
-        Place::anywhere()
+    fn place(&self) -> SqlPermitFuture<'_> {
+        SqlPermit::anywhere()
     }
 
     /// The same for whoever moves another store into this one: until that is finished, everybody else's are refused.
-    fn fill(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+    fn fill(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         self.write(swaps)
     }
 
     /// Waits until every write that may not have seen what is written by now is over.
-    fn settled(&self) -> Answer<'_, ()> {
+    fn settled(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -114,16 +115,17 @@ pub trait Shelf: Send + Sync + 'static {
     }
 
     /// Writes one swap, then runs a statement, and commits both; see [`Store::effect`](crate::store::Store::effect).
-    fn write_with<'a>(&'a self, _: Swap, _: &'a Bound) -> Answer<'a, Swapped> {
-        Box::pin(std::future::ready(Ok(Swapped::Refused(effect::no_statements()))))
+    fn write_with<'a>(&'a self, _: ConditionalWrite, _: &'a BoundStatement) -> StoreFuture<'a, SqlWriteOutcome> {
+        Box::pin(std::future::ready(Ok(SqlWriteOutcome::Refused(effect::no_statements()))))
     }
 
     /// Up to `limit` events of this source that may be forgotten since before then. What carries its register's
     /// order is passed over: it would stand at the front for ever.
-    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>>;
 
     /// Up to `limit` events of this source that ended before then and still have their body.
-    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>>;
+    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize)
+    -> StoreFuture<'a, Vec<EventId>>;
 
     /// How many of these are freed in one write, where so many are to be freed: few, where everything else waits for it.
     fn swept_at_once(&self, _many: usize) -> usize {
@@ -136,45 +138,45 @@ pub trait Shelf: Send + Sync + 'static {
     }
 
     /// See [`Store::payload`](crate::store::Store::payload).
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>>;
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>>;
     /// See [`Store::receipt`](crate::store::Store::receipt).
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>>;
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>>;
     /// See [`Store::due`](crate::store::Store::due). What cannot be read is among it, as dead of `damaged`.
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due>;
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents>;
     /// See [`Store::start_due`](crate::store::Store::start_due).
-    fn start_due(&self, starts: Starts) -> Answer<'_, Started>;
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult>;
     /// See [`Store::list`](crate::store::Store::list).
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>>;
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>>;
     /// See [`Store::page`](crate::store::Store::page).
-    fn page(&self, listing: Listing) -> Answer<'_, Page>;
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage>;
     /// See [`Store::census`](crate::store::Store::census).
-    fn census(&self) -> Answer<'_, Census>;
+    fn census(&self) -> StoreFuture<'_, EventCounts>;
     /// See [`Store::story`](crate::store::Store::story).
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>>;
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>>;
     /// See [`Store::named`](crate::store::Store::named).
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>>;
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>>;
     /// See [`Store::note`](crate::store::Store::note).
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()>;
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()>;
     /// See [`Store::retention`](crate::store::Store::retention).
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>>;
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>>;
     /// See [`Store::retain`](crate::store::Store::retain).
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()>;
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()>;
     /// See [`Store::other_sources`](crate::store::Store::other_sources).
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>>;
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>>;
     /// See [`Store::recipes`](crate::store::Store::recipes).
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>>;
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>>;
     /// See [`Store::remember`](crate::store::Store::remember).
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()>;
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()>;
     /// See [`Store::quarantine`](crate::store::Store::quarantine).
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()>;
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()>;
     /// See [`Store::quarantined`](crate::store::Store::quarantined).
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>>;
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>>;
     /// See [`Store::declare`](crate::store::Store::declare).
-    fn declare(&self, _: Vec<Declared>) -> Answer<'_, Vec<String>> {
+    fn declare(&self, _: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
     /// See [`Store::probe`](crate::store::Store::probe).
-    fn probe(&self, _: Probe) -> Answer<'_, ()> {
+    fn probe(&self, _: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
     /// See [`Store::failed`](crate::store::Store::failed).
@@ -182,29 +184,29 @@ pub trait Shelf: Send + Sync + 'static {
         watch::Sender::new(None).subscribe()
     }
     /// See [`Store::known`](crate::store::Store::known).
-    fn known(&self) -> Answer<'_, Option<KnownStore>> {
+    fn known(&self) -> StoreFuture<'_, Option<KnownStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
     /// See [`Store::begin_fence`](crate::store::Store::begin_fence).
-    fn begin_fence(&self, _: Vec<KnownStore>) -> Answer<'_, ()> {
+    fn begin_fence(&self, _: Vec<KnownStore>) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
     /// See [`Store::found`](crate::store::Store::found).
-    fn found(&self, _: Option<KnownStore>) -> Answer<'_, Option<FoundStore>> {
+    fn found(&self, _: Option<KnownStore>) -> StoreFuture<'_, Option<ObservedStore>> {
         Box::pin(std::future::ready(Ok(None)))
     }
     /// Its clocks.
-    fn clock(&self) -> &Clock;
+    fn clock(&self) -> &StoreClock;
     /// What time the store has last seen and believed, as a node wrote it down.
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>>;
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>>;
     /// Writes it down, if it is still as it was.
-    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()>;
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()>;
     /// Writes down what the nodes agree on of the store's clock, if that is still as it was.
-    fn agree_on_clock(&self, _was: AgreedClock, _is: AgreedClock) -> Answer<'_, ()> {
+    fn agree_on_clock(&self, _was: AgreedClock, _is: AgreedClock) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
     /// See [`Store::hints`](crate::store::Store::hints).
-    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
+    fn hints(&self) -> Option<broadcast::Receiver<ChangeHint>> {
         None
     }
 }

@@ -1,12 +1,12 @@
 //! Forgetting beside others who forget the same.
 
-use super::{Cell, Shared, Shelf};
+use super::{OptimisticStore, RecordId, VersionedBackend};
 use crate::decide::expiry::ExpiryTime;
 use crate::decide::id::EventId;
-use crate::decide::source::{Keep, Kept};
+use crate::decide::source::{Keep, Retention};
 use crate::decide::time::Duration;
 use crate::store::ledger;
-use crate::store::{Forgotten, Keeps, StoreError, SweepError};
+use crate::store::{ForgetCounts, RetentionPolicies, StoreError, SweepError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Writes of one sweep under way at once, on a shelf that takes only a few events in each.
@@ -14,46 +14,46 @@ const LANES: usize = 4;
 
 /// What is freed.
 #[derive(Clone, Copy)]
-enum Frees {
+enum SweepTarget {
     Bodies,
     Events(Duration),
 }
 
 /// What a sweep has freed so far: what is gone counts, also where the sweep fails later.
 #[derive(Default)]
-struct Freed {
+struct SweepTally {
     bodies: AtomicUsize,
     events: AtomicUsize,
 }
 
-impl Freed {
+impl SweepTally {
     /// The count of what is freed.
-    fn of(&self, what: Frees) -> &AtomicUsize {
+    fn of(&self, what: SweepTarget) -> &AtomicUsize {
         match what {
-            Frees::Bodies => &self.bodies,
-            Frees::Events(_) => &self.events,
+            SweepTarget::Bodies => &self.bodies,
+            SweepTarget::Events(_) => &self.events,
         }
     }
 
-    fn many(&self, what: Frees) -> usize {
+    fn many(&self, what: SweepTarget) -> usize {
         self.of(what).load(Ordering::Relaxed)
     }
 }
 
-impl<S: Shelf> Shared<S> {
-    pub(super) async fn sweep(&self, keeps: &Keeps, limit: usize) -> Result<Forgotten, SweepError> {
-        let freed = Freed::default();
+impl<S: VersionedBackend> OptimisticStore<S> {
+    pub(super) async fn sweep(&self, keeps: &RetentionPolicies, limit: usize) -> Result<ForgetCounts, SweepError> {
+        let freed = SweepTally::default();
         let swept = self.free_all(keeps, limit, &freed).await;
-        let freed = Forgotten { events: freed.events.into_inner() as u64, bodies: freed.bodies.into_inner() as u64 };
+        let freed = ForgetCounts { events: freed.events.into_inner() as u64, bodies: freed.bodies.into_inner() as u64 };
         swept.map(|()| freed).map_err(|error| SweepError { freed, error })
     }
 
-    async fn free_all(&self, keeps: &Keeps, limit: usize, freed: &Freed) -> Result<(), StoreError> {
+    async fn free_all(&self, keeps: &RetentionPolicies, limit: usize, freed: &SweepTally) -> Result<(), StoreError> {
         let by = self.expiry_time();
         for (of, &kept) in &keeps.sources {
-            self.free(Frees::Bodies, of, kept, by, limit, freed).await?;
+            self.free(SweepTarget::Bodies, of, kept, by, limit, freed).await?;
             if let Keep::For(length) = kept.keys {
-                self.free(Frees::Events(length), of, kept, by, limit, freed).await?;
+                self.free(SweepTarget::Events(length), of, kept, by, limit, freed).await?;
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ impl<S: Shelf> Shared<S> {
     /// How many events the sweep would forget by this time: at most `limit`.
     pub(super) async fn count_forgettable(
         &self,
-        keeps: &Keeps,
+        keeps: &RetentionPolicies,
         limit: usize,
         by: ExpiryTime,
     ) -> Result<u64, StoreError> {
@@ -84,12 +84,12 @@ impl<S: Shelf> Shared<S> {
     /// and then it is looked again, so that none freed means that nothing is left.
     async fn free(
         &self,
-        what: Frees,
+        what: SweepTarget,
         of: &str,
-        kept: Kept,
+        kept: Retention,
         by: ExpiryTime,
         limit: usize,
-        freed: &Freed,
+        freed: &SweepTally,
     ) -> Result<(), StoreError> {
         let mut seen = Vec::new();
         loop {
@@ -99,8 +99,8 @@ impl<S: Shelf> Shared<S> {
                 return Ok(());
             }
             let old = match what {
-                Frees::Bodies => self.0.with_old_bodies(of, by.less(kept.body), room).await?,
-                Frees::Events(length) => self.0.forgettable(of, by.less(length), room).await?,
+                SweepTarget::Bodies => self.0.with_old_bodies(of, by.less(kept.body), room).await?,
+                SweepTarget::Events(length) => self.0.forgettable(of, by.less(length), room).await?,
             };
             if old.is_empty() || old == seen {
                 return Ok(()); // what is still there was left there by the rules
@@ -115,7 +115,13 @@ impl<S: Shelf> Shared<S> {
 
     /// Frees these in a few lanes: while one write waits for the disk, the next is drafted. A write that is under way is
     /// waited for also where another one fails: what it frees is counted.
-    async fn free_these(&self, what: Frees, old: &[EventId], kept: Kept, freed: &Freed) -> Result<(), StoreError> {
+    async fn free_these(
+        &self,
+        what: SweepTarget,
+        old: &[EventId],
+        kept: Retention,
+        freed: &SweepTally,
+    ) -> Result<(), StoreError> {
         let writes: Vec<_> = old.chunks(self.0.swept_at_once(old.len())).collect();
         let lane = async |first: usize| {
             for some in writes.iter().skip(first).step_by(LANES) {
@@ -130,13 +136,13 @@ impl<S: Shelf> Shared<S> {
     }
 
     /// Frees these in one write.
-    async fn free_some(&self, what: Frees, some: &[EventId], kept: Kept) -> Result<usize, StoreError> {
-        let cells = |id: &EventId| vec![Cell::Event(*id)];
+    async fn free_some(&self, what: SweepTarget, some: &[EventId], kept: Retention) -> Result<usize, StoreError> {
+        let cells = |id: &EventId| vec![RecordId::Event(*id)];
         let gone = match what {
-            Frees::Bodies => {
+            SweepTarget::Bodies => {
                 self.run(some, cells, |draft, id, _| draft.remove_body(*id, self.expiry_time().less(kept.body))).await?
             }
-            Frees::Events(_) => {
+            SweepTarget::Events(_) => {
                 self.run(some, cells, |draft, id, _| ledger::forget_one(draft, *id, kept.keys, self.expiry_time()))
                     .await?
             }

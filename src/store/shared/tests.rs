@@ -1,22 +1,26 @@
 //! The draft against the contract, on a shelf in memory; and beside others who write at the worst moment.
 
-use super::{Cell, Found, Op, PARKED_READ, Reading, Seen, Shared, Shelf, Slot, Swap, Version};
+use super::{
+    ConditionalWrite, ExpectedVersion, OptimisticStore, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion,
+    RecordWrite, Slot, VersionedBackend,
+};
 use crate::decide::action_kind::ActionKind;
-use crate::decide::claim::{Claim, New, Payload};
-use crate::decide::event::{Blocks, Event, Outcome, Receipt, State, Step};
+use crate::decide::claim::{Claim, NewEvent, Payload};
+use crate::decide::event::{Event, EventState, EventStep, Outcome, Receipt, SucceededBlocks};
 use crate::decide::id::{EventId, Node};
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::retry::Jitter;
-use crate::decide::source::{Keep, Kept, Route};
+use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::clock::Clock;
-use crate::store::contract::{self, Fresh, making};
-use crate::store::ledger::{Ledger, Swept};
-use crate::store::memory::{Books, Memory};
-use crate::store::quarantine::Quarantined;
+use crate::store::clock::StoreClock;
+use crate::store::contract::{self, StoreUnderTest, making};
+use crate::store::ledger::{Ledger, SweepLedger};
+use crate::store::memory::{MemoryStore, MemoryTables};
+use crate::store::quarantine::QuarantinedMessage;
 use crate::store::{
-    Advance, Answer, Census, Due, Forgotten, Keeps, Listing, Look, Note, Page, SourceCount, SourceRetention, Started,
-    Starts, Store, Stored, Story, sweep,
+    AdvanceResult, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, ForgetCounts,
+    RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, Store, StoreFuture, StoredValue,
+    sweep,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,18 +29,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 mod queue;
 
 /// The books of a memory store as a shelf.
-struct Board {
-    memory: Memory,
-    versions: Mutex<HashMap<Cell, Version>>,
+struct MemoryBackend {
+    memory: MemoryStore,
+    versions: Mutex<HashMap<RecordId, RecordVersion>>,
     dawdles: AtomicUsize,
     fails_after: AtomicUsize,
     seen: Mutex<Option<Timestamp>>,
 }
 
-impl Board {
-    fn new(clock: Clock, dawdles: usize) -> Self {
+impl MemoryBackend {
+    fn new(clock: StoreClock, dawdles: usize) -> Self {
         Self {
-            memory: Memory::new(clock),
+            memory: MemoryStore::new(clock),
             versions: Mutex::default(),
             dawdles: AtomicUsize::new(dawdles),
             fails_after: AtomicUsize::new(usize::MAX),
@@ -44,54 +48,54 @@ impl Board {
         }
     }
 
-    fn versions(&self) -> MutexGuard<'_, HashMap<Cell, Version>> {
+    fn versions(&self) -> MutexGuard<'_, HashMap<RecordId, RecordVersion>> {
         self.versions.lock().expect("nobody panics")
     }
 
-    fn find(&self, books: &mut Books, cell: Cell) -> Found {
-        let version = self.versions().get(&cell).copied().unwrap_or(Version(0));
+    fn find(&self, books: &mut MemoryTables, cell: RecordId) -> Record {
+        let version = self.versions().get(&cell).copied().unwrap_or(RecordVersion(0));
         let found = match cell {
-            Cell::Key(key) => books.held(&key).map(|held| held.map(Found::Key)),
-            Cell::Imported(key) => books.is_imported(&key).map(|is| is.then_some(Found::Imported)),
-            Cell::Register(subject) => books.register(&subject).map(|r| r.map(|r| Found::Register(r, version))),
-            Cell::Slot(group) => books.slot(&group).map(|holder| {
+            RecordId::Key(key) => books.held(&key).map(|held| held.map(Record::Key)),
+            RecordId::Imported(key) => books.is_imported(&key).map(|is| is.then_some(Record::Imported)),
+            RecordId::Register(subject) => books.register(&subject).map(|r| r.map(|r| Record::Register(r, version))),
+            RecordId::Slot(group) => books.slot(&group).map(|holder| {
                 let queue = books.queue(&group);
                 let (parked, more) = (queue.iter().take(PARKED_READ).copied().collect(), queue.len() > PARKED_READ);
-                holder.map(|holder| Found::Slot(Slot { holder, parked, more }, version))
+                holder.map(|holder| Record::Slot(Slot { holder, parked, more }, version))
             }),
-            Cell::Event(id) => books.row(id).map(|row| row.map(|row| Found::Event(Box::new(row), version))),
+            RecordId::Event(id) => books.row(id).map(|row| row.map(|row| Record::Event(Box::new(row), version))),
         };
-        found.unwrap_or_else(|never| match never {}).unwrap_or(Found::Nothing)
+        found.unwrap_or_else(|never| match never {}).unwrap_or(Record::Nothing)
     }
 
-    fn apply(&self, books: &mut Books, op: Op) {
+    fn apply(&self, books: &mut MemoryTables, op: RecordWrite) {
         let written = match op {
-            Op::Put { was, row, version, payload } => {
-                self.versions().insert(Cell::Event(row.event.id), version);
+            RecordWrite::Put { was, row, version, payload } => {
+                self.versions().insert(RecordId::Event(row.event.id), version);
                 if was.is_some() { books.update(&row) } else { books.insert(&row, payload.as_ref()) }
             }
-            Op::Remove(id, _) => books.remove(id),
-            Op::Hold(key, held) => books.hold(&key, &held),
-            Op::SetImported(key) => books.set_imported(&key).map(|_| ()),
-            Op::SetRegister(subject, register, version) => {
-                self.versions().insert(Cell::Register(subject), version);
+            RecordWrite::Remove(id, _) => books.remove(id),
+            RecordWrite::Hold(key, held) => books.hold(&key, &held),
+            RecordWrite::SetImported(key) => books.set_imported(&key).map(|_| ()),
+            RecordWrite::SetRegister(subject, register, version) => {
+                self.versions().insert(RecordId::Register(subject), version);
                 books.set_register(&subject, &register)
             }
-            Op::RemoveRegister(subject) => books.remove_register(&subject),
-            Op::SetSlot(group, holder, version) => {
-                self.versions().insert(Cell::Slot(group), version);
+            RecordWrite::RemoveRegister(subject) => books.remove_register(&subject),
+            RecordWrite::SetSlot(group, holder, version) => {
+                self.versions().insert(RecordId::Slot(group), version);
                 books.set_slot(&group, Some(holder))
             }
-            Op::FreeSlot(group) => books.set_slot(&group, None),
-            Op::SetPayload(event, payload) => books.set_payload(&event, &payload),
-            Op::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
-            Op::SetTried(id, tried) => books.set_tried(id, &tried),
-            Op::RemoveBody(row) => {
+            RecordWrite::FreeSlot(group) => books.set_slot(&group, None),
+            RecordWrite::SetPayload(event, payload) => books.set_payload(&event, &payload),
+            RecordWrite::SetReceipt(id, receipt) => books.set_receipt(id, receipt.as_ref()),
+            RecordWrite::SetTried(id, tried) => books.set_tried(id, &tried),
+            RecordWrite::RemoveBody(row) => {
                 books.remove_body(row.event.id);
                 Ok(())
             }
-            Op::Shed(id) => books.shed(id),
-            Op::SetSightings(id, count, seen) => {
+            RecordWrite::Shed(id) => books.shed(id),
+            RecordWrite::SetSightings(id, count, seen) => {
                 books.set_sightings(id, count, seen);
                 Ok(())
             }
@@ -100,15 +104,15 @@ impl Board {
     }
 }
 
-impl Shelf for Board {
-    fn read(&self, cells: Vec<Cell>, turns: usize) -> Answer<'_, Reading> {
+impl VersionedBackend for MemoryBackend {
+    fn read(&self, cells: Vec<RecordId>, turns: usize) -> StoreFuture<'_, ReadBatch> {
         let mut books = self.memory.books();
         let cells = cells.into_iter().map(|cell| (cell, self.find(&mut books, cell))).collect();
         let turn = books.next_turn();
         (1..turns).for_each(|_| {
             books.next_turn();
         });
-        let reading = Reading { cells, turn, now: self.memory.now() };
+        let reading = ReadBatch { cells, turn, now: self.memory.now() };
         Box::pin(async move {
             // Others write between what is read here and what is written because of it.
             for _ in 0..self.dawdles.load(Ordering::Relaxed) {
@@ -118,7 +122,7 @@ impl Shelf for Board {
         })
     }
 
-    fn write(&self, swaps: Vec<Swap>) -> Answer<'_, Vec<bool>> {
+    fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         Box::pin(async move {
             if self.fails_after.fetch_sub(1, Ordering::Relaxed) == 0 {
                 return Err(crate::store::StoreError::Down("it was told to".into()));
@@ -126,7 +130,8 @@ impl Shelf for Board {
             let mut books = self.memory.books();
             let mut written = Vec::new();
             for swap in swaps {
-                let holds = swap.seen.iter().all(|(cell, seen)| Seen::of(&self.find(&mut books, *cell)) == *seen);
+                let holds =
+                    swap.seen.iter().all(|(cell, seen)| ExpectedVersion::of(&self.find(&mut books, *cell)) == *seen);
                 if holds {
                     swap.ops.into_iter().for_each(|op| self.apply(&mut books, op));
                 }
@@ -136,75 +141,80 @@ impl Shelf for Board {
         })
     }
 
-    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(async move {
             let found = self.memory.books().forgettable(source, before, limit);
             Ok(found.unwrap_or_else(|never| match never {}))
         })
     }
 
-    fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> Answer<'a, Vec<EventId>> {
+    fn with_old_bodies<'a>(
+        &'a self,
+        source: &'a str,
+        before: Timestamp,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(async move { Ok(self.memory.books().old_bodies(source, before, limit)) })
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         self.memory.payload(id)
     }
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         self.memory.receipt(id)
     }
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         self.memory.due(look, limit)
     }
-    fn start_due(&self, starts: Starts) -> Answer<'_, Started> {
+    fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         self.memory.start_due(starts)
     }
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         self.memory.list(listing)
     }
-    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
         self.memory.page(listing)
     }
-    fn census(&self) -> Answer<'_, Census> {
+    fn census(&self) -> StoreFuture<'_, EventCounts> {
         self.memory.census()
     }
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.memory.story(id)
     }
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.memory.named(name, limit)
     }
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
         self.memory.note(notes)
     }
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.memory.retention()
     }
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.memory.retain(rows)
     }
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.memory.other_sources(known)
     }
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         self.memory.recipes()
     }
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.memory.remember(recipes)
     }
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.memory.quarantine(message)
     }
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         self.memory.quarantined(limit)
     }
-    fn clock(&self) -> &Clock {
+    fn clock(&self) -> &StoreClock {
         &self.memory.clock
     }
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         Box::pin(std::future::ready(Ok(*self.seen.lock().unwrap())))
     }
-    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> Answer<'_, ()> {
+    fn set_last_seen(&self, was: Option<Timestamp>, time: Timestamp) -> StoreFuture<'_, ()> {
         let mut seen = self.seen.lock().unwrap();
         if *seen == was {
             *seen = Some(time);
@@ -218,14 +228,14 @@ const START: Timestamp = Timestamp(1_750_000_000_000_000);
 #[tokio::test]
 async fn a_draft_keeps_the_contract() {
     contract::run(async || {
-        let clock = Clock::manual(START);
-        Fresh::by(Shared(Board::new(clock.clone(), 0)), &clock)
+        let clock = StoreClock::manual(START);
+        StoreUnderTest::by(OptimisticStore(MemoryBackend::new(clock.clone(), 0)), &clock)
     })
     .await;
 }
 
 /// Claims and acts, as one of many nodes: everything collides with everything.
-async fn node(store: Arc<Shared<Board>>, mut seed: u64) -> Vec<(New, Claim)> {
+async fn node(store: Arc<OptimisticStore<MemoryBackend>>, mut seed: u64) -> Vec<(NewEvent, Claim)> {
     let mut roll = |sides: u64| {
         seed ^= seed << 13;
         seed ^= seed >> 7;
@@ -234,7 +244,7 @@ async fn node(store: Arc<Shared<Board>>, mut seed: u64) -> Vec<(New, Claim)> {
     };
     let mut claims = Vec::new();
     for _ in 0..60 {
-        let batch: Vec<New> = (0..=roll(8))
+        let batch: Vec<NewEvent> = (0..=roll(8))
             .map(|_| {
                 let mut one = making().delivery(&format!("d{}", roll(300))).named(&format!("h{}", roll(300)));
                 if roll(2) == 0 {
@@ -259,21 +269,23 @@ async fn node(store: Arc<Shared<Board>>, mut seed: u64) -> Vec<(New, Claim)> {
 }
 
 /// One attempt of each that is due, as far as nobody else was faster.
-async fn act(store: &Shared<Board>) {
+async fn act(store: &OptimisticStore<MemoryBackend>) {
     let step = async |event: &Event, step| {
         let change = event.change(step, &Route::default(), store.now()).expect("it is possible");
         match store.advance(vec![change]).await.expect("it writes").remove(0) {
-            Advance::Written { event, .. } => Some(*event),
-            Advance::Lost => None,
+            AdvanceResult::Written { event, .. } => Some(*event),
+            AdvanceResult::Lost => None,
         }
     };
-    let due = store.due(Look::Strays(Arc::new([])), 20).await.expect("it reads").events;
+    let due = store.due(DueQuery::Strays(Arc::new([])), 20).await.expect("it reads").events;
     for event in due {
         let lasts = Duration::from_secs(30);
-        let started = step(&event, Step::Start { lasts, by: Node("n".into()), action: ActionKind::Run }).await;
-        if let Some(event) = started.filter(|event| matches!(event.state, State::Running { .. })) {
+        let started = step(&event, EventStep::Start { lasts, by: Node("n".into()), action: ActionKind::Run }).await;
+        if let Some(event) = started.filter(|event| matches!(event.state, EventState::Running { .. })) {
             let outcome = Outcome::Delivered(None);
-            step(&event, Step::Settle { outcome, blocks: Blocks(0), jitter: Jitter(0) }).await.expect("it holds it");
+            step(&event, EventStep::Settle { outcome, blocks: SucceededBlocks(0), jitter: Jitter(0) })
+                .await
+                .expect("it holds it");
         }
     }
 }
@@ -281,7 +293,10 @@ async fn act(store: &Shared<Board>) {
 #[tokio::test]
 async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_what_is_there() {
     for seed in 1..=20_u64 {
-        let store = Arc::new(Shared(Board::new(Clock::manual(START), 1 + usize::try_from(seed % 3).expect("small"))));
+        let store = Arc::new(OptimisticStore(MemoryBackend::new(
+            StoreClock::manual(START),
+            1 + usize::try_from(seed % 3).expect("small"),
+        )));
         let nodes = (0..6).map(|n| tokio::spawn(node(store.clone(), seed * 1_000 + n)));
         let mut claims = Vec::new();
         for node in nodes.collect::<Vec<_>>() {
@@ -291,7 +306,7 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
         for _ in 0..2_000 {
             act(&store).await;
         }
-        let events = store.list(Listing { limit: 100_000, ..Listing::default() }).await.expect("it reads");
+        let events = store.list(EventQuery { limit: 100_000, ..EventQuery::default() }).await.expect("it reads");
         let left: Vec<_> = events.iter().filter(|event| event.state.ended().is_none()).collect();
         assert!(left.is_empty(), "seed {seed}: {} still wait: {left:?}", left.len());
         let ids: HashSet<EventId> = events.iter().map(|event| event.id).collect();
@@ -319,20 +334,20 @@ async fn nodes_that_write_at_once_share_no_key_strand_nobody_and_answer_with_wha
 
 #[tokio::test]
 async fn what_a_sweep_has_freed_before_it_fails_is_counted() {
-    let clock = Clock::manual(START);
-    let store = Shared(Board::new(clock.clone(), 0));
+    let clock = StoreClock::manual(START);
+    let store = OptimisticStore(MemoryBackend::new(clock.clone(), 0));
     for source in ["a", "b"] {
         let one = |n| making().source(source).delivery(&format!("{source}{n}")).recorded().made(START);
         store.claim((0..3).map(one).collect()).await.expect("it claims");
     }
     let day = Duration::from_hours(24);
     clock.advance(2 * day);
-    let kept = Kept { keys: Keep::For(day), body: 365 * day };
-    let keeps = Arc::new(Keeps { sources: [("a".into(), kept), ("b".into(), kept)].into() });
+    let kept = Retention { keys: Keep::For(day), body: 365 * day };
+    let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
     // The events of each source go in one write. The second one fails.
     store.0.fails_after.store(1, Ordering::Relaxed);
     let failed = sweep::everything(&store, &keeps).await.expect_err("it was told to");
-    let left = store.list(Listing { limit: 10, ..Listing::default() }).await.expect("it reads");
-    assert_eq!((failed.freed, left.len()), (Forgotten { events: 3, bodies: 0 }, 3));
+    let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
+    assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
     assert!(failed.to_string().ends_with("; 3 events and 0 bodies had been forgotten before that"), "{failed}");
 }

@@ -1,15 +1,14 @@
 //! Bodies and their headers, as rows of a table of their own.
 
-use super::rows::Rows;
+use super::rows::SqliteLedger;
 use crate::decide::claim::Payload;
 use crate::decide::id::{Digest, EventId};
 use crate::store::cells;
-use crate::store::packed::Packed;
+use crate::store::packed::CompressedBody;
+use rusqlite::Result;
 use rusqlite::{ErrorCode, params};
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
-impl Rows<'_> {
+impl SqliteLedger<'_> {
     /// Removes what was only kept to be passed on.
     pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
         let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
@@ -37,7 +36,7 @@ impl Rows<'_> {
 
     pub(super) fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
         let headers = cells::headers_cell(&payload.headers);
-        let packed = Packed::of(&payload.body);
+        let packed = CompressedBody::of(&payload.body);
         self.execute(
             "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
              values (?1, ?2, ?3, ?4, ?5)",

@@ -9,9 +9,9 @@ pub(super) fn declare(db: &Connection, fields: &[(String, bool)]) -> Result<Vec<
     let mut refused = Vec::new();
     for (name, identity) in fields {
         match column(db, name)? {
-            Column::Taken => refused.push(name.clone()),
-            Column::There => {}
-            Column::Free => db.execute_batch(&format!(
+            ColumnAvailability::Taken => refused.push(name.clone()),
+            ColumnAvailability::There => {}
+            ColumnAvailability::Free => db.execute_batch(&format!(
                 "alter table events add column {} any generated always as (json_extract(fields, '$.\"{}\"')) virtual",
                 quoted(name),
                 name.replace('\'', "''"),
@@ -25,7 +25,7 @@ pub(super) fn declare(db: &Connection, fields: &[(String, bool)]) -> Result<Vec<
     Ok(refused)
 }
 
-enum Column {
+enum ColumnAvailability {
     /// Nobody has this name.
     Free,
     /// It is there.
@@ -34,9 +34,9 @@ enum Column {
     Taken,
 }
 
-fn column(db: &Connection, name: &str) -> Result<Column, rusqlite::Error> {
+fn column(db: &Connection, name: &str) -> Result<ColumnAvailability, rusqlite::Error> {
     if name.is_empty() || name.contains(['"', '\\', '\0']) {
-        return Ok(Column::Taken);
+        return Ok(ColumnAvailability::Taken);
     }
     let mut columns = db.prepare("select name, hidden from pragma_table_xinfo('events')")?;
     let mut columns = columns.query([])?;
@@ -44,10 +44,10 @@ fn column(db: &Connection, name: &str) -> Result<Column, rusqlite::Error> {
         let (there, hidden): (String, i64) = (row.get(0)?, row.get(1)?);
         if there.eq_ignore_ascii_case(name) {
             let generated = hidden == 2; // as `pragma table_xinfo` counts a virtual generated column
-            return Ok(if generated && there == name { Column::There } else { Column::Taken });
+            return Ok(if generated && there == name { ColumnAvailability::There } else { ColumnAvailability::Taken });
         }
     }
-    Ok(Column::Free)
+    Ok(ColumnAvailability::Free)
 }
 
 fn quoted(name: &str) -> String {

@@ -5,21 +5,21 @@
 //! database that went through the same migrations.
 
 use crate::decide::time::Timestamp;
-use crate::store::schema::sqlite::{self as migrations, Problem};
+use crate::store::schema::sqlite::{self as migrations, SqliteMigrationError};
 use rusqlite::{Connection, Row};
 use std::collections::BTreeMap;
 
 /// The columns of each table, in their order, as text.
-type Tables = BTreeMap<String, Vec<String>>;
+type TableColumns = BTreeMap<String, Vec<String>>;
 /// The text that defines each index.
-type Indexes = BTreeMap<String, String>;
+type IndexDefinitions = BTreeMap<String, String>;
 
 /// The columns of `schema_migrations` that every version made. The one after them is added with the next migration.
 const LOG_COLUMNS: usize = 4;
 
 /// What is not defined as it should be; `None`: all is well. Tables, columns and indexes that we did not make are nobody's
 /// business, and a store ahead of us may have changed its indexes.
-pub(super) fn damaged(db: &Connection) -> Result<Option<String>, Problem> {
+pub(super) fn damaged(db: &Connection) -> Result<Option<String>, SqliteMigrationError> {
     let applied = migrations::applied(db)?;
     let version = applied.iter().map(|one| one.version).max().unwrap_or(0);
     let known = migrations::MIGRATIONS.len().try_into().unwrap_or(u32::MAX);
@@ -47,13 +47,13 @@ pub(super) fn damaged(db: &Connection) -> Result<Option<String>, Problem> {
 }
 
 /// Columns that are computed when they are read are declared fields: they follow the config, not the migrations.
-fn tables(db: &Connection) -> Result<Tables, rusqlite::Error> {
+fn tables(db: &Connection) -> Result<TableColumns, rusqlite::Error> {
     let sql = "select t.name, format('%s %s %d %s %d, %d %d', c.name, lower(c.type), c.\"notnull\", \
                coalesce(c.dflt_value, ''), c.pk, t.wr, t.strict) \
                from pragma_table_list as t join pragma_table_xinfo(t.name) as c \
                where t.schema = 'main' and t.type = 'table' and t.name not like 'sqlite\\_%' escape '\\' and c.hidden = 0 \
                order by t.name, c.cid";
-    let mut tables = Tables::new();
+    let mut tables = TableColumns::new();
     for row in db.prepare(sql)?.query_map([], |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?)))? {
         let (table, column): (String, String) = row?;
         tables.entry(table).or_default().push(column);
@@ -61,7 +61,7 @@ fn tables(db: &Connection) -> Result<Tables, rusqlite::Error> {
     Ok(tables)
 }
 
-fn indexes(db: &Connection) -> Result<Indexes, rusqlite::Error> {
+fn indexes(db: &Connection) -> Result<IndexDefinitions, rusqlite::Error> {
     let mut rows = db.prepare("select name, sql from sqlite_schema where type = 'index' and sql is not null")?;
     rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }

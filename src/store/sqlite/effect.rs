@@ -3,13 +3,13 @@
 //! They share that transaction with nobody. A statement that is interrupted, or that says `or rollback`, takes the whole
 //! transaction back, and what is deferred is only checked at its commit: neither may be anybody else's trouble.
 
-use super::rows::Rows;
-use super::writer::{Stage, Writer, classify, stop};
-use crate::decide::change::Change;
+use super::rows::SqliteLedger;
+use super::writer::{SqliteCommitStage, SqliteWriter, classify, stop};
+use crate::decide::change::Transition;
 use crate::decide::event::Outcome;
 use crate::decide::limits;
-use crate::decide::statement::{Bind, Bound};
-use crate::store::{Advance, Effected, StoreError, ledger};
+use crate::decide::statement::{BoundStatement, BoundValue};
+use crate::store::{AdvanceResult, SqlOutcome, StoreError, ledger};
 use rusqlite::types::{ToSqlOutput, Value};
 use rusqlite::{ErrorCode, ToSql};
 use std::sync::atomic::Ordering;
@@ -20,24 +20,24 @@ use tokio::sync::oneshot;
 const STEPS: i32 = 1_000;
 
 /// A change, its statement, and who waits.
-pub(super) struct Effect {
-    pub(super) change: Box<Change>,
-    pub(super) statement: Bound,
-    pub(super) to: oneshot::Sender<Result<Effected, StoreError>>,
+pub(super) struct SqlWriteJob {
+    pub(super) change: Box<Transition>,
+    pub(super) statement: BoundStatement,
+    pub(super) to: oneshot::Sender<Result<SqlOutcome, StoreError>>,
 }
 
 /// How far it came.
-enum Ran {
+enum SqlRunResult {
     /// To the commit.
-    Ready(Advance),
+    Ready(AdvanceResult),
     /// No further than the statement.
     Refused(Outcome),
 }
 
-impl Writer {
+impl SqliteWriter {
     /// Does it, and says what came of it.
-    pub(super) fn effect(&mut self, effect: Effect) {
-        let Effect { change, statement, to } = effect;
+    pub(super) fn effect(&mut self, effect: SqlWriteJob) {
+        let SqlWriteJob { change, statement, to } = effect;
         let stopped = self.failed.borrow().clone();
         let came = match stopped {
             Some(why) => Err(StoreError::Broken(why)),
@@ -52,21 +52,21 @@ impl Writer {
         }
     }
 
-    fn write_and_run(&mut self, change: &Change, statement: &Bound) -> Result<Effected, StoreError> {
+    fn write_and_run(&mut self, change: &Transition, statement: &BoundStatement) -> Result<SqlOutcome, StoreError> {
         let came = match self.up_to_commit(change, statement) {
-            Err(error) => Err(classify(&error, Stage::Before)),
-            Ok(Ran::Refused(outcome)) => Ok(Effected::Refused(outcome)),
-            Ok(Ran::Ready(advance)) => match self.execute("commit") {
+            Err(error) => Err(classify(&error, SqliteCommitStage::Before)),
+            Ok(SqlRunResult::Refused(outcome)) => Ok(SqlOutcome::Refused(outcome)),
+            Ok(SqlRunResult::Ready(advance)) => match self.execute("commit") {
                 Ok(()) => {
                     self.mark.committed();
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Effected::Came(advance));
+                    return Ok(SqlOutcome::Came(advance));
                 }
                 // What was deferred is checked only now.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-                    Ok(Effected::Refused(refused(&error, statement)))
+                    Ok(SqlOutcome::Refused(refused(&error, statement)))
                 }
-                Err(error) => Err(classify(&error, Stage::Commit)),
+                Err(error) => Err(classify(&error, SqliteCommitStage::Commit)),
             },
         };
         self.mark.rolled_back();
@@ -76,27 +76,31 @@ impl Writer {
         came
     }
 
-    fn up_to_commit(&mut self, change: &Change, statement: &Bound) -> Result<Ran, rusqlite::Error> {
+    fn up_to_commit(
+        &mut self,
+        change: &Transition,
+        statement: &BoundStatement,
+    ) -> Result<SqlRunResult, rusqlite::Error> {
         self.execute("begin immediate")?;
         let at = self.clock.moment();
-        let mut rows = Rows { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
         let advance = ledger::advance(&mut rows, change, at.now)?;
-        if advance == Advance::Lost {
-            return Ok(Ran::Ready(advance));
+        if advance == AdvanceResult::Lost {
+            return Ok(SqlRunResult::Ready(advance));
         }
         let until = Instant::now() + statement.statement.timeout;
         self.db.progress_handler(STEPS, Some(move || Instant::now() >= until))?;
         let ran = self.run_theirs(statement);
         self.db.progress_handler(0, None::<fn() -> bool>)?;
         Ok(match ran {
-            Ok(()) => Ran::Ready(advance),
+            Ok(()) => SqlRunResult::Ready(advance),
             Err(error) if is_ours(&error) => return Err(error),
-            Err(error) => Ran::Refused(refused(&error, statement)),
+            Err(error) => SqlRunResult::Refused(refused(&error, statement)),
         })
     }
 
     /// Runs it to its last row; nobody reads them.
-    fn run_theirs(&self, bound: &Bound) -> Result<(), rusqlite::Error> {
+    fn run_theirs(&self, bound: &BoundStatement) -> Result<(), rusqlite::Error> {
         let mut statement = self.db.prepare_cached(&bound.statement.numbered)?;
         let mut rows = statement.query(rusqlite::params_from_iter(&bound.values))?;
         while rows.next()?.is_some() {}
@@ -121,7 +125,7 @@ fn is_ours(error: &rusqlite::Error) -> bool {
 }
 
 /// What an error of the statement means for the attempt.
-fn refused(error: &rusqlite::Error, bound: &Bound) -> Outcome {
+fn refused(error: &rusqlite::Error, bound: &BoundStatement) -> Outcome {
     let why: String = error.to_string().chars().take(limits::STATEMENT_SAID_MAX).collect();
     match error.sqlite_error_code() {
         // A constraint, or a value that cannot stand there: it would be the same the next time.
@@ -139,7 +143,7 @@ fn refused(error: &rusqlite::Error, bound: &Bound) -> Outcome {
 
 /// A body is text where it can be, so that SQLite's JSON functions read it; a number that is too large for SQLite's
 /// stays as it was written.
-impl ToSql for Bind {
+impl ToSql for BoundValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
             Self::Null => ToSqlOutput::Owned(Value::Null),

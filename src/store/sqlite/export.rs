@@ -1,36 +1,37 @@
 //! The file as a store that can be copied: read to its end, or filled. Whoever does it has the file's lock.
 
-use super::Sqlite;
+use super::SqliteStore;
 use super::last_seen;
-use super::notes::Seen;
+use super::notes::DuplicateTally;
 use super::quarantine;
 use super::read;
 use super::retention;
-use super::rows::{Rows, id_digest};
+use super::rows::{SqliteLedger, id_digest};
 use super::writer::marks;
-use crate::decide::claim::Same;
-use crate::decide::event::Step;
-use crate::decide::id::{Digest, EventId, Key, Turn};
+use crate::decide::claim::MatchedBy;
+use crate::decide::event::EventStep;
+use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
-use crate::store::cells::{self, Found, columns};
-use crate::store::copy::mark::{self, CopyMark, MARK};
-use crate::store::copy::{self, CopyStore, Cursor, Entry, Exported, More, Note, Whole};
-use crate::store::ledger::{Held, Ledger as _, Register, Row};
-use crate::store::{Answer, Store, Stored};
+use crate::store::cells::{self, DecodedRow, columns};
+use crate::store::copy::mark::{self, CopyLock, MARK};
+use crate::store::copy::{
+    self, CompleteEvent, CopyCursor, CopyEntry, CopyRegisterUpdate, CopyStore, ExportPage, PageContinuation,
+};
+use crate::store::ledger::{EventRow, KeyOwner, Ledger as _, Register};
+use crate::store::{Store, StoreFuture, StoredValue};
+use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params};
 use std::borrow::Cow;
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
-impl CopyStore for Sqlite {
-    fn export(&self, from: Cursor, limit: usize) -> Answer<'_, Exported> {
+impl CopyStore for SqliteStore {
+    fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
         self.look(move |db| export(db, from, limit))
     }
 
-    fn entries(&self) -> Answer<'_, u64> {
+    fn entries(&self) -> StoreFuture<'_, u64> {
         self.look(|db| {
             let sql = "select (select count(*) from events) + (select count(*) from registers) \
                        + (select count(*) from slots) + (select count(*) from imported)";
@@ -38,16 +39,16 @@ impl CopyStore for Sqlite {
         })
     }
 
-    fn fill(&self, entries: Vec<Entry>, notes: Vec<Note>) -> Answer<'_, bool> {
-        let bytes = |entry: &Entry| if let Entry::Event(whole) = entry { whole.bytes() } else { 0 };
+    fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterUpdate>) -> StoreFuture<'_, bool> {
+        let bytes = |entry: &CopyEntry| if let CopyEntry::Event(whole) = entry { whole.bytes() } else { 0 };
         self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, entries, &notes))
     }
 
-    fn noted(&self, key: Key) -> Answer<'_, Option<Register>> {
+    fn noted(&self, key: Key) -> StoreFuture<'_, Option<Register>> {
         self.look(move |db| noted(db, key))
     }
 
-    fn clear_recipes(&self, mark: Register) -> Answer<'_, bool> {
+    fn clear_recipes(&self, mark: Register) -> StoreFuture<'_, bool> {
         self.ask(1, 0, move |rows| {
             if noted(rows.db, MARK)? != Some(mark) {
                 return Ok(false);
@@ -58,28 +59,28 @@ impl CopyStore for Sqlite {
     }
 
     /// There is one writer, and it is ours.
-    fn settled(&self) -> Answer<'_, ()> {
+    fn settled(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// Whoever opens the file goes on after the highest turn in it.
-    fn pass_turns(&self, _: Turn) -> Answer<'_, ()> {
+    fn pass_turns(&self, _: QueueTurn) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn last_seen(&self) -> Answer<'_, Option<Timestamp>> {
+    fn last_seen(&self) -> StoreFuture<'_, Option<Timestamp>> {
         self.look(|db| match last_seen::read(db)? {
             Some(seen) => Ok(Some(seen)),
             None => Ok(Some(marks(db)?.0).filter(|newest| *newest > Timestamp::default())),
         })
     }
 
-    fn set_last_seen(&self, time: Timestamp) -> Answer<'_, ()> {
+    fn set_last_seen(&self, time: Timestamp) -> StoreFuture<'_, ()> {
         self.ask(1, 0, move |rows| last_seen::write(rows.db, time))
     }
 
     /// The lock tells of a node, before anything else. One that was killed may have left a receiver at work.
-    fn in_use(&self) -> Answer<'_, Option<String>> {
+    fn in_use(&self) -> StoreFuture<'_, Option<String>> {
         let now = Store::now(self);
         self.look(move |db| Ok(leased_until(db, now)?.map(copy::under_a_lease)))
     }
@@ -96,7 +97,7 @@ impl CopyStore for Sqlite {
         true
     }
 
-    fn open_events(&self) -> Answer<'_, u64> {
+    fn open_events(&self) -> StoreFuture<'_, u64> {
         self.look(|db| {
             db.query_row("select count(*) from events where ended_at is null", [], |row| row.get::<_, i64>(0))
                 .map(i64::unsigned_abs)
@@ -108,18 +109,19 @@ impl CopyStore for Sqlite {
 fn leased_until(db: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     let sql = concat!("select ", columns!(), " from events where state = 'running' and wake_at > ?1");
     let until = all(db, sql, [now.0], |row| {
-        let (Found::Whole(Row { event, .. }) | Found::Damaged(Row { event, .. }, _)) = cells::read(row);
-        let ends_with_its_node = event.change(Step::Orphan, &Route::default(), now).is_ok();
+        let (DecodedRow::Whole(EventRow { event, .. }) | DecodedRow::Damaged(EventRow { event, .. }, _)) =
+            cells::read(row);
+        let ends_with_its_node = event.change(EventStep::Orphan, &Route::default(), now).is_ok();
         Ok(event.state.wake_at().filter(|_| !ends_with_its_node))
     })?;
     Ok(until.into_iter().flatten().max())
 }
 
 /// The mark of a copy, if this file is part of one. A file without our tables is not.
-pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyMark>> {
+pub(super) fn mark_in(db: &Connection) -> Result<Option<CopyLock>> {
     let ours = "select 1 from sqlite_schema where type = 'table' and name = 'registers'";
     match db.query_row(ours, [], |_| Ok(())).optional()? {
-        Some(()) => Ok(noted(db, MARK)?.map(|register| CopyMark::of(&register))),
+        Some(()) => Ok(noted(db, MARK)?.map(|register| CopyLock::of(&register))),
         None => Ok(None),
     }
 }
@@ -139,8 +141,8 @@ fn register(row: &rusqlite::Row<'_>, from: usize) -> Result<Register> {
 }
 
 /// Writes what is not there yet, and notes how far that is, in the writer's transaction.
-fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool> {
-    for Note { key, was, .. } in notes {
+fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegisterUpdate]) -> Result<bool> {
+    for CopyRegisterUpdate { key, was, .. } in notes {
         if rows.register(key)? != *was {
             return Ok(false);
         }
@@ -148,28 +150,28 @@ fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool
     let (mut recipes, mut kept) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
-            Entry::Event(whole) => put_event(rows, &whole)?,
-            Entry::Register(key, register) => {
+            CopyEntry::Event(whole) => put_event(rows, &whole)?,
+            CopyEntry::Register(key, register) => {
                 if rows.register(&key)?.is_none() {
                     rows.set_register(&key, &register)?;
                 }
             }
-            Entry::Slot(group, holder) => {
+            CopyEntry::Slot(group, holder) => {
                 if rows.slot(&group)?.is_none() {
                     rows.set_slot(&group, Some(holder))?;
                 }
             }
-            Entry::Imported(key) => rows.set_imported(&key).map(drop)?,
-            Entry::Recipe(recipe) => recipes.push(recipe),
-            Entry::Retention(row) => kept.push(row),
-            Entry::Quarantined(message) => quarantine::lay(rows.db, &message)?,
+            CopyEntry::Imported(key) => rows.set_imported(&key).map(drop)?,
+            CopyEntry::Recipe(recipe) => recipes.push(recipe),
+            CopyEntry::Retention(row) => kept.push(row),
+            CopyEntry::Quarantined(message) => quarantine::lay(rows.db, &message)?,
         }
     }
     if !recipes.is_empty() {
         remember(rows, &recipes)?;
     }
     retention::retain(rows.db, &kept)?;
-    for Note { key, was: _, is } in notes {
+    for CopyRegisterUpdate { key, was: _, is } in notes {
         match is {
             Some(register) => rows.set_register(key, register)?,
             None => rows.remove_register(key)?,
@@ -178,8 +180,8 @@ fn fill(rows: &mut Rows<'_>, entries: Vec<Entry>, notes: &[Note]) -> Result<bool
     Ok(true)
 }
 
-fn put_event(rows: &mut Rows<'_>, whole: &Whole) -> Result<()> {
-    let Whole { row, keys, payload, receipt, tried, duplicates, sightings } = whole;
+fn put_event(rows: &mut SqliteLedger<'_>, whole: &CompleteEvent) -> Result<()> {
+    let CompleteEvent { row, keys, payload, receipt, tried, duplicates, sightings } = whole;
     let id = row.event.id;
     if rows.find("select 1 from events where id = ?1", [id.0], |_| Ok(()))?.is_some() {
         return Ok(());
@@ -195,82 +197,87 @@ fn put_event(rows: &mut Rows<'_>, whole: &Whole) -> Result<()> {
         rows.set_tried(id, tried)?;
     }
     if *duplicates > 0 {
-        rows.note(id, &Seen { count: *duplicates, first: sightings.clone() })?;
+        rows.note(id, &DuplicateTally { count: *duplicates, first: sightings.clone() })?;
     }
     Ok(())
 }
 
 /// Remembers these recipes in place of the earlier ones.
-pub(super) fn remember(rows: &mut Rows<'_>, recipes: &[Recipe]) -> Result<()> {
+pub(super) fn remember(rows: &mut SqliteLedger<'_>, recipes: &[IdentityRecipe]) -> Result<()> {
     rows.db.prepare_cached("delete from scopes")?.execute([])?;
     let insert = "insert or replace into scopes (scope, once, since) values (?1, ?2, ?3)";
     let mut insert = rows.db.prepare_cached(insert)?;
-    let mut put = |Recipe { scope, once, since }: &Recipe| insert.execute((scope, once, since.map(|at| at.0)));
+    let mut put =
+        |IdentityRecipe { scope, once, since }: &IdentityRecipe| insert.execute((scope, once, since.map(|at| at.0)));
     recipes.iter().try_for_each(|recipe| put(recipe).map(drop))
 }
 
-fn export(db: &Connection, from: Cursor, limit: usize) -> Result<Exported> {
+fn export(db: &Connection, from: CopyCursor, limit: usize) -> Result<ExportPage> {
     let room = i64::try_from(limit).unwrap_or(i64::MAX);
-    let more = |read: usize| if read == limit { More::Maybe } else { More::No };
+    let more = |read: usize| if read == limit { PageContinuation::Maybe } else { PageContinuation::No };
     let (entries, more) = match from {
-        Cursor::Events(after) => return export_events(db, from, after, room),
-        Cursor::Registers(after) => {
+        CopyCursor::Events(after) => return export_events(db, from, after, room),
+        CopyCursor::Registers(after) => {
             let sql = "select key, value, ord, strict, event from registers where key > ?1 order by key limit ?2";
             let mut entries =
-                all(db, sql, (name(after), room), |row| Ok(Entry::Register(Key(row.get(0)?), register(row, 1)?)))?;
+                all(db, sql, (name(after), room), |row| Ok(CopyEntry::Register(Key(row.get(0)?), register(row, 1)?)))?;
             let more = more(entries.len());
             let last = entries.last().cloned();
-            entries.retain(|entry| !matches!(entry, Entry::Register(key, _) if mark::is_own(key)));
+            entries.retain(|entry| !matches!(entry, CopyEntry::Register(key, _) if mark::is_own(key)));
             // A page of nothing but our own would look like the last one.
-            if let (More::Maybe, Some(Entry::Register(last, _)), true) = (more, last, entries.is_empty()) {
-                return export(db, Cursor::Registers(Some(last)), limit);
+            if let (PageContinuation::Maybe, Some(CopyEntry::Register(last, _)), true) =
+                (more, last, entries.is_empty())
+            {
+                return export(db, CopyCursor::Registers(Some(last)), limit);
             }
             (entries, more)
         }
-        Cursor::Slots(after) => {
+        CopyCursor::Slots(after) => {
             let sql = "select grp, event from slots where grp > ?1 order by grp limit ?2";
-            let one = |row: &rusqlite::Row<'_>| Ok(Entry::Slot(Key(row.get(0)?), EventId(row.get(1)?)));
+            let one = |row: &rusqlite::Row<'_>| Ok(CopyEntry::Slot(Key(row.get(0)?), EventId(row.get(1)?)));
             let entries = all(db, sql, (name(after), room), one)?;
             let more = more(entries.len());
             (entries, more)
         }
-        Cursor::Imported(after) => {
+        CopyCursor::Imported(after) => {
             let sql = "select key from imported where key > ?1 order by key limit ?2";
-            let entries = all(db, sql, (name(after), room), |row| Ok(Entry::Imported(Key(row.get(0)?))))?;
+            let entries = all(db, sql, (name(after), room), |row| Ok(CopyEntry::Imported(Key(row.get(0)?))))?;
             let more = more(entries.len());
             (entries, more)
         }
-        Cursor::Recipes => (read::recipes(db)?.into_iter().map(Entry::Recipe).collect(), More::No),
-        Cursor::Retention => (retention::retention(db)?.into_iter().map(Entry::Retention).collect(), More::No),
-        Cursor::Quarantine => {
+        CopyCursor::Recipes => (read::recipes(db)?.into_iter().map(CopyEntry::Recipe).collect(), PageContinuation::No),
+        CopyCursor::Retention => {
+            (retention::retention(db)?.into_iter().map(CopyEntry::Retention).collect(), PageContinuation::No)
+        }
+        CopyCursor::Quarantine => {
             let newest = quarantine::newest(db, limits::QUARANTINE_MAX)?.into_iter().rev();
-            (newest.map(|one| Entry::Quarantined(Box::new(one))).collect(), More::No)
+            (newest.map(|one| CopyEntry::Quarantined(Box::new(one))).collect(), PageContinuation::No)
         }
     };
-    Ok(Exported::page(from, entries, more))
+    Ok(ExportPage::page(from, entries, more))
 }
 
 /// Events with all that belongs to them, until there are enough bytes of bodies.
-fn export_events(db: &Connection, from: Cursor, after: Option<EventId>, room: i64) -> Result<Exported> {
+fn export_events(db: &Connection, from: CopyCursor, after: Option<EventId>, room: i64) -> Result<ExportPage> {
     let sql = concat!("select ", columns!(), " from events where id > ?1 order by id limit ?2");
     let rows = all(db, sql, (after.map_or(Vec::new(), |id| id.0.to_vec()), room), |row| {
         Ok(match cells::read(row) {
-            Found::Whole(row) | Found::Damaged(row, _) => row,
+            DecodedRow::Whole(row) | DecodedRow::Damaged(row, _) => row,
         })
     })?;
     let (mut entries, mut bytes) = (Vec::new(), 0);
     let full = i64::try_from(rows.len()) == Ok(room);
-    let mut more = if full { More::Maybe } else { More::No };
+    let mut more = if full { PageContinuation::Maybe } else { PageContinuation::No };
     for row in rows {
         if bytes >= limits::BATCH_BYTES_MAX {
-            more = More::Maybe;
+            more = PageContinuation::Maybe;
             break;
         }
         let whole = whole(db, row)?;
         bytes += whole.bytes();
-        entries.push(Entry::Event(Box::new(whole)));
+        entries.push(CopyEntry::Event(Box::new(whole)));
     }
-    Ok(Exported::page(from, entries, more))
+    Ok(ExportPage::page(from, entries, more))
 }
 
 /// Before all others, if there is none.
@@ -278,21 +285,21 @@ fn name(after: Option<Key>) -> Vec<u8> {
     after.map_or(Vec::new(), |key| key.0.to_vec())
 }
 
-fn whole(db: &Connection, row: Row) -> Result<Whole> {
+fn whole(db: &Connection, row: EventRow) -> Result<CompleteEvent> {
     let id = row.event.id;
     let keys = "select key, identity, alias, id_digest from keys where event = ?1 order by key";
     let keys = all(db, keys, [id.0], |row| {
-        let same = Same::parse(&row.get::<_, String>(1)?);
-        Ok((Key(row.get(0)?), Held { event: id, same, alias: row.get(2)?, id_digest: id_digest(row, 3) }))
+        let same = MatchedBy::parse(&row.get::<_, String>(1)?);
+        Ok((Key(row.get(0)?), KeyOwner { event: id, same, alias: row.get(2)?, id_digest: id_digest(row, 3) }))
     })?;
     let payload = match read::payload(db, id)? {
-        Stored::Whole(payload) => Some(payload),
-        Stored::Damaged | Stored::Forgotten => None,
+        StoredValue::Whole(payload) => Some(payload),
+        StoredValue::Damaged | StoredValue::Forgotten => None,
     };
     let story = read::story(db, id)?;
     let (receipt, tried, duplicates, sightings) =
         story.map_or_else(Default::default, |story| (story.receipt, story.attempts, story.duplicates, story.sightings));
-    Ok(Whole { row, keys, payload, receipt, tried, duplicates, sightings })
+    Ok(CompleteEvent { row, keys, payload, receipt, tried, duplicates, sightings })
 }
 
 fn all<T>(

@@ -1,33 +1,37 @@
 //! What a claim would come to now, beside whoever writes: the ledger's own rules over rows that nobody writes.
 
-use super::mark::Mark;
-use super::rows::{PARKED, Rows};
-use crate::decide::change::Tried;
-use crate::decide::claim::{Claim, New, Payload};
+use super::mark::LastWriteMark;
+use super::rows::{PARKED, SqliteLedger};
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::id::{EventId, Key, Turn};
-use crate::store::cells::{self, Found, columns};
-use crate::store::ledger::{self, Held, Ledger, Register, Row};
-use crate::store::{Moment, Needs, Recalled};
+use crate::decide::id::{EventId, Key, QueueTurn};
+use crate::store::cells::{self, DecodedRow, columns};
+use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register};
+use crate::store::{ClockSnapshot, DuplicateLookup, KnownDuplicate};
+use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::{HashMap, HashSet};
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
 /// Claims each of these as if it were alone, in one snapshot, and leaves everything as it is.
-pub(super) fn foresee(db: &Connection, new: Vec<New>, at: Moment) -> Result<Vec<Claim>> {
+pub(super) fn foresee(db: &Connection, new: Vec<NewEvent>, at: ClockSnapshot) -> Result<Vec<Claim>> {
     in_snapshot(db, || {
-        let (mut turns, mut mark) = (0, Mark::none());
-        let claim = |one| ledger::claim(&mut Glance::new(db, at, &mut turns, &mut mark), one, at);
+        let (mut turns, mut mark) = (0, LastWriteMark::none());
+        let claim = |one| ledger::claim(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), one, at);
         new.into_iter().map(claim).collect()
     })
 }
 
 /// What a repeat is told, in one snapshot.
-pub(super) fn recall(db: &Connection, new: &New, needs: Needs, at: Moment) -> Result<Option<Recalled>> {
+pub(super) fn recall(
+    db: &Connection,
+    new: &NewEvent,
+    needs: DuplicateLookup,
+    at: ClockSnapshot,
+) -> Result<Option<KnownDuplicate>> {
     in_snapshot(db, || {
-        let (mut turns, mut mark) = (0, Mark::none());
-        let mut found = ledger::recall(&mut Glance::new(db, at, &mut turns, &mut mark), new, at)?;
+        let (mut turns, mut mark) = (0, LastWriteMark::none());
+        let mut found = ledger::recall(&mut ReadOnlyLedger::new(db, at, &mut turns, &mut mark), new, at)?;
         if let Some(found) = found.as_mut().filter(|found| needs.receipt_of(&found.event)) {
             found.receipt = super::read::receipt(db, found.event.id)?;
         }
@@ -44,32 +48,32 @@ fn in_snapshot<T>(db: &Connection, read: impl FnOnce() -> Result<T>) -> Result<T
 }
 
 /// Reads like the writer. Of what it is told to write it remembers what a claim may read again; the rest is dropped.
-struct Glance<'t> {
-    rows: Rows<'t>,
+struct ReadOnlyLedger<'t> {
+    rows: SqliteLedger<'t>,
     gone: HashSet<EventId>,
     slots: HashMap<Key, Option<EventId>>,
 }
 
-impl<'t> Glance<'t> {
-    fn new(db: &'t Connection, at: Moment, turns: &'t mut u64, mark: &'t mut Mark) -> Self {
-        Self { rows: Rows { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
+impl<'t> ReadOnlyLedger<'t> {
+    fn new(db: &'t Connection, at: ClockSnapshot, turns: &'t mut u64, mark: &'t mut LastWriteMark) -> Self {
+        Self { rows: SqliteLedger { db, at, turns, mark }, gone: HashSet::new(), slots: HashMap::new() }
     }
 }
 
-impl Ledger for Glance<'_> {
+impl Ledger for ReadOnlyLedger<'_> {
     type Error = rusqlite::Error;
 
-    fn row(&mut self, id: EventId) -> Result<Option<Row>> {
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>> {
         if self.gone.contains(&id) {
             return Ok(None);
         }
         let sql = concat!("select ", columns!(), " from events where id = ?1");
         let found = self.rows.db.prepare_cached(sql)?.query_row([id.0], |row| Ok(cells::read(row))).optional()?;
         // The writer would bury what is damaged; to whoever only looks it is dead already.
-        Ok(found.map(|(Found::Whole(row) | Found::Damaged(row, _))| row))
+        Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<Held>> {
+    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
         let held = self.rows.held(key)?;
         Ok(held.filter(|held| !self.gone.contains(&held.event)))
     }
@@ -93,20 +97,20 @@ impl Ledger for Glance<'_> {
         }
     }
 
-    fn parked(&mut self, group: &Key) -> Result<Option<Row>> {
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>> {
         let found = self.rows.db.prepare_cached(PARKED)?.query_row([group.0], |row| Ok(cells::read(row))).optional()?;
-        Ok(found.map(|(Found::Whole(row) | Found::Damaged(row, _))| row))
+        Ok(found.map(|(DecodedRow::Whole(row) | DecodedRow::Damaged(row, _))| row))
     }
 
-    fn next_turn(&mut self) -> Turn {
+    fn next_turn(&mut self) -> QueueTurn {
         self.rows.next_turn()
     }
 
-    fn insert(&mut self, _: &Row, _: Option<&Payload>) -> Result<()> {
+    fn insert(&mut self, _: &EventRow, _: Option<&Payload>) -> Result<()> {
         Ok(())
     }
 
-    fn update(&mut self, _: &Row) -> Result<()> {
+    fn update(&mut self, _: &EventRow) -> Result<()> {
         Ok(())
     }
 
@@ -115,7 +119,7 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
-    fn hold(&mut self, _: &Key, _: &Held) -> Result<()> {
+    fn hold(&mut self, _: &Key, _: &KeyOwner) -> Result<()> {
         Ok(())
     }
 
@@ -144,7 +148,7 @@ impl Ledger for Glance<'_> {
         Ok(())
     }
 
-    fn set_tried(&mut self, _: EventId, _: &Tried) -> Result<()> {
+    fn set_tried(&mut self, _: EventId, _: &AttemptRecord) -> Result<()> {
         Ok(())
     }
 }

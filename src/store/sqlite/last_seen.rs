@@ -2,9 +2,8 @@
 //! anyway.
 
 use crate::decide::time::Timestamp;
+use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension as _};
-
-type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 /// What was last seen; nothing in a store of the first release, and where only a reader looks at one.
 pub(super) fn read(db: &Connection) -> Result<Option<Timestamp>> {

@@ -2,27 +2,26 @@
 //! where none leads, only so many events are looked through, and the next page goes on from there.
 
 use super::read::{events, limit_cell};
-use crate::decide::event::{Event, State};
+use crate::decide::event::{Event, EventState};
 use crate::decide::id::EventId;
 use crate::store::cells::columns;
-use crate::store::listing::{Census, LOOKED_THROUGH_MAX, Listing, Looked, Page};
+use crate::store::listing::{EventCounts, EventPage, EventPageScan, EventQuery, LOOKED_THROUGH_MAX};
+use rusqlite::Result;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
-
-type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 /// Waiting and running events that are counted one by one.
 const OPEN_COUNTED_MAX: i64 = 100_000;
 
 /// A question to be asked: what leads, what is looked at on the way, and all their values in this order.
-pub(super) struct Question {
+pub(super) struct SqliteListQuery {
     lead: Vec<String>,
     aside: Vec<String>,
     lead_values: Vec<Value>,
     aside_values: Vec<Value>,
 }
 
-impl Question {
+impl SqliteListQuery {
     fn lead(&mut self, condition: &str, value: impl Into<Value>) {
         self.lead.push(condition.to_owned());
         self.lead_values.push(value.into());
@@ -56,7 +55,7 @@ impl Question {
 }
 
 /// All that match, newest first.
-pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
+pub(super) fn list(db: &Connection, listing: &EventQuery) -> Result<Vec<Event>> {
     let mut all = Vec::new();
     for question in questions(db, listing)? {
         // What a text or a number means is decided by `finds_inside`: until there are enough, more are asked for.
@@ -77,7 +76,7 @@ pub(super) fn list(db: &Connection, listing: &Listing) -> Result<Vec<Event>> {
 }
 
 /// One page of them.
-pub(super) fn page(db: &Connection, listing: &Listing) -> Result<Page> {
+pub(super) fn page(db: &Connection, listing: &EventQuery) -> Result<EventPage> {
     let mut looks = Vec::new();
     for question in questions(db, listing)? {
         let found = ask(db, &question, Some(LOOKED_THROUGH_MAX), listing.limit.saturating_add(1))?;
@@ -87,12 +86,12 @@ pub(super) fn page(db: &Connection, listing: &Listing) -> Result<Page> {
             let mut last = db.prepare_cached(&question.last(LOOKED_THROUGH_MAX))?;
             stopped = last.query_map(values, |row| row.get(0).map(EventId))?.next().transpose()?;
         }
-        looks.push(Looked { found, stopped });
+        looks.push(EventPageScan { found, stopped });
     }
     Ok(listing.gathered(looks))
 }
 
-fn ask(db: &Connection, question: &Question, looked: Option<usize>, limit: usize) -> Result<Vec<Event>> {
+fn ask(db: &Connection, question: &SqliteListQuery, looked: Option<usize>, limit: usize) -> Result<Vec<Event>> {
     let looked = looked.filter(|_| !question.aside.is_empty());
     let values = question.lead_values.iter().chain(&question.aside_values).cloned();
     let limit = Value::Integer(limit_cell(limit));
@@ -106,7 +105,7 @@ fn newest(events: &mut Vec<Event>, limit: usize) {
 }
 
 /// What is to be asked: one question, or one for each thing that a value may mean.
-pub(super) fn questions(db: &Connection, listing: &Listing) -> Result<Vec<Question>> {
+pub(super) fn questions(db: &Connection, listing: &EventQuery) -> Result<Vec<SqliteListQuery>> {
     let mut led = None;
     for (at, (name, _)) in listing.fields.iter().enumerate() {
         if led.is_none() && has_index(db, name)? {
@@ -118,8 +117,9 @@ pub(super) fn questions(db: &Connection, listing: &Listing) -> Result<Vec<Questi
     Ok(meanings(value).into_iter().map(|meaning| question(listing, Some(&(led, name, meaning)))).collect())
 }
 
-fn question(listing: &Listing, field: Option<&(usize, &str, Value)>) -> Question {
-    let mut asked = Question { lead: Vec::new(), aside: Vec::new(), lead_values: Vec::new(), aside_values: Vec::new() };
+fn question(listing: &EventQuery, field: Option<&(usize, &str, Value)>) -> SqliteListQuery {
+    let mut asked =
+        SqliteListQuery { lead: Vec::new(), aside: Vec::new(), lead_values: Vec::new(), aside_values: Vec::new() };
     let (least, before) = listing.ids();
     if let Some(before) = before {
         asked.lead("id < ?", before.0.to_vec());
@@ -179,7 +179,7 @@ fn question(listing: &Listing, field: Option<&(usize, &str, Value)>) -> Question
 }
 
 /// A field without an index. A name that cannot stand in a path is left to `finds_inside`.
-fn inside(asked: &mut Question, name: &str, value: &str) {
+fn inside(asked: &mut SqliteListQuery, name: &str, value: &str) {
     let path = format!("$.\"{name}\"");
     if name.contains(['"', '\\', '\0']) {
         return asked.aside("true", []);
@@ -191,7 +191,7 @@ fn inside(asked: &mut Question, name: &str, value: &str) {
 }
 
 /// What may hold this text: `fields` is JSON, and letters that are escaped there are left to `finds_inside`.
-fn mentions(asked: &mut Question, text: &str) {
+fn mentions(asked: &mut SqliteListQuery, text: &str) {
     let plain = text.chars().all(|c| !c.is_control() && !matches!(c, '"' | '\\' | '%' | '_'));
     if !plain {
         return asked.aside("true", []);
@@ -230,7 +230,7 @@ pub(super) const OLDEST_OPEN: &str =
     concat!("select ", columns!(), " from events where ended_at is null and +state = 'waiting' order by id limit 1");
 
 /// How many there are: those that are open one by one, those that are over by what the indexes hold.
-pub(super) fn census(db: &Connection) -> Result<Census> {
+pub(super) fn census(db: &Connection) -> Result<EventCounts> {
     let snapshot = db.unchecked_transaction()?;
     let count = |sql: &str| snapshot.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0));
     let open = format!(
@@ -239,7 +239,7 @@ pub(super) fn census(db: &Connection) -> Result<Census> {
     );
     let mut rows = snapshot.prepare_cached(&open)?;
     let rows = rows.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-    let (mut census, mut open) = (Census::default(), 0);
+    let (mut census, mut open) = (EventCounts::default(), 0);
     for row in rows {
         let (state, many) = row?;
         open += many;
@@ -254,6 +254,6 @@ pub(super) fn census(db: &Connection) -> Result<Census> {
     census.done = u64::try_from(count(COUNT_ALL)? - dead - open).unwrap_or(0);
     census.duplicates = Some(count("select coalesce(sum(count), 0) from duplicates")?.unsigned_abs());
     let oldest = events(&snapshot, OLDEST_OPEN, [])?.into_iter().next();
-    census.oldest = oldest.filter(|event| matches!(event.state, State::Waiting { .. }));
+    census.oldest = oldest.filter(|event| matches!(event.state, EventState::Waiting { .. }));
     Ok(census)
 }

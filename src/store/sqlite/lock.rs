@@ -6,9 +6,9 @@
 //! SQLite locks parts of the same file with `fcntl`. The kernel gives all of these back as soon as the process closes any
 //! descriptor of the file. So the descriptor here is opened before the first connection and closed after the last one.
 
-use super::mark::{self, Mark};
-use super::open::{OpenError, Why, beside};
-use crate::telemetry::{self, Level};
+use super::mark::{self, LastWriteMark};
+use super::open::{SqliteOpenError, SqliteOpenErrorKind, beside};
+use crate::telemetry::{self, LogLevel};
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ const NETWORK_FILE_SYSTEMS: [i64; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42
 
 /// The locks of a database, held as long as this lives. The files stay.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DatabaseLock {
     /// The file beside the database.
     file: File,
     /// The file beside the symlink that the database was opened by.
@@ -37,32 +37,32 @@ pub struct Lock {
     _database: Option<File>,
 }
 
-/// The files beside the names of a database, locked: the first half of a [`Lock`].
-pub(super) struct NameLock {
+/// The files beside the names of a database, locked: the first half of a [`DatabaseLock`].
+pub(super) struct LockFileGuard {
     file: File,
     link: Option<File>,
 }
 
-impl Lock {
+impl DatabaseLock {
     /// The note of the last write, which stands in the lock file.
-    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
+    pub(super) fn mark(&self, path: &Path) -> Result<LastWriteMark, SqliteOpenError> {
         read_mark(&self.file, path)
     }
 
     /// The note was found to be true: one that stands beside the symlink is not needed any more, and would only grow old.
-    pub(super) fn drop_links_note(&self, path: &Path) -> Result<(), OpenError> {
+    pub(super) fn drop_links_note(&self, path: &Path) -> Result<(), SqliteOpenError> {
         let emptied = self.link.as_ref().map_or(Ok(()), |link| link.set_len(0));
-        emptied.map_err(|error| OpenError::io(path, error))
+        emptied.map_err(|error| SqliteOpenError::io(path, error))
     }
 
     /// Takes that note back, before data is removed on purpose.
-    pub fn forget_last_write(&self, path: &Path) -> Result<(), OpenError> {
+    pub fn forget_last_write(&self, path: &Path) -> Result<(), SqliteOpenError> {
         self.mark(path).map(|mut mark| mark.forget())
     }
 }
 
-fn read_mark(file: &File, path: &Path) -> Result<Mark, OpenError> {
-    file.try_clone().map(Mark::read).map_err(|error| OpenError::io(path, error))
+fn read_mark(file: &File, path: &Path) -> Result<LastWriteMark, SqliteOpenError> {
+    file.try_clone().map(LastWriteMark::read).map_err(|error| SqliteOpenError::io(path, error))
 }
 
 /// The name of the file itself, where this is a symlink to it. SQLite keeps its log beside that name.
@@ -74,10 +74,12 @@ pub(super) fn real_name(path: &Path) -> PathBuf {
 
 /// Refuses a file that has other names in other folders: hard links, or the file behind a mount of the file itself. SQLite
 /// keeps a log beside each name, and what is written under one name is missing under the others.
-pub(super) fn has_one_name(path: &Path) -> Result<(), OpenError> {
+pub(super) fn has_one_name(path: &Path) -> Result<(), SqliteOpenError> {
     match std::fs::metadata(path) {
-        Ok(found) if found.nlink() > 1 => Err(OpenError::new(path, Why::HardLinks(found.nlink()))),
-        Ok(_) if is_mount_point(path) => Err(OpenError::new(path, Why::MountPoint)),
+        Ok(found) if found.nlink() > 1 => {
+            Err(SqliteOpenError::new(path, SqliteOpenErrorKind::HardLinks(found.nlink())))
+        }
+        Ok(_) if is_mount_point(path) => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::MountPoint)),
         Ok(_) | Err(_) => Ok(()), // what is wrong with a file that cannot be looked at is told by who opens it
     }
 }
@@ -88,44 +90,44 @@ fn is_mount_point(path: &Path) -> bool {
     found.is_ok_and(|found| (found.stx_attributes & found.stx_attributes_mask).contains(StatxAttributes::MOUNT_ROOT))
 }
 
-impl NameLock {
+impl LockFileGuard {
     /// Locks the file beside the database, and the one beside the symlink that it was opened by: nodes of earlier
     /// versions lock that alone, and leave their note there.
-    pub(super) fn take(given: &Path, real: &Path) -> Result<Self, OpenError> {
+    pub(super) fn take(given: &Path, real: &Path) -> Result<Self, SqliteOpenError> {
         let link = if given == real { None } else { Some(lock_beside(given)?) };
         let file = lock_beside(real)?;
         if let Some(link) = &link {
-            mark::adopt_newer(&file, link).map_err(|error| OpenError::io(real, error))?;
+            mark::adopt_newer(&file, link).map_err(|error| SqliteOpenError::io(real, error))?;
         }
         Ok(Self { file, link })
     }
 
     /// The note of the last write.
-    pub(super) fn mark(&self, path: &Path) -> Result<Mark, OpenError> {
+    pub(super) fn mark(&self, path: &Path) -> Result<LastWriteMark, SqliteOpenError> {
         read_mark(&self.file, path)
     }
 
     /// Locks the database itself, which is there. No connection to it may be open yet.
-    pub(super) fn and_database(self, path: &Path) -> Result<Lock, OpenError> {
+    pub(super) fn and_database(self, path: &Path) -> Result<DatabaseLock, SqliteOpenError> {
         has_one_name(path)?;
         let Self { file, link } = self;
-        Ok(Lock { file, link, _database: lock_database(path)? })
+        Ok(DatabaseLock { file, link, _database: lock_database(path)? })
     }
 }
 
-fn lock_beside(path: &Path) -> Result<File, OpenError> {
+fn lock_beside(path: &Path) -> Result<File, SqliteOpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(beside(path, ".lock")).map_err(|error| OpenError::io(path, error))?;
+    let file = options.open(beside(path, ".lock")).map_err(|error| SqliteOpenError::io(path, error))?;
     match lock(&file) {
         Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::new(path, Why::InUse)),
-        Err(error) => Err(OpenError::io(path, error.into())),
+        Err(Errno::WOULDBLOCK) => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::InUse)),
+        Err(error) => Err(SqliteOpenError::io(path, error.into())),
     }
 }
 
-fn lock_database(path: &Path) -> Result<Option<File>, OpenError> {
-    let file = File::open(path).map_err(|error| OpenError::io(path, error))?;
+fn lock_database(path: &Path) -> Result<Option<File>, SqliteOpenError> {
+    let file = File::open(path).map_err(|error| SqliteOpenError::io(path, error))?;
     let on_network = fstatfs(&file).is_ok_and(|stat| NETWORK_FILE_SYSTEMS.contains(&(stat.f_type & 0xFFFF_FFFF)));
     let locked = if on_network { Err(Errno::OPNOTSUPP) } else { lock(&file) };
     match locked {
@@ -133,7 +135,7 @@ fn lock_database(path: &Path) -> Result<Option<File>, OpenError> {
         Err(Errno::WOULDBLOCK) => {
             // This process may have the file open under another name: to close it would give back SQLite's locks.
             std::mem::forget(file);
-            Err(OpenError::new(path, Why::InUseByAnotherName))
+            Err(SqliteOpenError::new(path, SqliteOpenErrorKind::InUseByAnotherName))
         }
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS | Errno::INVAL) => {
             let why = format!(
@@ -141,10 +143,10 @@ fn lock_database(path: &Path) -> Result<Option<File>, OpenError> {
                  local disk",
                 path.display()
             );
-            telemetry::say(Level::Warn, "lock", &[("why", &why)]);
+            telemetry::say(LogLevel::Warn, "lock", &[("why", &why)]);
             Ok(None)
         }
-        Err(error) => Err(OpenError::io(path, io::Error::from(error))),
+        Err(error) => Err(SqliteOpenError::io(path, io::Error::from(error))),
     }
 }
 

@@ -5,8 +5,8 @@
 //! That a disk does not keep what it took is heard here. SQLite's own checkpoint would say nothing, and forget the
 //! log with the next one that seems to succeed.
 
-use super::writer::{Failed, leave_log, stop};
-use crate::telemetry::{self, Level};
+use super::writer::{FailureSignal, leave_log, stop};
+use crate::telemetry::{self, LogLevel};
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ const MOVED_PAGES: i64 = 1_024;
 const LOG_PAGES: i64 = 16_384;
 
 /// Who moves the log.
-pub(super) struct Log {
+pub(super) struct WalCheckpointer {
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
-    failed: Arc<Failed>,
+    failed: Arc<FailureSignal>,
 }
 
-impl Log {
+impl WalCheckpointer {
     /// Moves it over a connection of its own.
-    pub(super) fn new(db: Connection, failed: Arc<Failed>) -> io::Result<Self> {
+    pub(super) fn new(db: Connection, failed: Arc<FailureSignal>) -> io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let told = failed.clone();
         let thread = std::thread::Builder::new().name("sqlite-log".into()).spawn(move || run(&db, &woken, &told))?;
@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for WalCheckpointer {
     fn drop(&mut self) {
         drop(self.wake.take());
         if let Some(thread) = self.thread.take() {
@@ -60,19 +60,19 @@ impl Drop for Log {
     }
 }
 
-fn run(db: &Connection, woken: &Receiver<()>, failed: &Failed) {
+fn run(db: &Connection, woken: &Receiver<()>, failed: &FailureSignal) {
     while woken.recv().is_ok() && failed.borrow().is_none() {
         hear(db.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(())), failed);
     }
     leave_log(db, failed);
 }
 
-fn hear(moved: Result<(), rusqlite::Error>, failed: &Failed) {
+fn hear(moved: Result<(), rusqlite::Error>, failed: &FailureSignal) {
     let Err(error) = moved else { return };
     let rotten = [ErrorCode::SystemIoFailure, ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
     if error.sqlite_error_code().is_some_and(|code| rotten.contains(&code)) {
         stop(failed, &format!("cannot move the log into the database: {error}"));
     } else {
-        telemetry::say(Level::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
+        telemetry::say(LogLevel::Warn, "log", &[("why", &format!("it stays long: {error}"))]);
     }
 }

@@ -12,18 +12,18 @@ use std::os::unix::fs::FileExt;
 
 /// The event that was written last, at the revision it had then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Last {
+struct LastWrittenEvent {
     event: EventId,
     revision: Revision,
 }
 
 /// The note, always of one length.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(super) struct LastWriteMark {
     file: Option<File>,
-    noted: Option<Last>,
+    noted: Option<LastWrittenEvent>,
     /// In the transaction under way.
-    pending: Option<Last>,
+    pending: Option<LastWrittenEvent>,
 }
 
 /// `last `, the id, a space, twenty digits.
@@ -31,7 +31,7 @@ const LENGTH: usize = 5 + 32 + 1 + 20;
 /// In place of a last write that was forgotten.
 const NONE: &str = "none";
 
-impl Mark {
+impl LastWriteMark {
     /// The note in this file.
     pub(super) fn read(file: File) -> Self {
         let mut line = [0; LENGTH];
@@ -51,7 +51,7 @@ impl Mark {
 
     /// Whether what was written last is in this database. One without our tables has lost it, too.
     pub(super) fn is_in(&self, db: &Connection) -> Result<bool, rusqlite::Error> {
-        let Some(Last { event, revision }) = self.noted else { return Ok(true) };
+        let Some(LastWrittenEvent { event, revision }) = self.noted else { return Ok(true) };
         let found = db.query_row("select revision from events where id = ?1", [event.0], |row| row.get::<_, i64>(0));
         match found.optional() {
             Ok(found) => Ok(found.and_then(|found| u64::try_from(found).ok()).is_some_and(|found| found >= revision.0)),
@@ -67,13 +67,13 @@ impl Mark {
 
     /// This was written, in the transaction under way.
     pub(super) fn written(&mut self, event: EventId, revision: Revision) {
-        self.pending = Some(Last { event, revision });
+        self.pending = Some(LastWrittenEvent { event, revision });
     }
 
     /// This is forgotten, in the transaction under way: the note is taken back before, so that it is never of what is
     /// not there.
     pub(super) fn removed(&mut self, event: EventId) {
-        let is_this = |last: Option<Last>| last.is_some_and(|last| last.event == event);
+        let is_this = |last: Option<LastWrittenEvent>| last.is_some_and(|last| last.event == event);
         if is_this(self.noted) {
             self.forget();
         }
@@ -95,15 +95,15 @@ impl Mark {
     }
 
     /// A disk that is full keeps the earlier note, which is still true.
-    fn note(&mut self, last: Option<Last>) {
+    fn note(&mut self, last: Option<LastWrittenEvent>) {
         if self.noted != last && self.write(last).is_ok() {
             self.noted = last;
         }
     }
 
-    fn write(&self, last: Option<Last>) -> io::Result<()> {
+    fn write(&self, last: Option<LastWrittenEvent>) -> io::Result<()> {
         let line = match last {
-            Some(Last { event, revision }) => format!("last {} {:020}", hex::encode(event.0), revision.0),
+            Some(LastWrittenEvent { event, revision }) => format!("last {} {:020}", hex::encode(event.0), revision.0),
             None => format!("{NONE:LENGTH$}"),
         };
         self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(line.as_bytes(), 0))
@@ -123,16 +123,16 @@ pub(super) fn adopt_newer(file: &File, other: &File) -> io::Result<()> {
     if is_newer || read(file).is_none() { file.write_all_at(&line, 0) } else { Ok(()) }
 }
 
-/// Whether this was written by [`Mark::write`], be it that there is no last write.
+/// Whether this was written by [`LastWriteMark::write`], be it that there is no last write.
 fn is_note(line: &[u8]) -> bool {
     std::str::from_utf8(line).is_ok_and(|line| line.trim_end() == NONE || parse(line).is_some())
 }
 
-fn parse(line: &str) -> Option<Last> {
+fn parse(line: &str) -> Option<LastWrittenEvent> {
     let (id, revision) = line.strip_prefix("last ")?.split_once(' ')?;
     let mut event = EventId([0; 16]);
     hex::decode_to_slice(id, &mut event.0).ok()?;
-    Some(Last { event, revision: Revision(revision.parse().ok()?) })
+    Some(LastWrittenEvent { event, revision: Revision(revision.parse().ok()?) })
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_committed_is_noted_until_it_is_forgotten_and_anything_else_is_no_note() {
         let file = tempfile::tempfile().unwrap();
-        let open = || Mark::read(file.try_clone().unwrap());
+        let open = || LastWriteMark::read(file.try_clone().unwrap());
         assert_eq!(open().noted, None);
         let event = EventId([7; 16]);
         let mut mark = open();
@@ -152,7 +152,7 @@ mod tests {
             mark.written(EventId([8; 16]), revision);
             mark.rolled_back();
             mark.committed();
-            assert_eq!(open().noted, Some(Last { event, revision }));
+            assert_eq!(open().noted, Some(LastWrittenEvent { event, revision }));
         }
         mark.removed(EventId([8; 16]));
         assert!(open().noted.is_some());
@@ -164,11 +164,11 @@ mod tests {
 
     #[test]
     fn the_newer_of_two_notes_counts_and_a_file_without_one_says_nothing() {
-        let last = |n| Some(Last { event: EventId([n; 16]), revision: Revision(1) });
-        let made = |note: Option<Option<Last>>, seconds| {
+        let last = |n| Some(LastWrittenEvent { event: EventId([n; 16]), revision: Revision(1) });
+        let made = |note: Option<Option<LastWrittenEvent>>, seconds| {
             let file = tempfile::tempfile().unwrap();
             if let Some(note) = note {
-                let mark = Mark { file: Some(file.try_clone().unwrap()), noted: None, pending: None };
+                let mark = LastWriteMark { file: Some(file.try_clone().unwrap()), noted: None, pending: None };
                 mark.write(note).unwrap();
             }
             file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
@@ -177,10 +177,10 @@ mod tests {
         let check = |ours, theirs, expected| {
             let (file, other) = (made(ours, 100), made(theirs, 200));
             adopt_newer(&file, &other).unwrap();
-            assert_eq!(Mark::read(file).noted, expected, "{ours:?} {theirs:?}");
+            assert_eq!(LastWriteMark::read(file).noted, expected, "{ours:?} {theirs:?}");
             let (file, other) = (made(theirs, 200), made(ours, 100));
             adopt_newer(&file, &other).unwrap();
-            assert_eq!(Mark::read(file).noted, expected, "{theirs:?} {ours:?}");
+            assert_eq!(LastWriteMark::read(file).noted, expected, "{theirs:?} {ours:?}");
         };
         check(None, None, None);
         check(Some(last(1)), None, last(1));

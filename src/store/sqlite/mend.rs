@@ -5,7 +5,7 @@
 //! a flipped bit in a row must not postpone it. Where the pages that hold the rows are broken, it is unknown which keys
 //! are gone with them, and a repeat would act again: such a file is not opened.
 
-use crate::telemetry::{self, Level};
+use crate::telemetry::{self, LogLevel};
 use rusqlite::{Connection, OptionalExtension};
 
 /// Larger files are not looked through: a node should start within a moment.
@@ -15,7 +15,7 @@ const WRONG_MAX: u16 = 100;
 
 /// Which files are looked through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Looks {
+pub(super) enum IntegrityScope {
     /// Those that are small.
     IfSmall,
     /// Any: its log may be of another database.
@@ -24,10 +24,10 @@ pub(super) enum Looks {
 
 /// Looks through the database, and makes its indexes anew if something is wrong with them. What is wrong with single
 /// rows is found where they are used, and ends dead. The answer is what is wrong with the pages themselves.
-pub(super) fn mend(db: &Connection, looks: Looks) -> Result<Option<String>, rusqlite::Error> {
+pub(super) fn mend(db: &Connection, looks: IntegrityScope) -> Result<Option<String>, rusqlite::Error> {
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let bytes = number("page_count")?.saturating_mul(number("page_size")?);
-    if looks == Looks::IfSmall && bytes > LOOKED_THROUGH_BYTES {
+    if looks == IntegrityScope::IfSmall && bytes > LOOKED_THROUGH_BYTES {
         return Ok(None);
     }
     let before = wrong(db)?;
@@ -54,7 +54,7 @@ pub(super) fn mend(db: &Connection, looks: Looks) -> Result<Option<String>, rusq
         return Ok(Some(of_pages.replace('\n', " ")));
     }
     db.execute_batch("commit")?;
-    let (level, word) = if left.is_empty() { (Level::Warn, "mended") } else { (Level::Error, "rotten") };
+    let (level, word) = if left.is_empty() { (LogLevel::Warn, "mended") } else { (LogLevel::Error, "rotten") };
     telemetry::say(level, word, &[("why", first)]);
     Ok(None)
 }

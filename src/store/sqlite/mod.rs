@@ -34,36 +34,37 @@ mod tests;
 mod vacuum;
 mod writer;
 
-pub use lock::Lock;
-pub use open::{Access, OpenError, Opened, open_file};
-pub use vacuum::{Vacuumed, vacuum};
+pub use lock::DatabaseLock;
+pub use open::{OpenDatabase, SqliteAccess, SqliteOpenError, open_file};
+pub use vacuum::{VacuumReport, vacuum};
 
-use super::clock::Clock;
+use super::clock::StoreClock;
 use super::ledger;
-use super::place::Places;
-use super::quarantine::Quarantined;
+use super::place::SqlPermits;
+use super::quarantine::QuarantinedMessage;
 use super::schema::{self, sqlite as migrations};
 use super::standing::those_that_wait;
 use super::{
-    Advance, Answer, Census, Declared, Due, Effected, Forgotten, Imported, Keeps, Listing, Look, Needs, Note, Page,
-    Place, Placing, Probe, Recalled, Removal, SourceCount, SourceRetention, Store, StoreError, Stored, Story,
-    SweepError,
+    AdvanceResult, DeclaredFields, DueEvents, DueQuery, DuplicateLookup, DuplicateNote, EventCounts, EventDetails,
+    EventPage, EventQuery, ForgetCounts, ImportCounts, KnownDuplicate, RemovalResult, RetentionPolicies, SourceCount,
+    SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, Store, StoreError, StoreFuture, StoredValue, SweepError,
+    WriteProbe,
 };
-use crate::decide::change::Change;
-use crate::decide::claim::{Claim, New, Payload};
+use crate::decide::change::Transition;
+use crate::decide::claim::{Claim, NewEvent, Payload};
 use crate::decide::event::{Event, Receipt};
-use crate::decide::expiry::Expiry;
+use crate::decide::expiry::ExpiryStatus;
 use crate::decide::id::{EventId, Key};
 use crate::decide::limits;
-use crate::decide::recipe::Recipe;
-use crate::decide::statement::Bound;
+use crate::decide::recipe::IdentityRecipe;
+use crate::decide::statement::BoundStatement;
 use crate::decide::time::Timestamp;
-use crate::telemetry::{self, Level};
-use log::Log;
-use notes::Notes;
-use read::Readers;
-use recent::Recent;
-use rows::Rows;
+use crate::telemetry::{self, LogLevel};
+use log::WalCheckpointer;
+use notes::DuplicateNotes;
+use read::ReaderPool;
+use recent::RecentKeys;
+use rows::SqliteLedger;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,72 +73,73 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use tokio::sync::{oneshot, watch};
-use writer::{Ask, Failed, Job, Writer};
+use writer::{FailureSignal, ReplyTask, SqliteWriter, WriterJob};
 
 /// A store in a file of this machine.
-pub struct Sqlite {
+pub struct SqliteStore {
     path: PathBuf,
-    writer: Option<Pen>,
-    readers: Arc<Readers>,
-    clock: Clock,
-    failed: Arc<Failed>,
+    writer: Option<WriterHandle>,
+    readers: Arc<ReaderPool>,
+    clock: StoreClock,
+    failed: Arc<FailureSignal>,
     commits: Arc<AtomicU64>,
-    notes: Notes,
-    recent: Recent,
-    places: Places,
-    _lock: Option<Arc<Lock>>,
+    notes: DuplicateNotes,
+    recent: RecentKeys,
+    places: SqlPermits,
+    _lock: Option<Arc<DatabaseLock>>,
 }
 
 /// What reaches the writing thread.
-struct Pen {
-    jobs: SyncSender<Job>,
+struct WriterHandle {
+    jobs: SyncSender<WriterJob>,
     thread: JoinHandle<()>,
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens the database at this path, by the wall's clock.
-    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, access: SqliteAccess) -> Result<Self, SqliteOpenError> {
         Self::open_by(path, access, None)
     }
 
     /// Opens it by another clock: for tests.
-    pub fn open_by(path: &Path, access: Access, clock: Option<Clock>) -> Result<Self, OpenError> {
-        let Opened { lock, db } = open_file(path, access)?;
+    pub fn open_by(path: &Path, access: SqliteAccess, clock: Option<StoreClock>) -> Result<Self, SqliteOpenError> {
+        let OpenDatabase { lock, db } = open_file(path, access)?;
         // The lock comes first, so that it goes last, also where this fails: see `lock.rs`.
         let (path, lock) = (&lock::real_name(path), lock.map(Arc::new));
         let mut db = db;
-        if access != Access::Read {
+        if access != SqliteAccess::Read {
             open::defined(path, &db)?;
         }
-        if let (Access::Node, Some(lock)) = (access, &lock) {
+        if let (SqliteAccess::Node, Some(lock)) = (access, &lock) {
             open::sound(path, &db, lock)?;
         }
         open::not_copied(path, &db, access)?;
-        let wall = Clock::wall(Timestamp::default()).now();
-        fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, Clock::now))?;
-        let (floor, turns) = writer::marks(&db).map_err(|error| OpenError::sqlite(path, error))?;
-        let seen = last_seen::read(&db).map_err(|error| OpenError::sqlite(path, error))?;
-        let clock = clock.unwrap_or_else(|| Clock::wall(floor));
+        let wall = StoreClock::wall(Timestamp::default()).now();
+        fit_schema(path, &mut db, access, clock.as_ref().map_or(wall, StoreClock::now))?;
+        let (floor, turns) = writer::marks(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
+        let seen = last_seen::read(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
+        let clock = clock.unwrap_or_else(|| StoreClock::wall(floor));
         clock.last_seen(seen, Some(floor).filter(|floor| *floor > Timestamp::default()));
         let failed = Arc::new(watch::Sender::new(None));
-        let (commits, notes) = (Arc::new(AtomicU64::new(0)), Notes::default());
+        let (commits, notes) = (Arc::new(AtomicU64::new(0)), DuplicateNotes::default());
         let mut writer = None;
         if let Some(lock) = &lock {
             let mark = lock.mark(path)?;
             let (jobs, received) = sync_channel(limits::CLAIMS_WAITING_MAX);
             let (failed, commits, clock) = (failed.clone(), commits.clone(), clock.clone());
-            let log = Log::new(open::writer(path)?, failed.clone()).map_err(|error| OpenError::io(path, error))?;
+            let log = WalCheckpointer::new(open::writer(path)?, failed.clone())
+                .map_err(|error| SqliteOpenError::io(path, error))?;
             let notes = notes.clone();
             let mut hand =
-                Writer { db, clock, access, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
-            if access == Access::Node {
-                inherit(&mut hand).map_err(|error| OpenError::sqlite(path, error))?;
+                SqliteWriter { db, clock, access, turns, jobs: received, failed, commits, notes, log, mark, saw: None };
+            if access == SqliteAccess::Node {
+                inherit(&mut hand).map_err(|error| SqliteOpenError::sqlite(path, error))?;
             }
             let thread = std::thread::Builder::new().name("sqlite".into()).spawn(move || hand.run());
-            writer = Some(Pen { jobs, thread: thread.map_err(|error| OpenError::io(path, error))? });
+            writer = Some(WriterHandle { jobs, thread: thread.map_err(|error| SqliteOpenError::io(path, error))? });
         }
-        let readers = Arc::new(Readers::new(path.to_owned(), lock.clone()));
-        let (recent, places) = (Recent::default(), Places::new(1)); // there is one pen
+        let readers = Arc::new(ReaderPool::new(path.to_owned(), lock.clone()));
+        let (recent, places) = (RecentKeys::default(), SqlPermits::new(1)); // there is one pen
         let path = path.to_owned();
         Ok(Self { path, writer, readers, clock, failed, commits, notes, recent, places, _lock: lock })
     }
@@ -153,17 +155,17 @@ impl Sqlite {
         &self,
         rows: usize,
         bytes: usize,
-        act: impl FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send + 'static,
-    ) -> Answer<'_, T> {
+        act: impl FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send + 'static,
+    ) -> StoreFuture<'_, T> {
         let (to, answer) = oneshot::channel();
-        let sent = self.send(Job::Do { task: Box::new(Ask::new(act, to)), rows, bytes });
+        let sent = self.send(WriterJob::Do { task: Box::new(ReplyTask::new(act, to)), rows, bytes });
         Box::pin(async move {
             sent?;
             answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
         })
     }
 
-    fn send(&self, job: Job) -> Result<(), StoreError> {
+    fn send(&self, job: WriterJob) -> Result<(), StoreError> {
         self.works()?;
         let Some(pen) = &self.writer else { return Err(StoreError::Down("it was opened only to read".into())) };
         pen.jobs.try_send(job).map_err(|error| match error {
@@ -182,7 +184,7 @@ impl Sqlite {
     fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
-    ) -> Answer<'_, T> {
+    ) -> StoreFuture<'_, T> {
         Box::pin(async move {
             self.works()?;
             self.readers.clone().ask(look).await
@@ -201,7 +203,7 @@ impl Sqlite {
     fn glance<T: Send + 'static>(
         &self,
         look: impl Fn(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
-    ) -> Answer<'_, T> {
+    ) -> StoreFuture<'_, T> {
         Box::pin(async move {
             self.works()?;
             match self.readers.at_once(&look) {
@@ -213,21 +215,21 @@ impl Sqlite {
 }
 
 /// What the database at this path remembers of each scope, read beside a running node; nothing if it cannot be read.
-pub fn remembered(path: &Path) -> Vec<Recipe> {
-    open_file(path, Access::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
+pub fn remembered(path: &Path) -> Vec<IdentityRecipe> {
+    open_file(path, SqliteAccess::Read).ok().and_then(|opened| read::recipes(&opened.db).ok()).unwrap_or_default()
 }
 
 /// The same of events that wait.
 pub fn waiting(path: &Path) -> Vec<Event> {
-    let page = |opened: Opened| listed::page(&opened.db, &those_that_wait()).ok();
-    open_file(path, Access::Read).ok().and_then(page).map(|page| page.events).unwrap_or_default()
+    let page = |opened: OpenDatabase| listed::page(&opened.db, &those_that_wait()).ok();
+    open_file(path, SqliteAccess::Read).ok().and_then(page).map(|page| page.events).unwrap_or_default()
 }
 
-impl Drop for Sqlite {
+impl Drop for SqliteStore {
     /// What was asked is still written, then the file is closed, then its lock is given back.
     fn drop(&mut self) {
         self.readers.close();
-        if let Some(Pen { jobs, thread }) = self.writer.take() {
+        if let Some(WriterHandle { jobs, thread }) = self.writer.take() {
             drop(jobs);
             let _ = thread.join();
         }
@@ -235,24 +237,24 @@ impl Drop for Sqlite {
 }
 
 /// A node brings the schema up to date, and so does whoever makes the file; the others only look whether it fits.
-fn fit_schema(path: &Path, db: &mut Connection, access: Access, now: Timestamp) -> Result<(), OpenError> {
-    let applied = migrations::applied(db).map_err(|error| OpenError::sqlite(path, error))?;
+fn fit_schema(path: &Path, db: &mut Connection, access: SqliteAccess, now: Timestamp) -> Result<(), SqliteOpenError> {
+    let applied = migrations::applied(db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
     let fits = match access {
-        Access::Node => migrations::up(db, None, now).map(drop),
-        Access::Tool | Access::Copy if applied.is_empty() => migrations::up(db, None, now).map(drop),
-        Access::Tool | Access::Copy | Access::Read => {
+        SqliteAccess::Node => migrations::up(db, None, now).map(drop),
+        SqliteAccess::Tool | SqliteAccess::Copy if applied.is_empty() => migrations::up(db, None, now).map(drop),
+        SqliteAccess::Tool | SqliteAccess::Copy | SqliteAccess::Read => {
             schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into)
         }
     };
-    fits.map_err(|problem| OpenError::schema(path, problem))
+    fits.map_err(|problem| SqliteOpenError::schema(path, problem))
 }
 
 /// A node takes over what the one before it left. That was the only one, so the leases of what ended with it end now; the
 /// others run out by the clock, since their receivers go on. A slot whose holder is over is free.
-fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
+fn inherit(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
-    let mut rows = Rows { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
+    let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark };
     let (ended, left) = rows.end_leases()?;
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
@@ -268,13 +270,13 @@ fn inherit(writer: &mut Writer) -> Result<(), rusqlite::Error> {
         let count = |count: usize| count.to_string();
         let (ended, left, freed) = (count(ended), count(left), count(freed));
         let taken = [("running", &*ended), ("leased", &*left), ("slots", &*freed)];
-        telemetry::say(Level::Warn, "took over", &taken);
+        telemetry::say(LogLevel::Warn, "took over", &taken);
     }
     Ok(())
 }
 
-impl Store for Sqlite {
-    fn claim(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+impl Store for SqliteStore {
+    fn claim(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         for one in &new {
             self.recent.put(&one.keys);
         }
@@ -285,46 +287,51 @@ impl Store for Sqlite {
         })
     }
 
-    fn advance(&self, changes: Vec<Change>) -> Answer<'_, Vec<Advance>> {
+    fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>> {
         self.ask(changes.len(), 0, move |rows| {
             let now = rows.at.now;
             changes.iter().map(|one| ledger::advance(rows, one, now)).collect()
         })
     }
 
-    fn place(&self) -> Placing<'_> {
+    fn place(&self) -> SqlPermitFuture<'_> {
         self.places.next()
     }
 
-    fn effect<'a>(&'a self, change: Change, statement: Bound, _: &'a Place) -> Answer<'a, Effected> {
+    fn effect<'a>(
+        &'a self,
+        change: Transition,
+        statement: BoundStatement,
+        _: &'a SqlPermit,
+    ) -> StoreFuture<'a, SqlOutcome> {
         let (to, answer) = oneshot::channel();
-        let sent = self.send(Job::Effect { change: Box::new(change), statement, to });
+        let sent = self.send(WriterJob::Effect { change: Box::new(change), statement, to });
         Box::pin(async move {
             sent?;
             answer.await.unwrap_or_else(|_| Err(StoreError::Unsure("the writing thread ended".into())))
         })
     }
 
-    fn get(&self, id: EventId) -> Answer<'_, Option<Event>> {
+    fn get(&self, id: EventId) -> StoreFuture<'_, Option<Event>> {
         self.glance(move |db| read::get(db, id))
     }
 
-    fn payload(&self, id: EventId) -> Answer<'_, Stored<Payload>> {
+    fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
         Box::pin(async move { self.stop_if_broken(self.look(move |db| read::payload(db, id)).await) })
     }
 
-    fn receipt(&self, id: EventId) -> Answer<'_, Option<Receipt>> {
+    fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
         self.glance(move |db| read::receipt(db, id))
     }
 
-    fn recall(&self, new: &New, needs: Needs) -> Answer<'_, Option<Recalled>> {
+    fn recall(&self, new: &NewEvent, needs: DuplicateLookup) -> StoreFuture<'_, Option<KnownDuplicate>> {
         let recall = |db: &Connection| foresee::recall(db, new, needs, self.clock.moment());
         let ask = || self.recent.has_any(&new.keys).then(|| self.readers.at_once(recall)).flatten();
         let found = self.works().and_then(|()| ask().unwrap_or(Ok(None)));
         Box::pin(std::future::ready(found))
     }
 
-    fn due(&self, look: Look, limit: usize) -> Answer<'_, Due> {
+    fn due(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
         let now = self.clock.now();
         Box::pin(async move {
             let looked = self.stop_if_broken(self.look(move |db| read::due(db, &look, limit, now)).await)?;
@@ -335,33 +342,33 @@ impl Store for Sqlite {
         })
     }
 
-    fn list(&self, listing: Listing) -> Answer<'_, Vec<Event>> {
+    fn list(&self, listing: EventQuery) -> StoreFuture<'_, Vec<Event>> {
         self.look(move |db| listed::list(db, &listing))
     }
 
-    fn page(&self, listing: Listing) -> Answer<'_, Page> {
+    fn page(&self, listing: EventQuery) -> StoreFuture<'_, EventPage> {
         self.look(move |db| listed::page(db, &listing))
     }
 
-    fn census(&self) -> Answer<'_, Census> {
+    fn census(&self) -> StoreFuture<'_, EventCounts> {
         self.look(listed::census)
     }
 
-    fn story(&self, id: EventId) -> Answer<'_, Option<Story>> {
+    fn story(&self, id: EventId) -> StoreFuture<'_, Option<EventDetails>> {
         self.look(move |db| read::story(db, id))
     }
 
-    fn named(&self, name: String, limit: usize) -> Answer<'_, Vec<Event>> {
+    fn named(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
         self.look(move |db| read::named(db, &name, limit))
     }
 
-    fn note(&self, notes: Vec<Note>) -> Answer<'_, ()> {
-        let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(Job::Noted) } else { Ok(()) });
+    fn note(&self, notes: Vec<DuplicateNote>) -> StoreFuture<'_, ()> {
+        let told = self.works().and_then(|()| if self.notes.add(notes) { self.send(WriterJob::Noted) } else { Ok(()) });
         Box::pin(std::future::ready(told))
     }
 
     /// In one transaction: where it fails, nothing is freed.
-    fn forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, Forgotten, SweepError> {
+    fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
         let forgotten = self.ask(limit, 0, move |rows| {
             let by = rows.at.expiry;
             ledger::forget(rows, &keeps, limit, by)
@@ -369,59 +376,59 @@ impl Store for Sqlite {
         Box::pin(async move { Ok(forgotten.await?) })
     }
 
-    fn remove(&self, id: EventId) -> Answer<'_, Removal> {
+    fn remove(&self, id: EventId) -> StoreFuture<'_, RemovalResult> {
         self.ask(1, 0, move |rows| {
             let now = rows.at.now;
             ledger::remove(rows, id, now)
         })
     }
 
-    fn remove_all(&self, ids: Vec<EventId>) -> Answer<'_, Vec<Removal>> {
+    fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
         self.ask(ids.len(), 0, move |rows| {
             let now = rows.at.now;
             ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
         })
     }
 
-    fn retention(&self) -> Answer<'_, Vec<SourceRetention>> {
+    fn retention(&self) -> StoreFuture<'_, Vec<SourceRetention>> {
         self.look(retention::retention)
     }
 
-    fn retain(&self, rows: Vec<SourceRetention>) -> Answer<'_, ()> {
+    fn retain(&self, rows: Vec<SourceRetention>) -> StoreFuture<'_, ()> {
         self.ask(rows.len(), 0, move |ledger| retention::retain(ledger.db, &rows))
     }
 
-    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> Answer<'_, Vec<SourceCount>> {
+    fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
         self.look(move |db| retention::other_sources(db, &known))
     }
 
-    fn recipes(&self) -> Answer<'_, Vec<Recipe>> {
+    fn recipes(&self) -> StoreFuture<'_, Vec<IdentityRecipe>> {
         self.look(read::recipes)
     }
 
-    fn remember(&self, recipes: Vec<Recipe>) -> Answer<'_, ()> {
+    fn remember(&self, recipes: Vec<IdentityRecipe>) -> StoreFuture<'_, ()> {
         self.ask(recipes.len(), 0, move |rows| export::remember(rows, &recipes))
     }
 
-    fn import(&self, keys: Vec<Key>) -> Answer<'_, Imported> {
+    fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {
         self.ask(keys.len(), 0, move |rows| ledger::import(rows, &keys))
     }
 
-    fn foresee(&self, new: Vec<New>) -> Answer<'_, Vec<Claim>> {
+    fn foresee(&self, new: Vec<NewEvent>) -> StoreFuture<'_, Vec<Claim>> {
         let at = self.clock.moment();
         self.look(move |db| foresee::foresee(db, new, at))
     }
 
-    fn quarantine(&self, message: Quarantined) -> Answer<'_, ()> {
+    fn quarantine(&self, message: QuarantinedMessage) -> StoreFuture<'_, ()> {
         self.ask(1, message.head.len(), move |rows| quarantine::lay(rows.db, &message))
     }
 
-    fn quarantined(&self, limit: usize) -> Answer<'_, Vec<Quarantined>> {
+    fn quarantined(&self, limit: usize) -> StoreFuture<'_, Vec<QuarantinedMessage>> {
         self.look(move |db| quarantine::newest(db, limit))
     }
 
     /// Fields of the same name share a column; one that an identity of any source is made of has an index.
-    fn declare(&self, declared: Vec<Declared>) -> Answer<'_, Vec<String>> {
+    fn declare(&self, declared: Vec<DeclaredFields>) -> StoreFuture<'_, Vec<String>> {
         let mut columns: Vec<(String, bool)> = Vec::new();
         for (name, identifies) in declared.into_iter().flat_map(|source| source.fields) {
             match columns.iter_mut().find(|(known, _)| *known == name) {
@@ -432,11 +439,11 @@ impl Store for Sqlite {
         self.ask(columns.len(), 0, move |rows| declare::declare(rows.db, &columns))
     }
 
-    fn probe(&self, probe: Probe) -> Answer<'_, ()> {
+    fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.works()?;
             probe::has_room(&self.path)?;
-            if probe == Probe::Write {
+            if probe == WriteProbe::Write {
                 let path = self.path.clone();
                 let written = tokio::task::spawn_blocking(move || probe::write_beside(&path)).await;
                 written.map_err(|error| StoreError::Down(error.to_string()))??;
@@ -458,24 +465,24 @@ impl Store for Sqlite {
         self.clock.wall_time()
     }
 
-    fn expiry(&self) -> Expiry {
+    fn expiry(&self) -> ExpiryStatus {
         self.clock.expiry()
     }
 
-    fn confirm_time(&self) -> Answer<'_, ()> {
+    fn confirm_time(&self) -> StoreFuture<'_, ()> {
         self.clock.confirm();
         self.ask(1, 0, |_| Ok(())) // it is written down in the next transaction, which is this one
     }
 
-    fn would_forget(&self, keeps: Arc<Keeps>, limit: usize) -> Answer<'_, u64> {
+    fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
         let by = self.clock.jumped();
         self.ask(1, 0, move |rows| ledger::would_forget(rows, &keeps, limit, by))
     }
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Ends events that came up and cannot be read, so that they do not come up again.
-    fn bury(&self, ids: Vec<EventId>) -> Answer<'_, ()> {
+    fn bury(&self, ids: Vec<EventId>) -> StoreFuture<'_, ()> {
         use ledger::Ledger;
         self.ask(ids.len(), 0, move |rows| ids.into_iter().try_for_each(|id| rows.row(id).map(drop)))
     }

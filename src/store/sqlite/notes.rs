@@ -5,7 +5,7 @@
 use crate::decide::id::EventId;
 use crate::decide::limits::{NOTED_EVENTS_MAX, SIGHTINGS_MAX};
 use crate::decide::time::Duration;
-use crate::store::{Note, Sighting};
+use crate::store::{DuplicateNote, DuplicateSighting};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,37 +20,37 @@ const ROWS_MAX: usize = 512;
 
 /// What is held back, shared by who notes and the one who writes.
 #[derive(Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<Held>>);
+pub(super) struct DuplicateNotes(Arc<Mutex<BufferedNotes>>);
 
 #[derive(Default)]
-struct Held {
-    of: HashMap<EventId, Seen>,
+struct BufferedNotes {
+    of: HashMap<EventId, DuplicateTally>,
     since: Option<Instant>,
     /// Those that are being written, the first last, and since when.
-    ripe: Vec<(EventId, Seen)>,
+    ripe: Vec<(EventId, DuplicateTally)>,
     ripe_at: Option<Instant>,
     closing: bool,
 }
 
 /// What was seen of one event's duplicates.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct DuplicateTally {
     /// How many.
     pub(super) count: u64,
     /// The first of them.
-    pub(super) first: Vec<Sighting>,
+    pub(super) first: Vec<DuplicateSighting>,
 }
 
 /// What the transaction that asks for notes does besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Besides {
+pub(super) enum TxnContent {
     /// It writes.
     Writes,
     /// Nothing that would be written.
     Nothing,
 }
 
-impl Held {
+impl BufferedNotes {
     fn due_in(&self) -> Option<Duration> {
         let at_once = self.closing || self.of.len() >= MANY;
         match self.since {
@@ -65,17 +65,17 @@ impl Held {
     }
 }
 
-impl Notes {
-    fn held(&self) -> MutexGuard<'_, Held> {
+impl DuplicateNotes {
+    fn held(&self) -> MutexGuard<'_, BufferedNotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds these; says whether the writing thread must hear of them. When it has not come by for long, what would be a
     /// new row is left out: a note is not worth more.
-    pub(super) fn add(&self, notes: Vec<Note>) -> bool {
+    pub(super) fn add(&self, notes: Vec<DuplicateNote>) -> bool {
         let mut held = self.held();
         let before = held.of.len();
-        for Note { event, sighting } in notes {
+        for DuplicateNote { event, sighting } in notes {
             let full = held.of.len() >= NOTED_EVENTS_MAX;
             let seen = match held.of.entry(event) {
                 Entry::Vacant(_) if full => continue,
@@ -106,10 +106,11 @@ impl Notes {
     }
 
     /// Those that go into this transaction, in the order of their events.
-    pub(super) fn take(&self, besides: Besides) -> Vec<(EventId, Seen)> {
+    pub(super) fn take(&self, besides: TxnContent) -> Vec<(EventId, DuplicateTally)> {
         let mut held = self.held();
         let due = held.due_in() == Some(Duration::ZERO);
-        if held.ripe.is_empty() && (due || besides == Besides::Writes && held.may_go_along()) && held.since.is_some() {
+        if held.ripe.is_empty() && (due || besides == TxnContent::Writes && held.may_go_along()) && held.since.is_some()
+        {
             (held.since, held.ripe_at) = (None, Some(Instant::now()));
             held.ripe = held.of.drain().collect();
             held.ripe.sort_unstable_by_key(|(event, _)| std::cmp::Reverse(*event));
@@ -126,27 +127,30 @@ impl Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::claim::Same;
+    use crate::decide::claim::MatchedBy;
     use crate::decide::time::Timestamp;
 
-    fn note(n: u32) -> Note {
+    fn note(n: u32) -> DuplicateNote {
         let event = EventId(u128::from(n).to_be_bytes());
-        Note { event, sighting: Sighting { at: Timestamp(0), delivery_id: None, same: Same::Body } }
+        DuplicateNote {
+            event,
+            sighting: DuplicateSighting { at: Timestamp(0), delivery_id: None, same: MatchedBy::Body },
+        }
     }
 
     #[test]
     fn notes_go_along_with_a_write_once_a_second_a_few_at_a_time_and_none_is_lost() {
-        let notes = Notes::default();
-        assert!(notes.take(Besides::Writes).is_empty() && notes.due_in().is_none());
+        let notes = DuplicateNotes::default();
+        assert!(notes.take(TxnContent::Writes).is_empty() && notes.due_in().is_none());
         assert!(notes.add(vec![note(1)]), "the first is told");
-        assert!(notes.take(Besides::Nothing).is_empty(), "it is held back");
-        assert_eq!(notes.take(Besides::Writes).len(), 1, "it goes along");
+        assert!(notes.take(TxnContent::Nothing).is_empty(), "it is held back");
+        assert_eq!(notes.take(TxnContent::Writes).len(), 1, "it goes along");
         notes.add((0..1_000).chain(0..1_000).map(note).collect());
-        assert!(notes.take(Besides::Writes).is_empty(), "others were written just now");
+        assert!(notes.take(TxnContent::Writes).is_empty(), "others were written just now");
         notes.close();
         let mut all = Vec::new();
         while notes.are_due() {
-            let taken = notes.take(Besides::Nothing);
+            let taken = notes.take(TxnContent::Nothing);
             assert!((1..=ROWS_MAX).contains(&taken.iter().map(|(_, seen)| seen.first.len()).sum()));
             all.extend(taken.into_iter().map(|(event, seen)| (event, seen.count)));
         }
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn many_notes_are_told_and_not_held_back() {
-        let notes = Notes::default();
+        let notes = DuplicateNotes::default();
         notes.add(vec![note(0)]);
         let many = u32::try_from(MANY).unwrap();
         assert!(!notes.add((1..many - 1).map(note).collect()) && !notes.are_due());

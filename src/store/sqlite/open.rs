@@ -2,11 +2,11 @@
 
 use super::definitions;
 use super::export::mark_in;
-use super::lock::{self, Lock, NameLock};
-use super::mend::{self, Looks};
-use crate::store::copy::CopyMark;
-use crate::store::schema::Refused;
-use crate::store::schema::sqlite::Problem;
+use super::lock::{self, DatabaseLock, LockFileGuard};
+use super::mend::{self, IntegrityScope};
+use crate::store::copy::CopyLock;
+use crate::store::schema::MigrationRejection;
+use crate::store::schema::sqlite::SqliteMigrationError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fmt;
@@ -27,7 +27,7 @@ const WRITER_CACHE: i64 = -(16 << 10);
 
 /// Who opens the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum SqliteAccess {
     /// A node: it alone writes, brings the schema up to date and ends the leases of its predecessor.
     Node,
     /// A command that writes while no node runs.
@@ -40,13 +40,13 @@ pub enum Access {
 
 /// Why a database was not opened.
 #[derive(Debug)]
-pub struct OpenError {
+pub struct SqliteOpenError {
     path: PathBuf,
-    why: Why,
+    why: SqliteOpenErrorKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Why {
+pub(super) enum SqliteOpenErrorKind {
     InUse,
     InUseByAnotherName,
     HardLinks(u64),
@@ -65,86 +65,90 @@ pub(super) enum Why {
     Rotten(String),
     Foreign,
     NoWal(String),
-    Schema(Refused),
-    Copied(CopyMark),
+    Schema(MigrationRejection),
+    Copied(CopyLock),
     TooOld(String),
     Io(io::Error),
     Sqlite(rusqlite::Error),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for SqliteOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.why {
-            Why::InUse => write!(
+            SqliteOpenErrorKind::InUse => write!(
                 f,
                 "{path} is in use by another hookonce (it holds {path}.lock); stop that one, or give this one a store of \
                  its own"
             ),
-            Why::InUseByAnotherName => write!(
+            SqliteOpenErrorKind::InUseByAnotherName => write!(
                 f,
                 "{path} is in use by another hookonce, which opened the same file under another name (a symlink or a bind \
                  mount), or whose {path}.lock was removed since; stop that one, or give this one a store of its own"
             ),
-            Why::HardLinks(count) => write!(
+            SqliteOpenErrorKind::HardLinks(count) => write!(
                 f,
                 "{path} is one of {count} hard links to the same file. SQLite keeps a log beside each name, so what is \
                  written under one name is missing under the others. Stop what uses them, keep one name and remove the \
                  others; `find DIR -samefile {path}` finds them"
             ),
-            Why::MountPoint => write!(
+            SqliteOpenErrorKind::MountPoint => write!(
                 f,
                 "{path} is itself a mount point: a single file that was mounted, as by `-v` of a container. SQLite keeps \
                  its log {path}-wal beside this name, outside of the mount. There it is lost with the container, and it is \
                  missing under the file's other name. Stop what uses the file, mount the folder that it is in, and give the \
                  path of the file in that folder"
             ),
-            Why::Missing => write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path"),
-            Why::Folder => {
+            SqliteOpenErrorKind::Missing => {
+                write!(f, "there is no database at {path}; `hookonce serve` makes it, or check the path")
+            }
+            SqliteOpenErrorKind::Folder => {
                 write!(f, "{path} is a folder; give the path of the database in it, such as {path}/hookonce.db")
             }
-            Why::NoFolder => write!(f, "the folder of {path} does not exist; make it first"),
-            Why::Permission(_) => {
+            SqliteOpenErrorKind::NoFolder => write!(f, "the folder of {path} does not exist; make it first"),
+            SqliteOpenErrorKind::Permission(_) => {
                 write!(f, "no permission to open {path}; it and its folder must belong to the user that runs hookonce")
             }
-            Why::ReadOnly => {
+            SqliteOpenErrorKind::ReadOnly => {
                 write!(f, "{path} or its folder is read-only; hookonce writes there, also files beside it")
             }
-            Why::Full => write!(f, "the disk that holds {path} is full; make room and start again"),
-            Why::Busy => write!(f, "{path} is locked by another program, such as an open `sqlite3` shell; close it"),
-            Why::Older => write!(
+            SqliteOpenErrorKind::Full => write!(f, "the disk that holds {path} is full; make room and start again"),
+            SqliteOpenErrorKind::Busy => {
+                write!(f, "{path} is locked by another program, such as an open `sqlite3` shell; close it")
+            }
+            SqliteOpenErrorKind::Older => write!(
                 f,
                 "{path} is older than what hookonce last wrote to it: its log {path}-wal is damaged, cut or gone, or an \
                  earlier copy was put in its place. Put the right files back; or, to go on without what is missing, \
                  remove {path}.lock"
             ),
-            Why::Gone => write!(
+            SqliteOpenErrorKind::Gone => write!(
                 f,
                 "{path} is gone, and {path}.lock says that hookonce has written to it. Put it back; or, to begin anew \
                  with nothing known, so that what senders send again is done again, remove {path}.lock"
             ),
-            Why::NotADatabase => {
+            SqliteOpenErrorKind::NotADatabase => {
                 write!(f, "{path} is not an SQLite database; give the path of a new file, or of hookonce's own")
             }
-            Why::Corrupt(error) => corrupt(f, &path, error),
-            Why::Rotten(what) => corrupt(f, &path, what),
-            Why::Foreign => {
+            SqliteOpenErrorKind::Corrupt(error) => corrupt(f, &path, error),
+            SqliteOpenErrorKind::Rotten(what) => corrupt(f, &path, what),
+            SqliteOpenErrorKind::Foreign => {
                 write!(f, "{path} is another program's database; give hookonce a file of its own")
             }
-            Why::NoWal(mode) => write!(
+            SqliteOpenErrorKind::NoWal(mode) => write!(
                 f,
                 "{path} cannot have a write-ahead log (journal mode stays \"{mode}\"): is it on a network file system? \
                  Put it on a local disk"
             ),
-            Why::Schema(refused) => write!(f, "{path}: {refused}"),
-            Why::Copied(mark) => f.write_str(&mark.refusal(&path)),
-            Why::TooOld(version) => write!(
+            SqliteOpenErrorKind::Schema(refused) => write!(f, "{path}: {refused}"),
+            SqliteOpenErrorKind::Copied(mark) => f.write_str(&mark.refusal(&path)),
+            SqliteOpenErrorKind::TooOld(version) => write!(
                 f,
                 "{path} was not opened: SQLite {version} can lose commits, hookonce needs 3.51.3 or later; build with \
                  the bundled one"
             ),
-            Why::Io(error) => write!(f, "{path} could not be opened: {error}"),
-            Why::Sqlite(error) => write!(f, "{path} could not be opened: {error}"),
+            SqliteOpenErrorKind::Io(error) => write!(f, "{path} could not be opened: {error}"),
+            SqliteOpenErrorKind::Sqlite(error) => write!(f, "{path} could not be opened: {error}"),
         }
     }
 }
@@ -158,35 +162,35 @@ fn corrupt(f: &mut fmt::Formatter<'_>, path: &dyn fmt::Display, what: &dyn fmt::
     )
 }
 
-impl std::error::Error for OpenError {
+impl std::error::Error for SqliteOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.why {
-            Why::Permission(error) | Why::Io(error) => Some(error),
-            Why::Corrupt(error) | Why::Sqlite(error) => Some(error),
-            Why::Schema(refused) => Some(refused),
+            SqliteOpenErrorKind::Permission(error) | SqliteOpenErrorKind::Io(error) => Some(error),
+            SqliteOpenErrorKind::Corrupt(error) | SqliteOpenErrorKind::Sqlite(error) => Some(error),
+            SqliteOpenErrorKind::Schema(refused) => Some(refused),
             _ => None,
         }
     }
 }
 
-impl OpenError {
+impl SqliteOpenError {
     /// Another hookonce has it open to write.
     pub fn is_in_use(&self) -> bool {
-        matches!(self.why, Why::InUse | Why::InUseByAnotherName)
+        matches!(self.why, SqliteOpenErrorKind::InUse | SqliteOpenErrorKind::InUseByAnotherName)
     }
 
-    pub(super) fn new(path: &Path, why: Why) -> Self {
+    pub(super) fn new(path: &Path, why: SqliteOpenErrorKind) -> Self {
         Self { path: path.to_owned(), why }
     }
 
     /// What the operating system said, as a sentence about this file.
     pub(super) fn io(path: &Path, error: io::Error) -> Self {
         let why = match error.kind() {
-            io::ErrorKind::NotFound => Why::NoFolder,
-            io::ErrorKind::PermissionDenied => Why::Permission(error),
-            io::ErrorKind::ReadOnlyFilesystem => Why::ReadOnly,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Why::Full,
-            _ => Why::Io(error),
+            io::ErrorKind::NotFound => SqliteOpenErrorKind::NoFolder,
+            io::ErrorKind::PermissionDenied => SqliteOpenErrorKind::Permission(error),
+            io::ErrorKind::ReadOnlyFilesystem => SqliteOpenErrorKind::ReadOnly,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SqliteOpenErrorKind::Full,
+            _ => SqliteOpenErrorKind::Io(error),
         };
         Self::new(path, why)
     }
@@ -194,115 +198,120 @@ impl OpenError {
     /// What SQLite said, as a sentence about this file.
     pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
         let why = match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => Why::NotADatabase,
-            Some(ErrorCode::DatabaseCorrupt) => Why::Corrupt(error),
-            Some(ErrorCode::ReadOnly) => Why::ReadOnly,
-            Some(ErrorCode::DiskFull) => Why::Full,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Why::Busy,
-            Some(ErrorCode::PermissionDenied) => Why::Permission(io::ErrorKind::PermissionDenied.into()),
-            _ => Why::Sqlite(error),
+            Some(ErrorCode::NotADatabase) => SqliteOpenErrorKind::NotADatabase,
+            Some(ErrorCode::DatabaseCorrupt) => SqliteOpenErrorKind::Corrupt(error),
+            Some(ErrorCode::ReadOnly) => SqliteOpenErrorKind::ReadOnly,
+            Some(ErrorCode::DiskFull) => SqliteOpenErrorKind::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SqliteOpenErrorKind::Busy,
+            Some(ErrorCode::PermissionDenied) => {
+                SqliteOpenErrorKind::Permission(io::ErrorKind::PermissionDenied.into())
+            }
+            _ => SqliteOpenErrorKind::Sqlite(error),
         };
         Self::new(path, why)
     }
 
     /// Why the schema does not fit.
-    pub(super) fn schema(path: &Path, problem: Problem) -> Self {
+    pub(super) fn schema(path: &Path, problem: SqliteMigrationError) -> Self {
         match problem {
-            Problem::Refused(refused) => Self::new(path, Why::Schema(refused)),
-            Problem::Sqlite(error) => Self::sqlite(path, error),
+            SqliteMigrationError::Refused(refused) => Self::new(path, SqliteOpenErrorKind::Schema(refused)),
+            SqliteMigrationError::Sqlite(error) => Self::sqlite(path, error),
         }
     }
 }
 
 /// An open database, ours to write as long as the lock lives; a reader has none.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenDatabase {
     /// The connection.
     pub db: Connection,
     /// The lock.
-    pub lock: Option<Lock>,
+    pub lock: Option<DatabaseLock>,
 }
 
 /// Opens the file with all its settings, and leaves its schema as it is.
-pub fn open_file(path: &Path, access: Access) -> Result<Opened, OpenError> {
+pub fn open_file(path: &Path, access: SqliteAccess) -> Result<OpenDatabase, SqliteOpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
-        return Err(OpenError::new(path, Why::TooOld(rusqlite::version().into())));
+        return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::TooOld(rusqlite::version().into())));
     }
     if path.is_dir() {
-        return Err(OpenError::new(path, Why::Folder));
+        return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Folder));
     }
     let real = &lock::real_name(path);
     // The lock comes first, so that it goes last: see `lock.rs`.
     let (lock, db, is_new) = match access {
-        Access::Node | Access::Tool | Access::Copy => {
+        SqliteAccess::Node | SqliteAccess::Tool | SqliteAccess::Copy => {
             lock::has_one_name(real)?;
-            let names = NameLock::take(path, real)?;
+            let names = LockFileGuard::take(path, real)?;
             let is_new = !real.exists();
             if is_new && names.mark(real)?.is_of_a_write() {
-                return Err(OpenError::new(real, Why::Gone));
+                return Err(SqliteOpenError::new(real, SqliteOpenErrorKind::Gone));
             }
             create(real)?;
             let lock = names.and_database(real)?;
             (Some(lock), connect(real, OpenFlags::SQLITE_OPEN_READ_WRITE)?, is_new)
         }
-        Access::Read if !real.exists() => return Err(OpenError::new(path, Why::Missing)),
-        Access::Read => {
+        SqliteAccess::Read if !real.exists() => return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Missing)),
+        SqliteAccess::Read => {
             lock::has_one_name(real)?;
             (None, reader(real)?, false)
         }
     };
     let path = real;
     if too_short(path)? {
-        return Err(OpenError::new(path, Why::NotADatabase));
+        return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::NotADatabase));
     }
-    let ours = is_ours(&db).map_err(|error| OpenError::sqlite(path, error))?;
+    let ours = is_ours(&db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
     if !ours {
-        return Err(OpenError::new(path, Why::Foreign));
+        return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Foreign));
     }
     if let Some(lock) = &lock {
-        if !is_new && !lock.mark(path)?.is_in(&db).map_err(|error| OpenError::sqlite(path, error))? {
+        if !is_new && !lock.mark(path)?.is_in(&db).map_err(|error| SqliteOpenError::sqlite(path, error))? {
             leave_log(&db);
-            return Err(OpenError::new(path, Why::Older));
+            return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Older));
         }
         lock.drop_links_note(path)?;
         settle(path, &db)?;
     }
-    Ok(Opened { db, lock })
+    Ok(OpenDatabase { db, lock })
 }
 
 /// Are its tables what they were? Asked before anything of them is used.
-pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), OpenError> {
+pub(super) fn defined(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let why = match definitions::damaged(db) {
         Ok(None) => return Ok(()),
-        Ok(Some(what)) => OpenError::new(path, Why::Rotten(what)),
-        Err(problem) => OpenError::schema(path, problem),
+        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
+        Err(problem) => SqliteOpenError::schema(path, problem),
     };
     leave_log(db);
     Err(why)
 }
 
 /// Refuses a file that is part of a copy. One that was copied away may still be looked at.
-pub(super) fn not_copied(path: &Path, db: &Connection, access: Access) -> Result<(), OpenError> {
+pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> Result<(), SqliteOpenError> {
     let mark = match access {
-        Access::Copy => None,
-        Access::Node | Access::Tool | Access::Read => mark_in(db).map_err(|error| OpenError::sqlite(path, error))?,
+        SqliteAccess::Copy => None,
+        SqliteAccess::Node | SqliteAccess::Tool | SqliteAccess::Read => {
+            mark_in(db).map_err(|error| SqliteOpenError::sqlite(path, error))?
+        }
     };
     match mark {
         None => Ok(()),
-        Some(CopyMark::Source { .. } | CopyMark::Retired { .. }) if access == Access::Read => Ok(()),
-        Some(mark) => Err(OpenError::new(path, Why::Copied(mark))),
+        Some(CopyLock::Source { .. } | CopyLock::Retired { .. }) if access == SqliteAccess::Read => Ok(()),
+        Some(mark) => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Copied(mark))),
     }
 }
 
 /// Is the file whole enough to act on? A log without a note of the last write may have been left beside a copy that was
 /// put in the place of its database: then the whole file is looked through, however large.
-pub(super) fn sound(path: &Path, db: &Connection, lock: &Lock) -> Result<(), OpenError> {
+pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result<(), SqliteOpenError> {
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-    let looks = if log > 0 && !lock.mark(path)?.is_of_a_write() { Looks::However } else { Looks::IfSmall };
+    let looks =
+        if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
     let why = match mend::mend(db, looks) {
         Ok(None) => return Ok(()),
-        Ok(Some(what)) => OpenError::new(path, Why::Rotten(what)),
-        Err(error) => OpenError::sqlite(path, error),
+        Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Rotten(what)),
+        Err(error) => SqliteOpenError::sqlite(path, error),
     };
     leave_log(db);
     Err(why)
@@ -320,29 +329,29 @@ pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
 }
 
 /// One more connection that writes, for who holds the lock.
-pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn writer(path: &Path) -> Result<Connection, SqliteOpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     settle(path, &db)?;
     Ok(db)
 }
 
 /// A connection that only reads.
-pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn reader(path: &Path) -> Result<Connection, SqliteOpenError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
 /// Makes the file if there is none, for its owner alone: it holds what senders sent.
-fn create(path: &Path) -> Result<(), OpenError> {
+fn create(path: &Path) -> Result<(), SqliteOpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(OpenError::io(path, error)),
+        Err(error) => Err(SqliteOpenError::io(path, error)),
     }
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError> {
     // Absolute, so that no name is taken for a URI.
-    let whole = std::path::absolute(path).map_err(|error| OpenError::io(path, error))?;
+    let whole = std::path::absolute(path).map_err(|error| SqliteOpenError::io(path, error))?;
     let open = || {
         let db = Connection::open_with_flags(whole, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(BUSY)?;
@@ -353,17 +362,17 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     open().map_err(|error: rusqlite::Error| match error.sqlite_error_code() {
         // Not by opening it: to close it again would give back locks that this process holds on it.
         Some(ErrorCode::CannotOpen) => match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
-            Err(cause) => OpenError::io(path, cause.into()),
-            Ok(()) => OpenError::sqlite(path, error),
+            Err(cause) => SqliteOpenError::io(path, cause.into()),
+            Ok(()) => SqliteOpenError::sqlite(path, error),
         },
-        _ => OpenError::sqlite(path, error),
+        _ => SqliteOpenError::sqlite(path, error),
     })
 }
 
 /// SQLite would take a file of a few bytes for an empty database, and write over it. Only its length is looked at:
 /// to open and close the file would give back locks that this process holds on it.
-fn too_short(path: &Path) -> Result<bool, OpenError> {
-    let length = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?.len();
+fn too_short(path: &Path) -> Result<bool, SqliteOpenError> {
+    let length = std::fs::metadata(path).map_err(|error| SqliteOpenError::io(path, error))?.len();
     Ok((1..512).contains(&length))
 }
 
@@ -375,12 +384,12 @@ fn is_ours(db: &Connection) -> Result<bool, rusqlite::Error> {
 }
 
 /// The settings that "2xx means durable" rests on.
-fn settle(path: &Path, db: &Connection) -> Result<(), OpenError> {
+fn settle(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let mode = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
     match mode {
         Ok(mode) if mode == "wal" => {}
-        Ok(mode) => return Err(OpenError::new(path, Why::NoWal(mode))),
-        Err(error) => return Err(OpenError::sqlite(path, error)),
+        Ok(mode) => return Err(SqliteOpenError::new(path, SqliteOpenErrorKind::NoWal(mode))),
+        Err(error) => return Err(SqliteOpenError::sqlite(path, error)),
     }
     let set = || {
         db.pragma_update(None, "synchronous", "full")?;
@@ -389,5 +398,5 @@ fn settle(path: &Path, db: &Connection) -> Result<(), OpenError> {
         // We move the log into the database ourselves, and hear when that fails.
         db.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
     };
-    set().map_err(|error| OpenError::sqlite(path, error))
+    set().map_err(|error| SqliteOpenError::sqlite(path, error))
 }

@@ -2,14 +2,13 @@
 
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
-use crate::store::quarantine::Quarantined;
+use crate::store::quarantine::QuarantinedMessage;
 use bytes::Bytes;
+use rusqlite::Result;
 use rusqlite::{Connection, params};
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
 /// Lays one there, and lets the oldest make way.
-pub(super) fn lay(db: &Connection, one: &Quarantined) -> Result<()> {
+pub(super) fn lay(db: &Connection, one: &QuarantinedMessage) -> Result<()> {
     let bytes = i64::try_from(one.bytes).unwrap_or(i64::MAX);
     db.prepare_cached(
         "insert into quarantine (message, source, subject, at, why, bytes, head)
@@ -26,10 +25,10 @@ fn number(count: usize) -> i64 {
 }
 
 /// The newest of them.
-pub(super) fn newest(db: &Connection, limit: usize) -> Result<Vec<Quarantined>> {
+pub(super) fn newest(db: &Connection, limit: usize) -> Result<Vec<QuarantinedMessage>> {
     let sql = "select source, message, subject, at, why, bytes, head from quarantine order by n desc limit ?1";
     let one = |row: &rusqlite::Row<'_>| {
-        Ok(Quarantined {
+        Ok(QuarantinedMessage {
             source: row.get::<_, String>(0)?.into(),
             message: row.get(1)?,
             subject: row.get(2)?,

@@ -1,40 +1,39 @@
 //! Reading beside the writer: a few connections that only read, each question one snapshot of what is committed.
 
-use super::lock::Lock;
+use super::lock::DatabaseLock;
 use super::open;
-use super::writer::{Stage, classify};
-use crate::decide::change::Tried;
-use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt, State};
+use super::writer::{SqliteCommitStage, classify};
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::event::{Event, EventState, Receipt};
 use crate::decide::id::{Digest, EventId};
-use crate::decide::recipe::Recipe;
+use crate::decide::recipe::IdentityRecipe;
 use crate::decide::time::Timestamp;
-use crate::store::cells::{self, Buried, Found, Value, columns};
+use crate::store::cells::{self, CellValue, DamageRecorded, DecodedRow, columns};
 use crate::store::packed;
-use crate::store::{Due, Look, Sighting, StoreError, Stored, Story};
-use crate::telemetry::{self, Level};
+use crate::store::{DueEvents, DueQuery, DuplicateSighting, EventDetails, StoreError, StoredValue};
+use crate::telemetry::{self, LogLevel};
+use rusqlite::Result;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
 /// Reads at once; the others wait.
 const READERS: usize = 4;
 
 /// The connections that only read, opened when they are first needed.
-pub(super) struct Readers {
+pub(super) struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     free: Semaphore,
     /// Given back when the last connection is closed, also one that is still asked when the store is closed.
-    _lock: Option<Arc<Lock>>,
+    _lock: Option<Arc<DatabaseLock>>,
 }
 
-impl Readers {
-    pub(super) fn new(path: PathBuf, lock: Option<Arc<Lock>>) -> Self {
+impl ReaderPool {
+    pub(super) fn new(path: PathBuf, lock: Option<Arc<DatabaseLock>>) -> Self {
         Self { path, idle: Mutex::default(), free: Semaphore::new(READERS), _lock: lock }
     }
 
@@ -50,7 +49,7 @@ impl Readers {
                 Some(db) => db,
                 None => open::reader(&readers.path).map_err(|error| StoreError::Down(error.to_string()))?,
             };
-            let found = look(&db).map_err(|error| classify(&error, Stage::Before));
+            let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
             readers.give_back(db);
             found
         });
@@ -69,7 +68,7 @@ impl Readers {
             Ok(db) => db,
             Err(error) => return Some(Err(StoreError::Down(error.to_string()))),
         };
-        let found = look(&db).map_err(|error| classify(&error, Stage::Before));
+        let found = look(&db).map_err(|error| classify(&error, SqliteCommitStage::Before));
         self.give_back(db);
         Some(found)
     }
@@ -92,8 +91,8 @@ impl Readers {
 }
 
 /// What is due, and what else came up that cannot be read.
-pub(super) struct Looked {
-    pub(super) due: Due,
+pub(super) struct DueScan {
+    pub(super) due: DueEvents,
     pub(super) damaged: Vec<EventId>,
 }
 
@@ -130,15 +129,15 @@ pub(super) const ROUTES_IN_USE: &str =
     "select distinct state, source, route from events where wake_at is not null and state <> 'running'";
 
 /// What is due where somebody looks, and what cannot be read there.
-pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) -> Result<Looked> {
-    let mut looked = Looked { due: Due::default(), damaged: Vec::new() };
+pub(super) fn due(db: &Connection, look: &DueQuery, limit: usize, now: Timestamp) -> Result<DueScan> {
+    let mut looked = DueScan { due: DueEvents::default(), damaged: Vec::new() };
     let room = limit_cell(limit.saturating_add(1));
     match look {
-        Look::Route(source, route) => {
+        DueQuery::Route(source, route) => {
             let rows = &mut db.prepare_cached(DUE_ON_ROUTE)?;
             gather(rows.query(params![room, "waiting", source, route])?, limit, now, &mut looked)?;
         }
-        Look::Receiver(source, route, parts) => {
+        DueQuery::Receiver(source, route, parts) => {
             let (mut from, mut next) = (i64::from(*parts.start()), db.prepare_cached(NEXT_RECEIVER)?);
             let part = |row: &rusqlite::Row<'_>| Ok(row.get_ref(0)?.as_i64().ok());
             while let Some(part) = next.query_row(params![source, route, from, parts.end()], part)? {
@@ -148,8 +147,8 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
             }
             first_of(&mut looked.due, limit);
         }
-        Look::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
-        Look::Strays(known) => {
+        DueQuery::Leases => gather(db.prepare_cached(DUE_LEASES)?.query([room])?, limit, now, &mut looked)?,
+        DueQuery::Strays(known) => {
             // A state that is no word of ours is a row that cannot be read: it belongs to no route either.
             let strays = |state: &str, source: &str, route: &str| {
                 state != "waiting" || !known.iter().any(|(s, r)| **s == *source && **r == *route)
@@ -169,7 +168,7 @@ pub(super) fn due(db: &Connection, look: &Look, limit: usize, now: Timestamp) ->
 }
 
 /// Takes what is due from rows in the order of their time, and the time of the first that is not.
-fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut Looked) -> Result<()> {
+fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &mut DueScan) -> Result<()> {
     let mut left = limit;
     while let Some(row) = rows.next()? {
         let at = row.get("wake_at").map(Timestamp).unwrap_or_default(); // rotten: look at it now
@@ -179,16 +178,16 @@ fn gather(mut rows: rusqlite::Rows<'_>, limit: usize, now: Timestamp, looked: &m
         }
         left -= 1;
         match cells::read(row) {
-            Found::Whole(row) => looked.due.events.push(row.event),
-            Found::Damaged(row, Buried::No) => looked.damaged.push(row.event.id),
-            Found::Damaged(_, Buried::Yes) => {}
+            DecodedRow::Whole(row) => looked.due.events.push(row.event),
+            DecodedRow::Damaged(row, DamageRecorded::No) => looked.damaged.push(row.event.id),
+            DecodedRow::Damaged(_, DamageRecorded::Yes) => {}
         }
     }
     Ok(())
 }
 
 /// Of what was taken from several lists, the first so many.
-fn first_of(due: &mut Due, limit: usize) {
+fn first_of(due: &mut DueEvents, limit: usize) {
     due.events.sort_by_key(|event| (event.state.wake_at(), event.id));
     if let Some(left_over) = due.events.get(limit) {
         due.next = [due.next, left_over.state.wake_at()].into_iter().flatten().min();
@@ -197,7 +196,7 @@ fn first_of(due: &mut Due, limit: usize) {
 }
 
 /// A body on a page that cannot be read is a damaged one: the others are still served.
-pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
+pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payload>> {
     let sql = "select headers, headers_digest, body, (select body_digest from events where id = event), unpacked \
                from payloads where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
@@ -209,22 +208,22 @@ pub(super) fn payload(db: &Connection, id: EventId) -> Result<Stored<Payload>> {
         let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
         let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == body.as_deref().map(Digest::of);
         Ok(match (cells::headers(text), body) {
-            (Some(headers), Some(body)) if whole => Stored::Whole(Payload { headers, body: body.into() }),
-            _ => Stored::Damaged,
+            (Some(headers), Some(body)) if whole => StoredValue::Whole(Payload { headers, body: body.into() }),
+            _ => StoredValue::Damaged,
         })
     };
     match db.prepare_cached(sql)?.query_row([id.0], read).optional() {
-        Ok(found) => Ok(found.unwrap_or(Stored::Forgotten)),
+        Ok(found) => Ok(found.unwrap_or(StoredValue::Forgotten)),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
             damaged(id, &format!("its body cannot be read: {error}"));
-            Ok(Stored::Damaged)
+            Ok(StoredValue::Damaged)
         }
         Err(error) => Err(error),
     }
 }
 
 fn damaged(id: EventId, why: &str) {
-    telemetry::say(Level::Error, "damaged", &[("event", &id.short()), ("why", why)]);
+    telemetry::say(LogLevel::Error, "damaged", &[("event", &id.short()), ("why", why)]);
 }
 
 /// An answer that is not as it was kept is none.
@@ -246,10 +245,14 @@ pub(super) fn receipt(db: &Connection, id: EventId) -> Result<Option<Receipt>> {
     Ok(found.flatten())
 }
 
-pub(super) fn recipes(db: &Connection) -> Result<Vec<Recipe>> {
+pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
     let mut rows = db.prepare_cached("select scope, once, since from scopes order by scope")?;
     rows.query_map([], |row| {
-        Ok(Recipe { scope: row.get(0)?, once: row.get(1)?, since: row.get::<_, Option<i64>>(2)?.map(Timestamp) })
+        Ok(IdentityRecipe {
+            scope: row.get(0)?,
+            once: row.get(1)?,
+            since: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+        })
     })?
     .collect()
 }
@@ -291,28 +294,28 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     wanted.take(limit).collect()
 }
 
-pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<Story>> {
+pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<EventDetails>> {
     let snapshot = db.unchecked_transaction()?;
     let Some(event) = get(&snapshot, id)? else { return Ok(None) };
     let identities = "select identity from keys where event = ?1 and not alias union all \
                       select 'delivery' from keys where event = ?1 and not alias and id_digest is not null";
-    let mut identities = several(&snapshot, identities, id, |row| Ok(Same::parse(row.get_ref(0)?.as_str()?)))?;
+    let mut identities = several(&snapshot, identities, id, |row| Ok(MatchedBy::parse(row.get_ref(0)?.as_str()?)))?;
     identities.sort();
     identities.dedup();
     let sightings = "select at, delivery_id, identity from sightings where event = ?1 order by n";
     let sightings = several(&snapshot, sightings, id, |row| {
-        let same = Same::parse(row.get_ref(2)?.as_str()?);
-        Ok(Sighting { at: Timestamp(row.get(0)?), delivery_id: row.get(1)?, same })
+        let same = MatchedBy::parse(row.get_ref(2)?.as_str()?);
+        Ok(DuplicateSighting { at: Timestamp(row.get(0)?), delivery_id: row.get(1)?, same })
     })?;
     let duplicates = several(&snapshot, "select count from duplicates where event = ?1", id, |row| row.get(0))?;
     let body = several(&snapshot, "select 1 from payloads where event = ?1", id, |_| Ok(()))?;
-    let group = event.group.filter(|_| event.state == State::Waiting { due: None });
+    let group = event.group.filter(|_| event.state == EventState::Waiting { due: None });
     let holder = "select event from slots where grp = ?1";
     let behind = match group {
         Some(group) => snapshot.prepare_cached(holder)?.query_row([group.0], |row| row.get(0)).optional()?,
         None => None,
     };
-    Ok(Some(Story {
+    Ok(Some(EventDetails {
         event,
         behind: behind.map(EventId),
         identities,
@@ -324,11 +327,11 @@ pub(super) fn story(db: &Connection, id: EventId) -> Result<Option<Story>> {
     }))
 }
 
-fn attempts(db: &Connection, id: EventId) -> Result<Vec<Tried>> {
+fn attempts(db: &Connection, id: EventId) -> Result<Vec<AttemptRecord>> {
     let sql = "select a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, coalesce(o.bytes, x'') \
                from attempts a left join output o on o.id = a.id where a.event = ?1 order by a.id";
     several(db, sql, id, |row| {
-        Ok(Tried {
+        Ok(AttemptRecord {
             life: row.get(0)?,
             attempt: row.get(1)?,
             started_at: Timestamp(row.get(2)?),
@@ -364,14 +367,14 @@ pub(super) fn limit_cell(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-impl cells::Stored for rusqlite::Row<'_> {
-    fn cell(&self, place: usize) -> Value<'_> {
+impl cells::StoredRow for rusqlite::Row<'_> {
+    fn cell(&self, place: usize) -> CellValue<'_> {
         match self.get_ref(place) {
-            Ok(ValueRef::Null) => Value::Null,
-            Ok(ValueRef::Integer(number)) => Value::Number(number),
-            Ok(cell @ ValueRef::Text(_)) => cell.as_str().map_or(Value::Other, Value::Text),
-            Ok(ValueRef::Blob(bytes)) => Value::Bytes(bytes),
-            Ok(ValueRef::Real(_)) | Err(_) => Value::Other,
+            Ok(ValueRef::Null) => CellValue::Null,
+            Ok(ValueRef::Integer(number)) => CellValue::Number(number),
+            Ok(cell @ ValueRef::Text(_)) => cell.as_str().map_or(CellValue::Other, CellValue::Text),
+            Ok(ValueRef::Blob(bytes)) => CellValue::Bytes(bytes),
+            Ok(ValueRef::Real(_)) | Err(_) => CellValue::Other,
         }
     }
 }

@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PLACES: usize = 32 << 10;
 
 /// The beginnings of keys. They are digests, so two that begin alike are as good as none.
-pub(super) struct Recent(Box<[AtomicU64]>);
+pub(super) struct RecentKeys(Box<[AtomicU64]>);
 
-impl Default for Recent {
+impl Default for RecentKeys {
     fn default() -> Self {
         Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Recent {
+impl RecentKeys {
     /// These were brought to be claimed.
     pub(super) fn put(&self, keys: &[IdentityKey]) {
         for IdentityKey { key, .. } in keys {
@@ -46,17 +46,17 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::claim::Same;
+    use crate::decide::claim::MatchedBy;
 
     fn key(n: u64) -> IdentityKey {
         let mut key = [7; 32];
         key[..8].copy_from_slice(&n.to_be_bytes());
-        IdentityKey::new(Same::Body, Key(key))
+        IdentityKey::new(MatchedBy::Body, Key(key))
     }
 
     #[test]
     fn what_was_brought_is_known_until_another_takes_its_place() {
-        let recent = Recent::default();
+        let recent = RecentKeys::default();
         let places = PLACES as u64;
         assert!(!recent.has_any(&[key(5)]));
         recent.put(&[key(5), key(6)]);

@@ -4,10 +4,9 @@ use super::read::limit_cell;
 use crate::decide::limits;
 use crate::store::{SourceCount, SourceRetention};
 use rusqlite::Connection;
+use rusqlite::Result;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-type Result<T> = std::result::Result<T, rusqlite::Error>;
 
 pub(super) fn retention(db: &Connection) -> Result<Vec<SourceRetention>> {
     let mut rows = db.prepare_cached("select source, keep, keep_body, seen_at from retention order by source")?;

@@ -1,35 +1,34 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
-use super::mark::Mark;
-use super::notes::Seen;
-use crate::decide::change::Tried;
-use crate::decide::claim::{Payload, Same};
-use crate::decide::event::{Event, Receipt, State, Step};
-use crate::decide::id::{Digest, EventId, IdDigest, Key, Turn};
+use super::mark::LastWriteMark;
+use super::notes::DuplicateTally;
+use crate::decide::change::AttemptRecord;
+use crate::decide::claim::{MatchedBy, Payload};
+use crate::decide::event::{Event, EventState, EventStep, Receipt};
+use crate::decide::id::{DeliveryIdDigest, Digest, EventId, Key, QueueTurn};
 use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
-use crate::store::cells::{self, Buried, Found, StateCells, columns};
-use crate::store::ledger::{self, Held, Ledger, Register, Row, Swept};
-use crate::store::{Moment, Sighting};
-use crate::telemetry::{self, Level};
+use crate::store::cells::{self, DamageRecorded, DecodedRow, StateColumns, columns};
+use crate::store::ledger::{self, EventRow, KeyOwner, Ledger, Register, SweepLedger};
+use crate::store::{ClockSnapshot, DuplicateSighting};
+use crate::telemetry::{self, LogLevel};
+use rusqlite::Result;
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
-type Result<T> = std::result::Result<T, rusqlite::Error>;
-
 /// The rows, in one transaction, at one time.
-pub(super) struct Rows<'t> {
+pub(super) struct SqliteLedger<'t> {
     /// The writing connection.
     pub(super) db: &'t Connection,
     /// The times that count in it.
-    pub(super) at: Moment,
+    pub(super) at: ClockSnapshot,
     /// The last turn that was given.
     pub(super) turns: &'t mut u64,
     /// Where the last write is noted.
-    pub(super) mark: &'t mut Mark,
+    pub(super) mark: &'t mut LastWriteMark,
 }
 
-impl Rows<'_> {
+impl SqliteLedger<'_> {
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         self.db.prepare_cached(sql)?.execute(params)
     }
@@ -50,18 +49,18 @@ impl Rows<'_> {
 
     /// Ends an event that cannot be read any more, on sight. Its group may be what is damaged, so the slot is looked
     /// for by its holder.
-    fn bury(&mut self, mut row: Row) -> Result<Row> {
+    fn bury(&mut self, mut row: EventRow) -> Result<EventRow> {
         let what = [("event", &*row.event.id.short()), ("why", "its row cannot be read; it ends dead")];
-        telemetry::say(Level::Error, "damaged", &what);
+        telemetry::say(LogLevel::Error, "damaged", &what);
         let slot = self.find("select grp from slots where event = ?1", [row.event.id.0], |slot| slot.get(0))?;
         row.event.group = slot.map(Key).or(row.event.group);
         ledger::bury(self, row, self.at.now)
     }
 
-    fn sound(&mut self, found: Found) -> Result<Row> {
+    fn sound(&mut self, found: DecodedRow) -> Result<EventRow> {
         match found {
-            Found::Whole(row) | Found::Damaged(row, Buried::Yes) => Ok(row),
-            Found::Damaged(row, Buried::No) => self.bury(row),
+            DecodedRow::Whole(row) | DecodedRow::Damaged(row, DamageRecorded::Yes) => Ok(row),
+            DecodedRow::Damaged(row, DamageRecorded::No) => self.bury(row),
         }
     }
 
@@ -71,14 +70,14 @@ impl Rows<'_> {
         let leased = self.ids("select id from events where state = 'running' and wake_at > ?1", [self.at.now.0])?;
         let (mut ended, mut left) = (0, 0);
         for id in leased {
-            let Some(Row { event, .. }) = self.row(id)? else { continue };
+            let Some(EventRow { event, .. }) = self.row(id)? else { continue };
             // What follows from the end of a lease is decided when it is seen to be over, by the route of then.
-            match event.change(Step::Orphan, &Route::default(), self.at.now) {
+            match event.change(EventStep::Orphan, &Route::default(), self.at.now) {
                 Ok(change) => {
                     ledger::advance(self, &change, self.at.now)?;
                     ended += 1;
                 }
-                Err(_) => left += usize::from(matches!(event.state, State::Running { .. })),
+                Err(_) => left += usize::from(matches!(event.state, EventState::Running { .. })),
             }
         }
         Ok((ended, left))
@@ -98,7 +97,7 @@ impl Rows<'_> {
     }
 
     /// Notes duplicates that were seen. What they are duplicates of may have been forgotten meanwhile.
-    pub(super) fn note(&mut self, event: EventId, seen: &Seen) -> Result<()> {
+    pub(super) fn note(&mut self, event: EventId, seen: &DuplicateTally) -> Result<()> {
         let count = self.find(
             "insert into duplicates (event, count) select id, ?2 from events where id = ?1
              on conflict (event) do update set count = count + ?2 returning count",
@@ -107,7 +106,9 @@ impl Rows<'_> {
         )?;
         let Some(count) = count.and_then(|count| u64::try_from(count).ok()) else { return Ok(()) };
         let room = limits::SIGHTINGS_MAX as u64;
-        for (n, Sighting { at, delivery_id, same }) in (count.saturating_sub(seen.count) + 1..=room).zip(&seen.first) {
+        for (n, DuplicateSighting { at, delivery_id, same }) in
+            (count.saturating_sub(seen.count) + 1..=room).zip(&seen.first)
+        {
             self.execute(
                 "insert or replace into sightings (event, n, at, delivery_id, identity) values (?1, ?2, ?3, ?4, ?5)",
                 params![event.0, i64::try_from(n).unwrap_or(i64::MAX), at.0, delivery_id.as_deref(), same.word()],
@@ -130,9 +131,9 @@ pub(super) const PARKED: &str = concat!(
 );
 
 /// The digest of a delivery id in this column; one that has rotted is none, and tells no event from another.
-pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<IdDigest> {
+pub(super) fn id_digest(row: &rusqlite::Row<'_>, column: usize) -> Option<DeliveryIdDigest> {
     let bytes = row.get_ref(column).ok()?.as_blob().ok()?;
-    bytes.try_into().ok().map(IdDigest)
+    bytes.try_into().ok().map(DeliveryIdDigest)
 }
 
 fn limit_cell(limit: usize) -> i64 {
@@ -143,18 +144,18 @@ fn counter_cell(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl Ledger for Rows<'_> {
+impl Ledger for SqliteLedger<'_> {
     type Error = rusqlite::Error;
 
-    fn row(&mut self, id: EventId) -> Result<Option<Row>> {
+    fn row(&mut self, id: EventId) -> Result<Option<EventRow>> {
         let sql = concat!("select ", columns!(), " from events where id = ?1");
         let found = self.find(sql, [id.0], |row| Ok(cells::read(row)))?;
         found.map(|found| self.sound(found)).transpose()
     }
 
-    fn insert(&mut self, row: &Row, payload: Option<&Payload>) -> Result<()> {
-        let Row { event, keep_from } = row;
-        let cells = StateCells::of(&event.state);
+    fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<()> {
+        let EventRow { event, keep_from } = row;
+        let cells = StateColumns::of(&event.state);
         self.mark.written(event.id, event.revision);
         self.execute(
             concat!(
@@ -203,9 +204,9 @@ impl Ledger for Rows<'_> {
         }
     }
 
-    fn update(&mut self, row: &Row) -> Result<()> {
-        let Row { event, keep_from } = row;
-        let cells = StateCells::of(&event.state);
+    fn update(&mut self, row: &EventRow) -> Result<()> {
+        let EventRow { event, keep_from } = row;
+        let cells = StateColumns::of(&event.state);
         self.mark.written(event.id, event.revision);
         self.execute(
             "update events set revision = ?2, state = ?3, cause = ?4, superseded_by = ?5, wake_at = ?6, \
@@ -253,14 +254,14 @@ impl Ledger for Rows<'_> {
         Ok(())
     }
 
-    fn held(&mut self, key: &Key) -> Result<Option<Held>> {
+    fn held(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
         self.find("select event, identity, alias, id_digest from keys where key = ?1", [key.0], |row| {
-            let same = Same::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
-            Ok(Held { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
+            let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for people only
+            Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
         })
     }
 
-    fn hold(&mut self, key: &Key, held: &Held) -> Result<()> {
+    fn hold(&mut self, key: &Key, held: &KeyOwner) -> Result<()> {
         self.execute(
             "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5) \
              on conflict do nothing",
@@ -314,19 +315,19 @@ impl Ledger for Rows<'_> {
         Ok(())
     }
 
-    fn parked(&mut self, group: &Key) -> Result<Option<Row>> {
+    fn parked(&mut self, group: &Key) -> Result<Option<EventRow>> {
         loop {
             match self.find(PARKED, [group.0], |row| Ok(cells::read(row)))? {
-                Some(Found::Whole(row)) => return Ok(Some(row)),
-                Some(Found::Damaged(row, _)) => self.bury(row)?, // no longer parked
+                Some(DecodedRow::Whole(row)) => return Ok(Some(row)),
+                Some(DecodedRow::Damaged(row, _)) => self.bury(row)?, // no longer parked
                 None => return Ok(None),
             };
         }
     }
 
-    fn next_turn(&mut self) -> Turn {
+    fn next_turn(&mut self) -> QueueTurn {
         *self.turns += 1;
-        Turn(*self.turns)
+        QueueTurn(*self.turns)
     }
 
     fn set_payload(&mut self, event: &Event, payload: &Payload) -> Result<()> {
@@ -355,8 +356,8 @@ impl Ledger for Rows<'_> {
         self.shed_headers(id)
     }
 
-    fn set_tried(&mut self, id: EventId, tried: &Tried) -> Result<()> {
-        let Tried { life, attempt, started_at, ended_at, outcome, why, output } = tried;
+    fn set_tried(&mut self, id: EventId, tried: &AttemptRecord) -> Result<()> {
+        let AttemptRecord { life, attempt, started_at, ended_at, outcome, why, output } = tried;
         self.execute(
             "insert into attempts (event, life, attempt, started_at, ended_at, outcome, why) \
              values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -372,7 +373,7 @@ impl Ledger for Rows<'_> {
     }
 }
 
-impl Swept for Rows<'_> {
+impl SweepLedger for SqliteLedger<'_> {
     fn forgettable(&mut self, source: &str, before: Timestamp, limit: usize) -> Result<Vec<EventId>> {
         self.ids(FORGETTABLE, (source, before.0, limit_cell(limit)))
     }

@@ -2,15 +2,15 @@
 
 use super::retention::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
-use super::{Access, Sqlite, read};
-use crate::decide::claim::{Same, Stands};
+use super::{SqliteAccess, SqliteStore, read};
+use crate::decide::claim::{MatchRelation, MatchedBy};
 use crate::store::contract::making;
-use crate::store::{Needs, Store, StoreError, Stored};
+use crate::store::{DuplicateLookup, Store, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::path::Path;
 
-fn open(path: &Path) -> Sqlite {
-    Sqlite::open(path, Access::Node).unwrap()
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, SqliteAccess::Node).unwrap()
 }
 
 fn check_plan(db: &Connection, sql: &str, index: &str) {
@@ -43,7 +43,7 @@ async fn every_question_of_the_walk_goes_through_its_index() {
     drop(store);
 }
 
-async fn page_limit(store: &Sqlite, more: Option<i64>) {
+async fn page_limit(store: &SqliteStore, more: Option<i64>) {
     let set = store.ask(1, 0, move |rows| {
         let pages: i64 = rows.db.pragma_query_value(None, "page_count", |row| row.get(0))?;
         let limit = more.map_or(1 << 30, |more| pages + more);
@@ -81,7 +81,7 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
     assert!(!acked.is_empty() && refused.len() > 10, "{} {}", acked.len(), refused.len());
     for id in &refused {
         assert_eq!(store.get(*id).await.unwrap(), None);
-        assert_eq!(store.payload(*id).await.unwrap(), Stored::Forgotten);
+        assert_eq!(store.payload(*id).await.unwrap(), StoredValue::Forgotten);
     }
     page_limit(&store, None).await;
     store.claim(vec![making().delivery("after").carrying(unpackable(0, 100_000)).made(store.now())]).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_full_database_is_down_writes_nothing_and_works_again_when_there_is_ro
     drop(store);
     let store = open(&path);
     for id in &acked {
-        assert!(matches!(store.payload(*id).await.unwrap(), Stored::Whole(_)));
+        assert!(matches!(store.payload(*id).await.unwrap(), StoredValue::Whole(_)));
     }
 }
 
@@ -130,10 +130,10 @@ async fn a_repeat_is_told_how_things_stand_while_the_writer_is_busy() {
     store.claim(vec![first.clone()]).await.unwrap();
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
     let busy = store.ask(1, 0, move |_| Ok(wait.recv().is_ok()));
-    let told = store.recall(&making().delivery("d1").made(store.now()), Needs::Standing).await.unwrap();
+    let told = store.recall(&making().delivery("d1").made(store.now()), DuplicateLookup::Standing).await.unwrap();
     let told = told.expect("it waits, and so does its repeat's answer not");
-    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, Same::Delivery, Stands::Itself));
-    assert_eq!(store.recall(&first, Needs::Standing).await.unwrap(), None, "of itself nothing is a repeat");
+    assert_eq!((told.event.id, told.same, told.stands), (first.event.id, MatchedBy::Delivery, MatchRelation::Itself));
+    assert_eq!(store.recall(&first, DuplicateLookup::Standing).await.unwrap(), None, "of itself nothing is a repeat");
     go_on.send(()).unwrap();
     assert!(busy.await.unwrap());
 }

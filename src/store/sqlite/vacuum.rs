@@ -1,12 +1,12 @@
 //! Giving free pages back to the disk.
 
-use super::open::{OpenError, Why};
+use super::open::{SqliteOpenError, SqliteOpenErrorKind};
 use rusqlite::Connection;
 use std::path::Path;
 
 /// How large a file was and is, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Vacuumed {
+pub struct VacuumReport {
     /// Before.
     pub before: u64,
     /// Now.
@@ -15,21 +15,21 @@ pub struct Vacuumed {
 
 /// Rewrites the database without its free pages, in one transaction: whatever stops it leaves the file as it was. The
 /// caller has the file's lock. The disk needs room for the file once more, and so does the folder for temporary files.
-pub fn vacuum(path: &Path, db: &Connection) -> Result<Vacuumed, OpenError> {
-    let length = || std::fs::metadata(path).map(|file| file.len()).map_err(|error| OpenError::io(path, error));
+pub fn vacuum(path: &Path, db: &Connection) -> Result<VacuumReport, SqliteOpenError> {
+    let length = || std::fs::metadata(path).map(|file| file.len()).map_err(|error| SqliteOpenError::io(path, error));
     empty_log(path, db)?;
     let before = length()?;
-    db.execute_batch("vacuum").map_err(|error| OpenError::sqlite(path, error))?;
+    db.execute_batch("vacuum").map_err(|error| SqliteOpenError::sqlite(path, error))?;
     empty_log(path, db)?;
-    Ok(Vacuumed { before, after: length()? })
+    Ok(VacuumReport { before, after: length()? })
 }
 
 /// Moves the log into the database. While another program reads the file that cannot be done, and the file stays as long
 /// as it is.
-fn empty_log(path: &Path, db: &Connection) -> Result<(), OpenError> {
+fn empty_log(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     let busy = db.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
-    match busy.map_err(|error| OpenError::sqlite(path, error))? {
+    match busy.map_err(|error| SqliteOpenError::sqlite(path, error))? {
         0 => Ok(()),
-        _ => Err(OpenError::new(path, Why::Busy)),
+        _ => Err(SqliteOpenError::new(path, SqliteOpenErrorKind::Busy)),
     }
 }

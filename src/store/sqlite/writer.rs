@@ -9,20 +9,20 @@
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
 
-use super::effect::Effect;
+use super::effect::SqlWriteJob;
 use super::last_seen;
-use super::log::Log;
-use super::mark::Mark;
-use super::notes::{Besides, Notes};
-use super::open::Access;
-use super::rows::Rows;
-use crate::decide::change::Change;
+use super::log::WalCheckpointer;
+use super::mark::LastWriteMark;
+use super::notes::{DuplicateNotes, TxnContent};
+use super::open::SqliteAccess;
+use super::rows::SqliteLedger;
+use crate::decide::change::Transition;
 use crate::decide::limits;
-use crate::decide::statement::Bound;
+use crate::decide::statement::BoundStatement;
 use crate::decide::time::Timestamp;
-use crate::store::clock::Clock;
-use crate::store::{Effected, StoreError};
-use crate::telemetry::{self, Level};
+use crate::store::clock::StoreClock;
+use crate::store::{SqlOutcome, StoreError};
+use crate::telemetry::{self, LogLevel};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::Arc;
@@ -31,38 +31,38 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{oneshot, watch};
 
 /// One thing to do in the next transaction, for somebody who waits.
-pub(super) trait Task: Send {
+pub(super) trait WriteTask: Send {
     /// Does it.
-    fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), rusqlite::Error>;
+    fn run(&mut self, rows: &mut SqliteLedger<'_>) -> Result<(), rusqlite::Error>;
     /// Says what came of it, once it is committed, or why it was not.
     fn tell(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
 /// What the writer is asked.
-pub(super) enum Job {
+pub(super) enum WriterJob {
     /// To do this. `bytes` of bodies and `rows` come with it.
-    Do { task: Box<dyn Task>, rows: usize, bytes: usize },
+    Do { task: Box<dyn WriteTask>, rows: usize, bytes: usize },
     /// To write a change and run a statement, in a transaction of their own.
-    Effect { change: Box<Change>, statement: Bound, to: oneshot::Sender<Result<Effected, StoreError>> },
+    Effect { change: Box<Transition>, statement: BoundStatement, to: oneshot::Sender<Result<SqlOutcome, StoreError>> },
     /// To look at the notes: there are some.
     Noted,
 }
 
 /// A question as a task: the answer is kept until the commit.
-pub(super) struct Ask<T, F> {
+pub(super) struct ReplyTask<T, F> {
     act: Option<F>,
     answer: Option<T>,
     to: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Ask<T, F> {
+impl<T, F> ReplyTask<T, F> {
     pub(super) fn new(act: F, to: oneshot::Sender<Result<T, StoreError>>) -> Self {
         Self { act: Some(act), answer: None, to }
     }
 }
 
-impl<T: Send, F: FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send> Task for Ask<T, F> {
-    fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), rusqlite::Error> {
+impl<T: Send, F: FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send> WriteTask for ReplyTask<T, F> {
+    fn run(&mut self, rows: &mut SqliteLedger<'_>) -> Result<(), rusqlite::Error> {
         let act = self.act.take().expect("a task runs once");
         self.answer = Some(act(rows)?);
         Ok(())
@@ -75,31 +75,31 @@ impl<T: Send, F: FnOnce(&mut Rows<'_>) -> Result<T, rusqlite::Error> + Send> Tas
 }
 
 /// What is done in one transaction, and what in one of its own each, after it.
-type Batch = (Vec<Box<dyn Task>>, Vec<Effect>);
+type WriterBatch = (Vec<Box<dyn WriteTask>>, Vec<SqlWriteJob>);
 
 /// Why the store stopped, if it did. Once set it stays.
-pub(super) type Failed = watch::Sender<Option<String>>;
+pub(super) type FailureSignal = watch::Sender<Option<String>>;
 
 /// The thread's own.
-pub(super) struct Writer {
+pub(super) struct SqliteWriter {
     pub(super) db: Connection,
-    pub(super) clock: Clock,
-    pub(super) access: Access,
+    pub(super) clock: StoreClock,
+    pub(super) access: SqliteAccess,
     pub(super) turns: u64,
-    pub(super) jobs: Receiver<Job>,
-    pub(super) failed: Arc<Failed>,
+    pub(super) jobs: Receiver<WriterJob>,
+    pub(super) failed: Arc<FailureSignal>,
     pub(super) commits: Arc<AtomicU64>,
-    pub(super) notes: Notes,
-    pub(super) log: Log,
-    pub(super) mark: Mark,
+    pub(super) notes: DuplicateNotes,
+    pub(super) log: WalCheckpointer,
+    pub(super) mark: LastWriteMark,
     /// The time that this transaction writes down as last seen.
     pub(super) saw: Option<Timestamp>,
 }
 
-impl Writer {
+impl SqliteWriter {
     /// Works until nobody can ask any more.
     pub(super) fn run(mut self) {
-        let _guard = Guard(self.failed.clone());
+        let _guard = WriterPanicGuard(self.failed.clone());
         while let Some((batch, alone)) = self.next_batch() {
             self.work(batch);
             for effect in alone {
@@ -114,7 +114,7 @@ impl Writer {
     }
 
     /// What is there, up to the limits of a batch; waits for the first. `None`: nobody can ask any more.
-    fn next_batch(&mut self) -> Option<Batch> {
+    fn next_batch(&mut self) -> Option<WriterBatch> {
         let first = match self.notes.due_in() {
             None => self.jobs.recv().ok()?,
             Some(wait) => match self.jobs.recv_timeout(wait) {
@@ -127,16 +127,16 @@ impl Writer {
         let (mut rows, mut bytes, mut next) = (0, 0, Some(first));
         while let Some(job) = next {
             match job {
-                Job::Do { task, rows: more, bytes: heavier } => {
+                WriterJob::Do { task, rows: more, bytes: heavier } => {
                     batch.push(task);
                     rows += more;
                     bytes += heavier;
                 }
-                Job::Effect { change, statement, to } => {
-                    alone.push(Effect { change, statement, to });
+                WriterJob::Effect { change, statement, to } => {
+                    alone.push(SqlWriteJob { change, statement, to });
                     rows += 1;
                 }
-                Job::Noted => {}
+                WriterJob::Noted => {}
             }
             let room = rows < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX;
             next = if room { self.jobs.try_recv().ok() } else { None };
@@ -144,7 +144,7 @@ impl Writer {
         Some((batch, alone))
     }
 
-    fn work(&mut self, mut batch: Vec<Box<dyn Task>>) {
+    fn work(&mut self, mut batch: Vec<Box<dyn WriteTask>>) {
         let stopped = self.failed.borrow().clone();
         let committed = match stopped {
             Some(why) => Err(StoreError::Broken(why)),
@@ -163,10 +163,12 @@ impl Writer {
     }
 
     /// One transaction: all of it is durable when this returns, or nothing of it is there.
-    fn transact(&mut self, batch: &mut [Box<dyn Task>]) -> Result<(), StoreError> {
+    fn transact(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<(), StoreError> {
         let wrote = match self.in_transaction(batch) {
-            Ok(wrote) => self.execute("commit").map(|()| wrote).map_err(|error| classify(&error, Stage::Commit)),
-            Err(error) => Err(classify(&error, Stage::Before)),
+            Ok(wrote) => {
+                self.execute("commit").map(|()| wrote).map_err(|error| classify(&error, SqliteCommitStage::Commit))
+            }
+            Err(error) => Err(classify(&error, SqliteCommitStage::Before)),
         };
         if wrote.is_err() && !self.db.is_autocommit() {
             self.execute("rollback").map_err(|error| StoreError::Broken(format!("cannot roll back: {error}")))?;
@@ -188,20 +190,20 @@ impl Writer {
     }
 
     /// Says whether anything was written.
-    fn in_transaction(&mut self, batch: &mut [Box<dyn Task>]) -> Result<bool, rusqlite::Error> {
+    fn in_transaction(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<bool, rusqlite::Error> {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
         let at = self.clock.moment();
-        let mut rows = Rows { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark };
         for task in batch {
             task.run(&mut rows)?;
         }
-        let besides = if self.db.total_changes() == before { Besides::Nothing } else { Besides::Writes };
+        let besides = if self.db.total_changes() == before { TxnContent::Nothing } else { TxnContent::Writes };
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
         // A copy brings the time that the other store has seen.
-        if self.access != Access::Copy
+        if self.access != SqliteAccess::Copy
             && let Some((_, time)) = self.clock.to_write()
         {
             last_seen::write(&self.db, time)?;
@@ -216,11 +218,11 @@ impl Writer {
 }
 
 /// Writes nothing any more from here on.
-pub(super) fn stop(failed: &Failed, why: &str) {
+pub(super) fn stop(failed: &FailureSignal, why: &str) {
     failed.send_if_modified(|was| {
         let first = was.is_none();
         if first {
-            telemetry::say(Level::Error, "broken", &[("why", why)]);
+            telemetry::say(LogLevel::Error, "broken", &[("why", why)]);
             *was = Some(why.to_owned());
         }
         first
@@ -229,16 +231,16 @@ pub(super) fn stop(failed: &Failed, why: &str) {
 
 /// A store that has stopped leaves its log to the next one who opens it: what a disk failed to keep once must not be
 /// taken for kept because a second try went well.
-pub(super) fn leave_log(db: &Connection, failed: &Failed) {
+pub(super) fn leave_log(db: &Connection, failed: &FailureSignal) {
     if failed.borrow().is_some() {
         let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     }
 }
 
 /// Tells when the thread dies of our own bug.
-struct Guard(Arc<Failed>);
+struct WriterPanicGuard(Arc<FailureSignal>);
 
-impl Drop for Guard {
+impl Drop for WriterPanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             stop(&self.0, "the writing thread panicked");
@@ -248,7 +250,7 @@ impl Drop for Guard {
 
 /// Where in a transaction it went wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum SqliteCommitStage {
     /// Before the commit, or while only reading: nothing is written.
     Before,
     /// In the commit itself.
@@ -256,7 +258,7 @@ pub(super) enum Stage {
 }
 
 /// What an error means for whoever asked.
-pub(super) fn classify(error: &rusqlite::Error, stage: Stage) -> StoreError {
+pub(super) fn classify(error: &rusqlite::Error, stage: SqliteCommitStage) -> StoreError {
     let why = error.to_string();
     if matches!(error, rusqlite::Error::SqlInputError { .. }) {
         return StoreError::Broken(why); // a statement of ours that SQLite does not understand: the schema is not what it was
@@ -267,7 +269,7 @@ pub(super) fn classify(error: &rusqlite::Error, stage: Stage) -> StoreError {
         }
         (Some(ErrorCode::Unknown), _) => StoreError::Broken(why),
         // After a failed sync the pages may be there after a restart, or not. Nothing may be built on them.
-        (Some(ErrorCode::SystemIoFailure), Stage::Commit) => StoreError::Unsure(why),
+        (Some(ErrorCode::SystemIoFailure), SqliteCommitStage::Commit) => StoreError::Unsure(why),
         (Some(_), _) => StoreError::Down(why),
         // Not SQLite's word but ours: a key, register or slot is not what was written.
         (None, _) => StoreError::Broken(format!("a row cannot be read: {why}")),
@@ -286,7 +288,7 @@ pub(super) fn marks(db: &Connection) -> Result<(Timestamp, u64), rusqlite::Error
 mod tests {
     use super::*;
 
-    fn check(code: i32, stage: Stage, expected: &str) {
+    fn check(code: i32, stage: SqliteCommitStage, expected: &str) {
         let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
         let word = match classify(&error, stage) {
             StoreError::Down(_) => "down",
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_down_a_failed_sync_is_unsure_and_rot_is_broken() {
         use rusqlite::ffi;
-        for stage in [Stage::Before, Stage::Commit] {
+        for stage in [SqliteCommitStage::Before, SqliteCommitStage::Commit] {
             for code in [ffi::SQLITE_FULL, ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_NOMEM] {
                 check(code, stage, "down");
             }
@@ -307,7 +309,7 @@ mod tests {
                 check(code, stage, "broken");
             }
         }
-        check(ffi::SQLITE_IOERR_FSYNC, Stage::Commit, "unsure");
-        check(ffi::SQLITE_IOERR_READ, Stage::Before, "down");
+        check(ffi::SQLITE_IOERR_FSYNC, SqliteCommitStage::Commit, "unsure");
+        check(ffi::SQLITE_IOERR_READ, SqliteCommitStage::Before, "down");
     }
 }

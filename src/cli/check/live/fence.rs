@@ -1,19 +1,19 @@
 //! Both sides of the fence: what this machine knows of its store, and what the store has.
 
-use super::{Tried, wrong};
+use super::{LiveCheck, wrong};
 use crate::config::Config;
-use crate::decide::fence::{self, FoundStore, KnownStore};
+use crate::decide::fence::{self, KnownStore, ObservedStore};
 use crate::node::state::{self, StateFile, StateRead, StateRecord, UNREADABLE_HINT};
-use crate::store::CannotOpen;
-use crate::store::open::{Use, identity, is_empty, open_for};
+use crate::store::StoreOpenError;
+use crate::store::open::{OpenPurpose, identity, is_empty, open_for};
 use std::path::PathBuf;
 
 /// The state files of a store that has some. Nothing is changed, and no folder is made.
-pub(super) fn tried(config: &Config) -> Option<Tried> {
+pub(super) fn tried(config: &Config) -> Option<LiveCheck> {
     let (place, scope) = identity(&config.store).ok().flatten()?;
     let folder = config.state.path();
     let file = StateFile::new(folder.to_owned(), place, scope);
-    let tried = |path: PathBuf, words| Some(Tried::new("state", path.display().to_string(), words));
+    let tried = |path: PathBuf, words| Some(LiveCheck::new("state", path.display().to_string(), words));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let own = match file.read() {
         StateRead::None => None,
@@ -25,7 +25,7 @@ pub(super) fn tried(config: &Config) -> Option<Tried> {
         StateRead::Unreadable(why) => return tried(file.path(), wrong(why, UNREADABLE_HINT)),
     };
     // A store that cannot be opened is told of elsewhere.
-    let Looked { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
+    let StoreComparison { has, compared } = runtime.block_on(look(config, &file, own.clone())).ok()?;
     let losses = compared.iter().filter_map(|(record, found)| Some((record, fence::loss(&record.known, found)?)));
     if let Some((record, loss)) = losses.into_iter().next() {
         return tried(file.path_of(record), wrong(loss.to_string(), ""));
@@ -35,24 +35,24 @@ pub(super) fn tried(config: &Config) -> Option<Tried> {
 }
 
 /// A store, beside what this machine knows of it.
-struct Looked {
+struct StoreComparison {
     /// What it has.
-    has: FoundStore,
+    has: ObservedStore,
     /// What each state file says of it, and what the store holds of that.
-    compared: Vec<(StateRecord, FoundStore)>,
+    compared: Vec<(StateRecord, ObservedStore)>,
 }
 
 /// Compares the store with its own state file and with those of the same store at other addresses, as a node does when it
 /// starts.
-async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<Looked, CannotOpen> {
+async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Result<StoreComparison, StoreOpenError> {
     if is_empty(&config.store).await? {
-        let compared = own.into_iter().map(|record| (record, FoundStore::gone())).collect();
-        return Ok(Looked { has: FoundStore::gone(), compared });
+        let compared = own.into_iter().map(|record| (record, ObservedStore::gone())).collect();
+        return Ok(StoreComparison { has: ObservedStore::gone(), compared });
     }
-    let store = open_for(&config.store, Use::Look).await?;
+    let store = open_for(&config.store, OpenPurpose::Look).await?;
     let found = async |known| match store.found(known).await {
-        Ok(found) => Ok(found.unwrap_or_else(FoundStore::gone)),
-        Err(error) => Err(CannotOpen::Yet(error.to_string())),
+        Ok(found) => Ok(found.unwrap_or_else(ObservedStore::gone)),
+        Err(error) => Err(StoreOpenError::Yet(error.to_string())),
     };
     let has = found(None).await?;
     let epoch = has.mark.as_ref().and_then(|mark| mark.epoch.as_deref());
@@ -65,10 +65,10 @@ async fn look(config: &Config, file: &StateFile, own: Option<StateRecord>) -> Re
         let found = found(Some(record.known.clone())).await?;
         compared.push((record, found));
     }
-    Ok(Looked { has, compared })
+    Ok(StoreComparison { has, compared })
 }
 
-fn both(known: Option<&KnownStore>, found: &FoundStore) -> String {
+fn both(known: Option<&KnownStore>, found: &ObservedStore) -> String {
     let known = known.map_or("nothing yet".to_owned(), |known| known.mark.to_string());
     let has = match &found.mark {
         None => "nothing yet".to_owned(),

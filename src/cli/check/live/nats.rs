@@ -1,13 +1,13 @@
 //! NATS servers: whether they can be connected to, and whether the streams and consumers are there. None is made.
 
-use super::{Tried, plans, wrong};
-use crate::action::nats::{Servers, doubts};
+use super::{LiveCheck, plans, wrong};
+use crate::action::nats::{NatsConnections, doubts};
 use crate::action::plan::ActionPlan;
-use crate::action::plan::nats::{Publish, Server};
+use crate::action::plan::nats::{NatsServer, PublishPlan};
 use crate::config::{Config, StreamPlan, UNKNOWN_URL};
 use crate::decide::time::Duration;
 use crate::nats::look;
-use crate::telemetry::Level;
+use crate::telemetry::LogLevel;
 use async_nats::Client;
 use std::io;
 
@@ -15,7 +15,7 @@ use std::io;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Looks at what is published to, then at what is taken from.
-pub(super) fn tried(config: &Config) -> io::Result<Vec<Tried>> {
+pub(super) fn tried(config: &Config) -> io::Result<Vec<LiveCheck>> {
     let publishes = plans(config).into_iter().filter_map(|plan| match plan {
         ActionPlan::Publish(publish) => Some(&**publish),
         ActionPlan::Run(_) | ActionPlan::Forward(_) | ActionPlan::Sql(_) => None,
@@ -25,36 +25,36 @@ pub(super) fn tried(config: &Config) -> io::Result<Vec<Tried>> {
     let streams: Vec<_> = streams.filter(|stream| stream.server.url != UNKNOWN_URL).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
-        let servers = Servers::default();
+        let servers = NatsConnections::default();
         let mut all = Vec::new();
         for publish in publishes {
             let name = format!("{} at {}", publish.subject, publish.server.shown);
-            all.push(Tried::new("publish", name, published(&servers, publish).await));
+            all.push(LiveCheck::new("publish", name, published(&servers, publish).await));
         }
         for stream in streams {
-            all.push(Tried::new("stream", stream.words(), taken(&servers, stream).await));
+            all.push(LiveCheck::new("stream", stream.words(), taken(&servers, stream).await));
         }
         all
     }))
 }
 
-async fn connected(servers: &Servers, server: &Server) -> Result<Client, (String, String)> {
+async fn connected(servers: &NatsConnections, server: &NatsServer) -> Result<Client, (String, String)> {
     let connection = servers.to(server).map_err(|cannot| (cannot.to_string(), String::new()))?;
     let hint = "is it running, the port right, and may we in?";
     connection.up(PATIENCE).await.map_err(|why| (why, hint.to_owned()))
 }
 
-async fn published(servers: &Servers, plan: &Publish) -> Result<String, (String, String)> {
+async fn published(servers: &NatsConnections, plan: &PublishPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
     let doubts = doubts(&client, plan).await;
-    if let Some(doubt) = doubts.iter().find(|doubt| doubt.level == Level::Error) {
+    if let Some(doubt) = doubts.iter().find(|doubt| doubt.level == LogLevel::Error) {
         return wrong(&doubt.why, &doubt.hint);
     }
     let said = doubts.iter().map(|doubt| format!("{}: {}", doubt.why, doubt.hint)).collect::<Vec<_>>().join("; ");
     Ok(if said.is_empty() { "a stream takes it".into() } else { said })
 }
 
-async fn taken(servers: &Servers, plan: &StreamPlan) -> Result<String, (String, String)> {
+async fn taken(servers: &NatsConnections, plan: &StreamPlan) -> Result<String, (String, String)> {
     let client = connected(servers, &plan.server).await?;
     match look(&client, plan).await {
         Ok(said) if said.is_empty() => Ok("can be taken from".into()),

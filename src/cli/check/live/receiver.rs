@@ -1,7 +1,7 @@
 //! Receivers: whether they can be connected to, and whether their certificate is one that is trusted. Nothing is sent.
 
-use super::{Tried, wrong};
-use crate::action::plan::Receiver;
+use super::{LiveCheck, wrong};
+use crate::action::plan::ReceiverPlan;
 use crate::config::UNKNOWN_URL;
 use crate::decide::time::Duration;
 use reqwest::Url;
@@ -18,14 +18,14 @@ use tokio_rustls::rustls::{self, ClientConfig};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connects to all of them at once.
-pub(super) fn tried<'r>(receivers: impl Iterator<Item = &'r Receiver>) -> io::Result<Vec<Tried>> {
+pub(super) fn tried<'r>(receivers: impl Iterator<Item = &'r ReceiverPlan>) -> io::Result<Vec<LiveCheck>> {
     // Where a field has a say in it, nobody knows yet where it leads.
-    let fixed = |receiver: &&Receiver| receiver.url.fields().next().is_none();
+    let fixed = |receiver: &&ReceiverPlan| receiver.url.fields().next().is_none();
     let known = receivers.filter(fixed).filter(|receiver| receiver.url.to_string() != UNKNOWN_URL);
     let all = known.map(|receiver| async move {
         let found = tokio::time::timeout(PATIENCE, reach(&receiver.url.to_string())).await;
         let late = || wrong(format!("no answer within {} s", PATIENCE.as_secs()), "is it running, and the port open?");
-        Tried::new("receiver", &receiver.shown, found.unwrap_or_else(|_| late()))
+        LiveCheck::new("receiver", &receiver.shown, found.unwrap_or_else(|_| late()))
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(futures_util::future::join_all(all)))

@@ -4,22 +4,28 @@ use super::*;
 use proptest::prelude::*;
 
 /// One scheme of each kind.
-fn schemes() -> Vec<Scheme> {
-    let hmac = Hmac {
+fn schemes() -> Vec<VerificationScheme> {
+    let hmac = HmacScheme {
         secrets: secrets(&[b"secret"]),
         header: "x-sig".into(),
         prefix: "v1=".into(),
-        hash: Hash::Sha512,
-        encoding: Encoding::Hex,
+        hash: HmacHash::Sha512,
+        encoding: SignatureEncoding::Hex,
         over: parse_over("{id}:{timestamp}:{body}").expect("a template"),
-        timestamp: Some(Place::Header("x-time".into())),
-        id: Some(Place::Header("x-id".into())),
+        timestamp: Some(FieldLocation::Header("x-time".into())),
+        id: Some(FieldLocation::Header("x-id".into())),
         tolerance: FIVE_MINUTES,
     };
-    vec![github(), standard(), Scheme::Hmac(Box::new(hmac)), Scheme::Bearer(secrets(&[b"t0ken", b"old"])), Scheme::None]
+    vec![
+        github(),
+        standard(),
+        VerificationScheme::Hmac(Box::new(hmac)),
+        VerificationScheme::Bearer(secrets(&[b"t0ken", b"old"])),
+        VerificationScheme::None,
+    ]
 }
 
-fn sent(headers: &[(String, String)]) -> Vec<Sent<'_>> {
+fn sent(headers: &[(String, String)]) -> Vec<HeaderPair<'_>> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
@@ -32,8 +38,8 @@ fn what_a_scheme_signs_it_believes() {
         let id = scheme.delivery_id().map(|_| "id-1");
         assert_eq!(believed.delivery_id.as_deref(), id, "{scheme:?}");
     }
-    assert_eq!(Scheme::Bearer(secrets(&[])).sign("", AT, b"").len(), 1);
-    assert_eq!(Scheme::Github(secrets(&[])).sign("", AT, b"").len(), 2);
+    assert_eq!(VerificationScheme::Bearer(secrets(&[])).sign("", AT, b"").len(), 1);
+    assert_eq!(VerificationScheme::Github(secrets(&[])).sign("", AT, b"").len(), 2);
 }
 
 #[test]
@@ -46,11 +52,11 @@ fn a_bearer_is_who_knows_a_token() {
     for wrong in
         ["", "Bearer", "Bearer ", "Bearer t0ke", "Bearer t0kenn", "Bearer  t0ken", "t0ken", "Basic t0ken", &long]
     {
-        assert_eq!(believed(wrong), Err(Refusal::BadSignature), "{wrong}");
+        assert_eq!(believed(wrong), Err(DeliveryRejection::BadSignature), "{wrong}");
     }
     let twice = [("authorization", "Bearer t0ken"), ("authorization", "Bearer t0ken")];
-    check(scheme, &twice, b"{}", Err(Refusal::BadSignature));
-    check(scheme, &[], b"{}", Err(Refusal::BadSignature));
+    check(scheme, &twice, b"{}", Err(DeliveryRejection::BadSignature));
+    check(scheme, &[], b"{}", Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
@@ -72,13 +78,13 @@ fn forms_pages_and_pictures_are_refused_by_all() {
             "audio/ogg",
             "Video/mp4",
         ] {
-            assert_eq!(with(content), Err(Refusal::ContentType), "{content}");
+            assert_eq!(with(content), Err(DeliveryRejection::ContentType), "{content}");
         }
         for content in ["application/json", "application/cloudevents+json; charset=utf-8", "text/plain", "", "json"] {
             assert_eq!(with(content), Ok(0), "{content}");
         }
         let twice: Vec<_> = sent(&headers).into_iter().chain([JSON]).collect();
-        check(scheme, &twice, b"{}", Err(Refusal::ContentType));
+        check(scheme, &twice, b"{}", Err(DeliveryRejection::ContentType));
         check(scheme, &sent(&headers)[1..], b"{}", Ok(0));
     }
 }
@@ -92,7 +98,7 @@ fn signed_json_under_another_type_is_refused_and_other_text_is_not() {
             verify(scheme, &sent(&headers), body, AT).map(|believed| believed.secret)
         };
         for content in ["application/yaml", "application/x-ndjson", "text/csv", "text/javascript", "application/cbor"] {
-            assert_eq!(with(content, b"{\"a\":1}"), Err(Refusal::ContentType), "{content}");
+            assert_eq!(with(content, b"{\"a\":1}"), Err(DeliveryRejection::ContentType), "{content}");
         }
         assert_eq!(with("text/csv", b"\"a\",\"b\"\n1,2\n"), Ok(0));
         assert_eq!(with("application/x-ndjson", b"{\"a\":1}\n{\"a\":2}\n"), Ok(0));
@@ -111,7 +117,7 @@ fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
         for name in scheme.signature_headers() {
             assert!(carried.iter().any(|carried| carried == name), "{name} is not carried");
             assert!(scheme.proof_headers().contains(&name), "{name}");
-            assert!(!scheme.covers(&Place::Header(name.into())), "{name} is no field");
+            assert!(!scheme.covers(&FieldLocation::Header(name.into())), "{name} is no field");
         }
     }
     let svix = ["svix-id", "svix-timestamp", "svix-signature"];
@@ -121,7 +127,7 @@ fn what_is_carried_is_all_that_the_next_one_needs_to_verify() {
 
 #[test]
 fn the_log_names_the_header_that_was_there() {
-    let doubts = |scheme: &Scheme, headers: &[Sent<'_>]| {
+    let doubts = |scheme: &VerificationScheme, headers: &[HeaderPair<'_>]| {
         let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
         let body = Bytes::from_static(b"{}");
         scheme.doubts(&Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT })
@@ -136,7 +142,7 @@ fn the_log_names_the_header_that_was_there() {
     }
     let told = doubts(standard, &[("webhook-signature", "v1,x"), ("svix-signature", "v1,x")]);
     assert_eq!(told, "there is more than one signature: webhook-signature and svix-signature");
-    assert_eq!(doubts(&Scheme::None, &[]), "");
+    assert_eq!(doubts(&VerificationScheme::None, &[]), "");
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn signed_json_is_never_passed_on_as_something_else() {
 
 #[test]
 fn what_is_covered_is_what_is_signed() {
-    let covered = |scheme: &Scheme| {
+    let covered = |scheme: &VerificationScheme| {
         [
             "body.a",
             "header.webhook-id",
@@ -181,7 +187,7 @@ fn what_is_covered_is_what_is_signed() {
             "query.a",
             "path",
         ]
-        .map(|place| u8::from(scheme.covers(&Place::parse(place).expect("a place"))))
+        .map(|place| u8::from(scheme.covers(&FieldLocation::parse(place).expect("a place"))))
     };
     let all = schemes();
     assert_eq!(covered(&all[0]), [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -189,14 +195,14 @@ fn what_is_covered_is_what_is_signed() {
     assert_eq!(covered(&all[2]), [1, 0, 0, 1, 1, 0, 0, 0]);
     assert_eq!(covered(&all[3]), [1; 8]);
     assert_eq!(covered(&all[4]), [1; 8]);
-    let Scheme::Hmac(hmac) = &all[2] else { panic!("the third is an HMAC") };
-    let body_only = Hmac { over: vec![Piece::Body], ..(**hmac).clone() };
-    assert_eq!(covered(&Scheme::Hmac(Box::new(body_only))), [1, 0, 0, 0, 0, 0, 0, 0]);
+    let VerificationScheme::Hmac(hmac) = &all[2] else { panic!("the third is an HMAC") };
+    let body_only = HmacScheme { over: vec![SignedPiece::Body], ..(**hmac).clone() };
+    assert_eq!(covered(&VerificationScheme::Hmac(Box::new(body_only))), [1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
 fn a_scheme_is_told_in_words_without_its_secrets() {
-    let words: Vec<_> = schemes().iter().map(Scheme::words).collect();
+    let words: Vec<_> = schemes().iter().map(VerificationScheme::words).collect();
     assert_eq!(
         words,
         [
@@ -207,7 +213,7 @@ fn a_scheme_is_told_in_words_without_its_secrets() {
             "nothing"
         ]
     );
-    assert_eq!([Hash::Sha1.words(), Hash::Sha256.words()], ["SHA-1", "SHA-256"]);
+    assert_eq!([HmacHash::Sha1.words(), HmacHash::Sha256.words()], ["SHA-1", "SHA-256"]);
     let shown = format!("{:?}", schemes());
     for secret in ["t0ken", "old", "Everybody", "MfKQ", "secret\"", "[115"] {
         assert!(!shown.contains(secret), "{shown}");
@@ -219,10 +225,10 @@ fn a_scheme_is_told_in_words_without_its_secrets() {
 fn an_id_may_be_a_number_in_the_body_but_not_a_truth() {
     let body = Bytes::from_static(br#"{"id":7,"name":"x","yes":true,"empty":""}"#);
     let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: AT, wall: AT };
-    let verified = Scheme::None.verify(&delivery).expect("no scheme");
+    let verified = VerificationScheme::None.verify(&delivery).expect("no scheme");
     let id = |at: &str| {
-        let at = Place::parse(at).expect("a place");
-        verified.delivery_id(&DeliveryId { at, signed: true }).expect("JSON")
+        let at = FieldLocation::parse(at).expect("a place");
+        verified.delivery_id(&DeliveryIdLocation { at, signed: true }).expect("JSON")
     };
     assert_eq!(id("body.id").as_deref(), Some("7"));
     assert_eq!(id("body.name").as_deref(), Some("x"));
@@ -240,7 +246,7 @@ proptest! {
             if !body.is_empty() {
                 let mut other = body.clone();
                 other[at.index(body.len())] ^= flip;
-                prop_assert_eq!(verify(scheme, &sent(&headers), &other, AT), Err(Refusal::BadSignature));
+                prop_assert_eq!(verify(scheme, &sent(&headers), &other, AT), Err(DeliveryRejection::BadSignature));
             }
             let (_, signature) = headers.last_mut().expect("a signature");
             let mut bytes = signature.clone().into_bytes();
@@ -250,7 +256,7 @@ proptest! {
             prop_assume!(!bytes[place].eq_ignore_ascii_case(&signature.as_bytes()[place]));
             if let Ok(other) = String::from_utf8(bytes) {
                 *signature = other;
-                prop_assert_eq!(verify(scheme, &sent(&headers), &body, AT), Err(Refusal::BadSignature));
+                prop_assert_eq!(verify(scheme, &sent(&headers), &body, AT), Err(DeliveryRejection::BadSignature));
             }
         }
     }
@@ -263,7 +269,7 @@ proptest! {
         let body = Bytes::from(body);
         let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: Timestamp(at), wall: Timestamp(at) };
         for scheme in &schemes()[..4] {
-            prop_assert_eq!(scheme.verify(&delivery).map(|verified| verified.secret()), Err(Refusal::BadSignature));
+            prop_assert_eq!(scheme.verify(&delivery).map(|verified| verified.secret()), Err(DeliveryRejection::BadSignature));
         }
     }
 }

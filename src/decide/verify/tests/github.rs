@@ -1,6 +1,6 @@
 use super::*;
 
-fn signed(signature: &str) -> [Sent<'_>; 2] {
+fn signed(signature: &str) -> [HeaderPair<'_>; 2] {
     [JSON, ("x-hub-signature-256", signature)]
 }
 
@@ -12,19 +12,34 @@ fn the_documented_vector_is_believed() {
 
 #[test]
 fn the_secret_that_matched_is_named() {
-    let rotating = Scheme::Github(secrets(&[b"other", b"", GITHUB_SECRET]));
+    let rotating = VerificationScheme::Github(secrets(&[b"other", b"", GITHUB_SECRET]));
     check(&rotating, &signed(GITHUB), b"Hello, World!", Ok(2));
-    check(&Scheme::Github(secrets(&[b"other"])), &signed(GITHUB), b"Hello, World!", Err(Refusal::BadSignature));
-    check(&Scheme::Github(secrets(&[])), &signed(GITHUB), b"Hello, World!", Err(Refusal::BadSignature));
+    check(
+        &VerificationScheme::Github(secrets(&[b"other"])),
+        &signed(GITHUB),
+        b"Hello, World!",
+        Err(DeliveryRejection::BadSignature),
+    );
+    check(
+        &VerificationScheme::Github(secrets(&[])),
+        &signed(GITHUB),
+        b"Hello, World!",
+        Err(DeliveryRejection::BadSignature),
+    );
 }
 
 #[test]
 fn an_empty_secret_matches_nothing() {
-    let empty = Scheme::Github(secrets(&[b""]));
+    let empty = VerificationScheme::Github(secrets(&[b""]));
     let made = empty.sign("1", AT, b"{}");
-    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-    check(&empty, &made, b"{}", Err(Refusal::BadSignature));
-    check(&Scheme::Bearer(secrets(&[b""])), &[("authorization", "Bearer ")], b"{}", Err(Refusal::BadSignature));
+    let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&empty, &made, b"{}", Err(DeliveryRejection::BadSignature));
+    check(
+        &VerificationScheme::Bearer(secrets(&[b""])),
+        &[("authorization", "Bearer ")],
+        b"{}",
+        Err(DeliveryRejection::BadSignature),
+    );
 }
 
 #[test]
@@ -47,21 +62,21 @@ fn every_other_signature_is_refused_alike() {
         "sha256=ünïcode".into(),
     ];
     for signature in &wrong {
-        check(&github(), &signed(signature), b"Hello, World!", Err(Refusal::BadSignature));
+        check(&github(), &signed(signature), b"Hello, World!", Err(DeliveryRejection::BadSignature));
     }
     let twice = [JSON, ("x-hub-signature-256", GITHUB), ("x-hub-signature-256", GITHUB)];
-    check(&github(), &twice, b"Hello, World!", Err(Refusal::BadSignature));
-    check(&github(), &[JSON], b"Hello, World!", Err(Refusal::BadSignature));
+    check(&github(), &twice, b"Hello, World!", Err(DeliveryRejection::BadSignature));
+    check(&github(), &[JSON], b"Hello, World!", Err(DeliveryRejection::BadSignature));
     let sha1 = [JSON, ("x-hub-signature", "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59")];
-    check(&github(), &sha1, b"Hello, World!", Err(Refusal::BadSignature));
-    check(&github(), &signed(GITHUB), b"Hello, World", Err(Refusal::BadSignature));
+    check(&github(), &sha1, b"Hello, World!", Err(DeliveryRejection::BadSignature));
+    check(&github(), &signed(GITHUB), b"Hello, World", Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
 fn a_form_carries_its_json_as_payload() {
     let form = "application/x-www-form-urlencoded";
     let sent = |body: &[u8]| {
-        let mac = secrets(&[GITHUB_SECRET]).sign(Hash::Sha256, &[body]).map(hex::encode).expect("a secret");
+        let mac = secrets(&[GITHUB_SECRET]).sign(HmacHash::Sha256, &[body]).map(hex::encode).expect("a secret");
         let signature = format!("sha256={mac}");
         verify(&github(), &[("content-type", form), ("x-hub-signature-256", &signature)], body, AT).map(|b| b.json)
     };
@@ -73,14 +88,14 @@ fn a_form_carries_its_json_as_payload() {
     for body in
         [&b""[..], b"a=1", b"payload=1&payload=1", b"payload=%7", b"a=1&payload=%7b+%7d", b"payload=1&", b"payload=1&a"]
     {
-        assert!(matches!(sent(body), Err(Refusal::Malformed(_))), "{body:?}");
+        assert!(matches!(sent(body), Err(DeliveryRejection::Malformed(_))), "{body:?}");
     }
 }
 
 #[test]
 fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused() {
-    let sent = |headers: &[Sent<'_>], body: &[u8]| {
-        let mac = secrets(&[GITHUB_SECRET]).sign(Hash::Sha256, &[body]).map(hex::encode).expect("a secret");
+    let sent = |headers: &[HeaderPair<'_>], body: &[u8]| {
+        let mac = secrets(&[GITHUB_SECRET]).sign(HmacHash::Sha256, &[body]).map(hex::encode).expect("a secret");
         let signature = format!("sha256={mac}");
         let headers: Vec<_> = headers.iter().copied().chain([("x-hub-signature-256", &*signature)]).collect();
         verify(&github(), &headers, body, AT).map(|believed| believed.json)
@@ -89,24 +104,24 @@ fn the_bytes_say_how_they_are_read_and_a_header_that_says_otherwise_is_refused()
     let inside: &[u8] = br#"{"comment":"&payload=%7B%22registry_package%22%3A%7B%7D%7D&"}"#;
     assert_eq!(sent(&[JSON], inside), Ok(inside.to_vec()));
     for body in [inside, b" {}", b"[]", b"\"&payload=1&\"", b"\xef\xbb\xbf{}"] {
-        assert_eq!(sent(&[form], body), Err(Refusal::ContentType), "{body:?}");
+        assert_eq!(sent(&[form], body), Err(DeliveryRejection::ContentType), "{body:?}");
     }
     assert_eq!(sent(&[form], b"payload=%7B%7D"), Ok(b"{}".to_vec()));
-    assert_eq!(sent(&[JSON], b"payload=%7B%7D"), Err(Refusal::ContentType));
+    assert_eq!(sent(&[JSON], b"payload=%7B%7D"), Err(DeliveryRejection::ContentType));
     for charset in ["utf-16", "utf-7", "\"UTF-16\"", "shift_jis"] {
         let json = format!("application/json; charset={charset}");
-        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(Refusal::ContentType), "{charset}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::ContentType), "{charset}");
     }
     for parameters in ["charset =utf-16", "charset*=utf-7", "charset=utf-8;charset =utf-16", "Charset\t= utf-16"] {
         let json = format!("application/json; {parameters}");
-        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(Refusal::ContentType), "{parameters}");
+        assert_eq!(sent(&[("content-type", &json)], b"{}"), Err(DeliveryRejection::ContentType), "{parameters}");
     }
     for charset in ["utf-8", "UTF-8", "\"utf-8\"", "iso-8859-1"] {
         assert!(sent(&[("content-type", &format!("application/json;charset={charset}"))], b"{}").is_ok(), "{charset}");
     }
     for coding in ["gzip", "br", "identity, gzip"] {
         let found = sent(&[JSON, ("content-encoding", coding)], b"{}");
-        assert!(matches!(found, Err(Refusal::Malformed(_))), "{coding}: {found:?}");
+        assert!(matches!(found, Err(DeliveryRejection::Malformed(_))), "{coding}: {found:?}");
     }
     assert!(sent(&[JSON, ("content-encoding", "identity")], b"{}").is_ok());
 }
@@ -117,15 +132,15 @@ fn a_wrong_type_is_only_told_to_those_who_signed() {
         verify(&github(), &[("content-type", content), ("x-hub-signature-256", signature)], b"Hello, World!", AT)
     };
     for content in ["text/plain", "application/jsonp", "", "json", "application/x-www-form-urlencoded2", "*/*"] {
-        assert_eq!(sent(content, GITHUB), Err(Refusal::ContentType), "{content}");
-        assert_eq!(sent(content, "sha256=00"), Err(Refusal::BadSignature), "{content}");
+        assert_eq!(sent(content, GITHUB), Err(DeliveryRejection::ContentType), "{content}");
+        assert_eq!(sent(content, "sha256=00"), Err(DeliveryRejection::BadSignature), "{content}");
     }
     for content in ["application/json; charset=utf-8", "Application/JSON ;x=y"] {
         assert!(sent(content, GITHUB).is_ok(), "{content}");
     }
     let signature = ("x-hub-signature-256", GITHUB);
-    check(&github(), &[signature], b"Hello, World!", Err(Refusal::ContentType));
-    check(&github(), &[JSON, JSON, signature], b"Hello, World!", Err(Refusal::ContentType));
+    check(&github(), &[signature], b"Hello, World!", Err(DeliveryRejection::ContentType));
+    check(&github(), &[JSON, JSON, signature], b"Hello, World!", Err(DeliveryRejection::ContentType));
 }
 
 #[test]
@@ -135,7 +150,7 @@ fn the_delivery_id_is_there_but_not_signed() {
     assert_eq!(believed.delivery_id.as_deref(), Some("72d3162e"));
     assert_eq!(github().delivery_id().map(|id| id.signed), Some(false));
     let twice = [with_id[0], with_id[1], with_id[2], with_id[2]];
-    assert!(matches!(verify(&github(), &twice, b"Hello, World!", AT), Err(Refusal::Malformed(_))));
+    assert!(matches!(verify(&github(), &twice, b"Hello, World!", AT), Err(DeliveryRejection::Malformed(_))));
     let empty = [with_id[0], with_id[1], ("x-github-delivery", "")];
     assert_eq!(verify(&github(), &empty, b"Hello, World!", AT).expect("signed").delivery_id, None);
 }
@@ -150,7 +165,7 @@ fn of_four_thousand_mutants_none_is_believed() {
             let mutant = String::from_utf8(mutant).expect("ASCII");
             let same = at >= 7 && replacement.eq_ignore_ascii_case(&original) || replacement == original;
             if !same {
-                check(&github(), &signed(&mutant), b"Hello, World!", Err(Refusal::BadSignature));
+                check(&github(), &signed(&mutant), b"Hello, World!", Err(DeliveryRejection::BadSignature));
                 tried += 1;
             }
         }

@@ -2,8 +2,15 @@ use super::*;
 
 const SLACK_BODY: &[u8] = b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
 
-fn hmac(secret: &[u8], header: &str, prefix: &str, hash: Hash, encoding: Encoding, over: &str) -> Hmac {
-    Hmac {
+fn hmac(
+    secret: &[u8],
+    header: &str,
+    prefix: &str,
+    hash: HmacHash,
+    encoding: SignatureEncoding,
+    over: &str,
+) -> HmacScheme {
+    HmacScheme {
         secrets: secrets(&[secret]),
         header: header.into(),
         prefix: prefix.into(),
@@ -16,22 +23,22 @@ fn hmac(secret: &[u8], header: &str, prefix: &str, hash: Hash, encoding: Encodin
     }
 }
 
-fn boxed(hmac: Hmac) -> Scheme {
-    Scheme::Hmac(Box::new(hmac))
+fn boxed(hmac: HmacScheme) -> VerificationScheme {
+    VerificationScheme::Hmac(Box::new(hmac))
 }
 
-fn place(text: &str) -> Place {
-    Place::parse(text).expect("a place")
+fn place(text: &str) -> FieldLocation {
+    FieldLocation::parse(text).expect("a place")
 }
 
-fn slack() -> Hmac {
+fn slack() -> HmacScheme {
     let timestamp = Some(place("header.x-slack-request-timestamp"));
     let over = "v0:{timestamp}:{body}";
     let secret = b"8f742231b10e8888abcd99yyyzzz85a5";
-    Hmac { timestamp, ..hmac(secret, "x-slack-signature", "v0=", Hash::Sha256, Encoding::Hex, over) }
+    HmacScheme { timestamp, ..hmac(secret, "x-slack-signature", "v0=", HmacHash::Sha256, SignatureEncoding::Hex, over) }
 }
 
-fn check_over(text: &str, expected: Result<&[Piece], &str>) {
+fn check_over(text: &str, expected: Result<&[SignedPiece], &str>) {
     match (parse_over(text), expected) {
         (Ok(pieces), Ok(expected)) => assert_eq!(pieces, expected, "{text}"),
         (Err(error), Err(expected)) => assert!(error.contains(expected), "{text}: {error}"),
@@ -41,10 +48,10 @@ fn check_over(text: &str, expected: Result<&[Piece], &str>) {
 
 #[test]
 fn what_is_signed_is_read_or_told_why() {
-    let literal = |text: &str| Piece::Literal(text.into());
-    check_over("{body}", Ok(&[Piece::Body]));
-    check_over("v0:{timestamp}:{body}", Ok(&[literal("v0:"), Piece::Timestamp, literal(":"), Piece::Body]));
-    check_over("{id}.{body}}", Ok(&[Piece::Id, literal("."), Piece::Body, literal("}")]));
+    let literal = |text: &str| SignedPiece::Literal(text.into());
+    check_over("{body}", Ok(&[SignedPiece::Body]));
+    check_over("v0:{timestamp}:{body}", Ok(&[literal("v0:"), SignedPiece::Timestamp, literal(":"), SignedPiece::Body]));
+    check_over("{id}.{body}}", Ok(&[SignedPiece::Id, literal("."), SignedPiece::Body, literal("}")]));
     for side_by_side in ["{id}{body}", "{timestamp}{body}", "{id}{timestamp}.{body}", "{body}{id}"] {
         check_over(side_by_side, Err("side by side"));
     }
@@ -65,13 +72,18 @@ fn the_providers_vectors_are_believed() {
     let sha1 = "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59";
     let hello = b"Hello, World!";
     let of = |secret: &[u8], prefix, hash, encoding| boxed(hmac(secret, "x-sig", prefix, hash, encoding, "{body}"));
-    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Hex), &[("x-sig", hex)], hello, Ok(0));
-    check(&of(b"secret", "", Hash::Sha256, Encoding::Hex), &[("x-sig", generic)], hello, Ok(0));
-    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Base64), &[("x-sig", shopify)], hello, Ok(0));
-    check(&of(GITHUB_SECRET, "sha1=", Hash::Sha1, Encoding::Hex), &[("x-sig", sha1)], hello, Ok(0));
+    check(&of(GITHUB_SECRET, "", HmacHash::Sha256, SignatureEncoding::Hex), &[("x-sig", hex)], hello, Ok(0));
+    check(&of(b"secret", "", HmacHash::Sha256, SignatureEncoding::Hex), &[("x-sig", generic)], hello, Ok(0));
+    check(&of(GITHUB_SECRET, "", HmacHash::Sha256, SignatureEncoding::Base64), &[("x-sig", shopify)], hello, Ok(0));
+    check(&of(GITHUB_SECRET, "sha1=", HmacHash::Sha1, SignatureEncoding::Hex), &[("x-sig", sha1)], hello, Ok(0));
     // Gitea signs the JSON that its form carries.
     let gitea = "eb1372a523dc74783f89c0f177a5ab15fc608b4720b33e697cee863f8b0d0d51";
-    check(&of(GITHUB_SECRET, "", Hash::Sha256, Encoding::Hex), &[("x-sig", gitea)], br#"{"zen":"x"}"#, Ok(0));
+    check(
+        &of(GITHUB_SECRET, "", HmacHash::Sha256, SignatureEncoding::Hex),
+        &[("x-sig", gitea)],
+        br#"{"zen":"x"}"#,
+        Ok(0),
+    );
 }
 
 #[test]
@@ -82,14 +94,17 @@ fn slacks_vector_is_believed_in_its_time() {
         verify(&boxed(slack()), &headers, SLACK_BODY, Timestamp(seconds * 1_000_000)).map(|believed| believed.secret)
     };
     assert_eq!([at(1_531_420_618), at(1_531_420_918)], [Ok(0), Ok(0)]);
-    assert_eq!([at(1_531_420_919), at(1_531_420_317)], [Err(Refusal::BadSignature), Err(Refusal::BadSignature)]);
-    check(&boxed(slack()), &headers[1..], SLACK_BODY, Err(Refusal::BadSignature));
+    assert_eq!(
+        [at(1_531_420_919), at(1_531_420_317)],
+        [Err(DeliveryRejection::BadSignature), Err(DeliveryRejection::BadSignature)]
+    );
+    check(&boxed(slack()), &headers[1..], SLACK_BODY, Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
 fn one_header_may_hold_a_few_signatures() {
     let good = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
-    let pagerduty = hmac(b"secret", "x-pagerduty-signature", "v1=", Hash::Sha256, Encoding::Hex, "{body}");
+    let pagerduty = hmac(b"secret", "x-pagerduty-signature", "v1=", HmacHash::Sha256, SignatureEncoding::Hex, "{body}");
     let pagerduty = boxed(pagerduty);
     let believed = |list: &str| verify(&pagerduty, &[("x-pagerduty-signature", list)], b"Hello, World!", AT).is_ok();
     assert!(believed(&format!("v1={good}")));
@@ -107,17 +122,17 @@ fn one_header_may_hold_a_few_signatures() {
 
 #[test]
 fn a_prefix_with_a_comma_is_not_cut_at_it() {
-    let odd = boxed(hmac(b"secret", "x-sig", "v1,", Hash::Sha512, Encoding::Base64, "{body}"));
+    let odd = boxed(hmac(b"secret", "x-sig", "v1,", HmacHash::Sha512, SignatureEncoding::Base64, "{body}"));
     let made = odd.sign("", AT, b"{}");
-    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     check(&odd, &made, b"{}", Ok(0));
 }
 
 #[test]
 fn a_time_may_be_written_in_three_ways() {
-    let timed = Hmac {
+    let timed = HmacScheme {
         timestamp: Some(place("header.x-time")),
-        ..hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{body}")
+        ..hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, "{body}")
     };
     let signature = "fcfaffa7fef86515c7beb6b62d779fa4ccf092f2e61c164376054271252821ff";
     let timed = boxed(timed);
@@ -130,7 +145,7 @@ fn a_time_may_be_written_in_three_ways() {
         assert_eq!(at(time), Ok(0), "{time}");
     }
     for time in ["", "-1614265330", "1614265029", "1614265631000", "16142653300000", "99999999999999999999", "x"] {
-        assert_eq!(at(time), Err(Refusal::BadSignature), "{time}");
+        assert_eq!(at(time), Err(DeliveryRejection::BadSignature), "{time}");
     }
 }
 
@@ -138,50 +153,58 @@ fn a_time_may_be_written_in_three_ways() {
 fn an_id_is_taken_from_where_it_stands() {
     let over = "{id}.{timestamp}.{body}";
     let with = |id: &str, timestamp: &str| {
-        let plain = hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, over);
-        boxed(Hmac { id: Some(place(id)), timestamp: Some(place(timestamp)), ..plain })
+        let plain = hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, over);
+        boxed(HmacScheme { id: Some(place(id)), timestamp: Some(place(timestamp)), ..plain })
     };
     let body = br#"{"id":"e1","sent":1614265330,"n":7,"late":true}"#;
     for scheme in [with("header.x-id", "header.x-time"), with("body.id", "body.sent"), with("body.n", "header.x-time")]
     {
         let made = scheme.sign("1", AT, body);
-        let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         check(&scheme, &made, body, Ok(0));
-        check(&scheme, &made[1..made.len() - 1], body, Err(Refusal::BadSignature));
+        check(&scheme, &made[1..made.len() - 1], body, Err(DeliveryRejection::BadSignature));
     }
     for scheme in [with("body.late", "body.sent"), with("body.none", "body.sent"), with("query.id", "body.sent")] {
-        check(&scheme, &[("x-sig", &"0".repeat(64))], body, Err(Refusal::BadSignature));
-        check(&scheme, &[("x-sig", &"0".repeat(64))], b"not json", Err(Refusal::BadSignature));
+        check(&scheme, &[("x-sig", &"0".repeat(64))], body, Err(DeliveryRejection::BadSignature));
+        check(&scheme, &[("x-sig", &"0".repeat(64))], b"not json", Err(DeliveryRejection::BadSignature));
     }
 }
 
 #[test]
 fn a_byte_cannot_move_from_the_id_to_the_body() {
-    let scheme = Hmac {
+    let scheme = HmacScheme {
         id: Some(place("header.x-id")),
-        ..hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}.{body}")
+        ..hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, "{id}.{body}")
     };
-    let mac = scheme.secrets.sign(Hash::Sha256, &[b"a.b.{}"]).map(hex::encode).expect("a secret");
+    let mac = scheme.secrets.sign(HmacHash::Sha256, &[b"a.b.{}"]).map(hex::encode).expect("a secret");
     check(&boxed(scheme.clone()), &[("x-id", "a"), ("x-sig", &mac)], b"b.{}", Ok(0));
-    check(&boxed(scheme), &[("x-id", "a.b"), ("x-sig", &mac)], b"{}", Err(Refusal::BadSignature));
+    check(&boxed(scheme), &[("x-id", "a.b"), ("x-sig", &mac)], b"{}", Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
 fn nor_where_the_separator_overlaps_itself() {
     for separator in ["--", "..", "::"] {
-        let plain = hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, &format!("{{id}}{separator}{{body}}"));
-        let scheme = boxed(Hmac { id: Some(place("header.x-id")), ..plain.clone() });
+        let plain = hmac(
+            b"secret",
+            "x-sig",
+            "",
+            HmacHash::Sha256,
+            SignatureEncoding::Hex,
+            &format!("{{id}}{separator}{{body}}"),
+        );
+        let scheme = boxed(HmacScheme { id: Some(place("header.x-id")), ..plain.clone() });
         let byte = &separator[..1];
         let all = format!("8{separator}{byte}5");
-        let mac = plain.secrets.sign(Hash::Sha256, &[all.as_bytes()]).map(hex::encode).expect("a secret");
+        let mac = plain.secrets.sign(HmacHash::Sha256, &[all.as_bytes()]).map(hex::encode).expect("a secret");
         check(&scheme, &[("x-id", "8"), ("x-sig", &mac)], format!("{byte}5").as_bytes(), Ok(0));
-        check(&scheme, &[("x-id", &*format!("8{byte}")), ("x-sig", &mac)], b"5", Err(Refusal::BadSignature));
+        check(&scheme, &[("x-id", &*format!("8{byte}")), ("x-sig", &mac)], b"5", Err(DeliveryRejection::BadSignature));
     }
 }
 
 #[test]
 fn a_template_without_its_places_believes_nothing() {
-    let scheme = boxed(hmac(b"secret", "x-sig", "", Hash::Sha256, Encoding::Hex, "{id}.{timestamp}.{body}"));
-    let mac = secrets(&[b"secret"]).sign(Hash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
-    check(&scheme, &[("x-sig", &mac)], b"{}", Err(Refusal::BadSignature));
+    let scheme =
+        boxed(hmac(b"secret", "x-sig", "", HmacHash::Sha256, SignatureEncoding::Hex, "{id}.{timestamp}.{body}"));
+    let mac = secrets(&[b"secret"]).sign(HmacHash::Sha256, &[b"..{}"]).map(hex::encode).expect("a secret");
+    check(&scheme, &[("x-sig", &mac)], b"{}", Err(DeliveryRejection::BadSignature));
 }

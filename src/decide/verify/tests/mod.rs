@@ -17,43 +17,53 @@ const STANDARD_BODY: &[u8] = br#"{"test": 2432232314}"#;
 const AT: Timestamp = Timestamp(1_614_265_330_000_000);
 const FIVE_MINUTES: Duration = Duration::from_mins(5);
 
-type Sent<'a> = (&'a str, &'a str);
+type HeaderPair<'a> = (&'a str, &'a str);
 
 /// What was believed, in a form that outlives the delivery.
 #[derive(Debug, PartialEq)]
-struct Believed {
+struct VerifiedSnapshot {
     json: Vec<u8>,
     secret: usize,
     delivery_id: Option<Arc<str>>,
 }
 
-fn verify(scheme: &Scheme, headers: &[Sent<'_>], body: &[u8], at: Timestamp) -> Result<Believed, Refusal> {
+fn verify(
+    scheme: &VerificationScheme,
+    headers: &[HeaderPair<'_>],
+    body: &[u8],
+    at: Timestamp,
+) -> Result<VerifiedSnapshot, DeliveryRejection> {
     let headers: Vec<_> = headers.iter().map(|(n, v)| ((*n).to_owned(), v.as_bytes().to_vec())).collect();
     let body = Bytes::copy_from_slice(body);
     let delivery = Delivery { path: "/in/x", query: "", headers: &headers, body: &body, at, wall: at };
     let verified = scheme.verify(&delivery)?;
     assert_eq!(verified.delivery().body, &body);
     let delivery_id = scheme.delivery_id().map_or(Ok(None), |id| verified.delivery_id(&id))?;
-    Ok(Believed { json: verified.json()?.to_vec(), secret: verified.secret(), delivery_id })
+    Ok(VerifiedSnapshot { json: verified.json()?.to_vec(), secret: verified.secret(), delivery_id })
 }
 
 /// Was it believed, and signed with which secret?
 #[expect(clippy::needless_pass_by_value, reason = "`Ok(0)` reads better than `&Ok(0)`")]
-fn check(scheme: &Scheme, headers: &[Sent<'_>], body: &[u8], expected: Result<usize, Refusal>) {
+fn check(
+    scheme: &VerificationScheme,
+    headers: &[HeaderPair<'_>],
+    body: &[u8],
+    expected: Result<usize, DeliveryRejection>,
+) {
     let believed = verify(scheme, headers, body, AT).map(|believed| believed.secret);
     assert_eq!(believed, expected, "{headers:?}");
 }
 
-fn secrets(secrets: &[&[u8]]) -> Secrets {
-    Secrets::new(secrets.iter().map(|secret| secret.to_vec()).collect())
+fn secrets(secrets: &[&[u8]]) -> SourceSecrets {
+    SourceSecrets::new(secrets.iter().map(|secret| secret.to_vec()).collect())
 }
 
-fn github() -> Scheme {
-    Scheme::Github(secrets(&[GITHUB_SECRET]))
+fn github() -> VerificationScheme {
+    VerificationScheme::Github(secrets(&[GITHUB_SECRET]))
 }
 
-fn standard() -> Scheme {
-    Scheme::standard_webhooks(&[STANDARD_SECRET.to_vec()], FIVE_MINUTES).expect("a secret")
+fn standard() -> VerificationScheme {
+    VerificationScheme::standard_webhooks(&[STANDARD_SECRET.to_vec()], FIVE_MINUTES).expect("a secret")
 }
 
-const JSON: Sent<'_> = ("content-type", "application/json");
+const JSON: HeaderPair<'_> = ("content-type", "application/json");

@@ -1,16 +1,16 @@
 use super::*;
 
-const SIGNED: [Sent<'_>; 3] =
+const SIGNED: [HeaderPair<'_>; 3] =
     [("webhook-id", STANDARD_ID), ("webhook-timestamp", "1614265330"), ("webhook-signature", STANDARD)];
 
 fn with(name: &str, value: &str) -> Vec<(String, String)> {
-    let one = |(n, v): Sent<'_>| (n.to_owned(), if n == name { value } else { v }.to_owned());
+    let one = |(n, v): HeaderPair<'_>| (n.to_owned(), if n == name { value } else { v }.to_owned());
     SIGNED.map(one).to_vec()
 }
 
-fn check_with(name: &str, value: &str, expected: Result<usize, Refusal>) {
+fn check_with(name: &str, value: &str, expected: Result<usize, DeliveryRejection>) {
     let headers = with(name, value);
-    let headers: Vec<Sent<'_>> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let headers: Vec<HeaderPair<'_>> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     check(&standard(), &headers, STANDARD_BODY, expected);
 }
 
@@ -19,7 +19,7 @@ fn the_documented_vector_is_believed_under_both_names() {
     let believed = verify(&standard(), &SIGNED, STANDARD_BODY, AT).expect("the vector");
     assert_eq!(believed.delivery_id.as_deref(), Some(STANDARD_ID));
     let svix = SIGNED.map(|(name, value)| (name.replace("webhook", "svix"), value));
-    let svix: Vec<Sent<'_>> = svix.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    let svix: Vec<HeaderPair<'_>> = svix.iter().map(|(n, v)| (n.as_str(), *v)).collect();
     let believed = verify(&standard(), &svix, STANDARD_BODY, AT).expect("the vector");
     assert_eq!(believed.delivery_id.as_deref(), Some(STANDARD_ID));
     assert_eq!(standard().delivery_id().map(|id| id.signed), Some(true));
@@ -29,13 +29,13 @@ fn the_documented_vector_is_believed_under_both_names() {
 fn the_two_names_are_not_mixed() {
     let extra = |name| [SIGNED[0], SIGNED[1], SIGNED[2], (name, STANDARD_ID)];
     for name in ["svix-id", "svix-timestamp", "svix-signature", "webhook-id", "webhook-timestamp"] {
-        check(&standard(), &extra(name), STANDARD_BODY, Err(Refusal::BadSignature));
+        check(&standard(), &extra(name), STANDARD_BODY, Err(DeliveryRejection::BadSignature));
     }
     for missing in 0..3 {
         let rest: Vec<_> = (0..3).filter(|n| *n != missing).map(|n| SIGNED[n]).collect();
-        check(&standard(), &rest, STANDARD_BODY, Err(Refusal::BadSignature));
+        check(&standard(), &rest, STANDARD_BODY, Err(DeliveryRejection::BadSignature));
     }
-    check(&standard(), &[], STANDARD_BODY, Err(Refusal::BadSignature));
+    check(&standard(), &[], STANDARD_BODY, Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn any_of_a_few_signatures_is_enough() {
         String::new(),
         bad.into(),
     ] {
-        check_with("webhook-signature", &list, Err(Refusal::BadSignature));
+        check_with("webhook-signature", &list, Err(DeliveryRejection::BadSignature));
     }
 }
 
@@ -71,7 +71,7 @@ fn old_and_future_times_are_refused() {
         verify(&standard(), &SIGNED, STANDARD_BODY, Timestamp(AT.0 + seconds * 1_000_000)).map(|b| b.secret)
     };
     assert_eq!([at(-300), at(300)], [Ok(0), Ok(0)]);
-    assert_eq!([at(-301), at(301)], [Err(Refusal::BadSignature), Err(Refusal::BadSignature)]);
+    assert_eq!([at(-301), at(301)], [Err(DeliveryRejection::BadSignature), Err(DeliveryRejection::BadSignature)]);
     for stamp in [
         "",
         "-1614265330",
@@ -82,26 +82,26 @@ fn old_and_future_times_are_refused() {
         "9223372036854775807",
         "x",
     ] {
-        check_with("webhook-timestamp", stamp, Err(Refusal::BadSignature));
+        check_with("webhook-timestamp", stamp, Err(DeliveryRejection::BadSignature));
     }
 }
 
 #[test]
 fn a_dot_in_the_id_is_refused_even_if_it_was_signed() {
     let made = standard().sign("a.b", AT, STANDARD_BODY);
-    let made: Vec<Sent<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-    check(&standard(), &made, STANDARD_BODY, Err(Refusal::BadSignature));
-    check_with("webhook-id", "", Err(Refusal::BadSignature));
-    check_with("webhook-id", "other", Err(Refusal::BadSignature));
+    let made: Vec<HeaderPair<'_>> = made.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    check(&standard(), &made, STANDARD_BODY, Err(DeliveryRejection::BadSignature));
+    check_with("webhook-id", "", Err(DeliveryRejection::BadSignature));
+    check_with("webhook-id", "other", Err(DeliveryRejection::BadSignature));
 }
 
 #[test]
 fn a_secret_that_cannot_be_decoded_is_refused_and_not_shown() {
     for secret in ["whsec_", "", "whsec_not base64", "hunter2!", "whsk_MfKQ9r8G", "whpk_MfKQ9r8G"] {
-        let error = Scheme::standard_webhooks(&[secret.into()], FIVE_MINUTES).expect_err(secret);
+        let error = VerificationScheme::standard_webhooks(&[secret.into()], FIVE_MINUTES).expect_err(secret);
         assert!(!error.contains("hunter2") && !error.contains("MfKQ"), "{error}");
     }
-    let bare = Scheme::standard_webhooks(&[STANDARD_SECRET[6..].to_vec()], FIVE_MINUTES).expect("base64");
+    let bare = VerificationScheme::standard_webhooks(&[STANDARD_SECRET[6..].to_vec()], FIVE_MINUTES).expect("base64");
     check(&bare, &SIGNED, STANDARD_BODY, Ok(0));
 }
 
@@ -113,7 +113,7 @@ fn of_four_thousand_mutants_none_is_believed() {
             for replacement in (0x20..0x7f_u8).filter(|replacement| *replacement != original) {
                 let mut mutant = value.to_owned().into_bytes();
                 mutant[at] = replacement;
-                check_with(name, &String::from_utf8(mutant).expect("ASCII"), Err(Refusal::BadSignature));
+                check_with(name, &String::from_utf8(mutant).expect("ASCII"), Err(DeliveryRejection::BadSignature));
                 tried += 1;
             }
         }

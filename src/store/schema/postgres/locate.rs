@@ -3,7 +3,7 @@
 //!
 //! Other programs have a table `schema_migrations`, too. Ours is known by its columns and its first row.
 
-use super::{MIGRATIONS, Problem, SchemaName};
+use super::{MIGRATIONS, PgMigrationError, SchemaName};
 use std::fmt;
 use tokio_postgres::{Client, Error};
 
@@ -15,7 +15,7 @@ pub(super) const MOVED_TO: &str = "moved to schema ";
 
 /// Where a store is, or where one is to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Located {
+pub struct SchemaLocation {
     /// The schema.
     pub schema: SchemaName,
     /// Other schemas of the `search_path` that hold a store, which this one is not.
@@ -24,7 +24,7 @@ pub struct Located {
 
 /// Why no schema of a database can be taken for ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SchemaConflict {
+pub enum SchemaConflictError {
     /// The schema holds another program's `schema_migrations`.
     Foreign(SchemaName),
     /// The store was moved to another schema than the URL names.
@@ -43,7 +43,7 @@ pub enum SchemaConflict {
     },
 }
 
-impl fmt::Display for SchemaConflict {
+impl fmt::Display for SchemaConflictError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign(schema) => write!(
@@ -67,11 +67,11 @@ impl fmt::Display for SchemaConflict {
     }
 }
 
-impl std::error::Error for SchemaConflict {}
+impl std::error::Error for SchemaConflictError {}
 
 /// What the table `schema_migrations` of a schema says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Log {
+enum MigrationLog {
     /// It is ours, and a store is here.
     Ours,
     /// It is ours, and the store went to this schema.
@@ -91,33 +91,33 @@ const LOGS: &str = "select n.nspname::text, n.nspname = any(current_schemas(fals
      order by array_position(current_schemas(false), n.nspname)";
 
 /// Looks for our store: in the schema that the URL names, else in `hookonce`, else along the `search_path`.
-pub async fn locate(db: &Client, named: Option<&SchemaName>) -> Result<Located, Problem> {
+pub async fn locate(db: &Client, named: Option<&SchemaName>) -> Result<SchemaLocation, PgMigrationError> {
     let wanted = named.cloned().unwrap_or_default();
-    let (mut here, mut on_path) = (Log::Empty, Vec::new());
+    let (mut here, mut on_path) = (MigrationLog::Empty, Vec::new());
     for row in db.query(LOGS, &[&wanted.as_str()]).await? {
         let (schema, in_path, fits) = (SchemaName::of(row.try_get(0)?), row.try_get(1)?, row.try_get(2)?);
-        let log = if fits { read(db, &schema).await? } else { Log::Foreign };
+        let log = if fits { read(db, &schema).await? } else { MigrationLog::Foreign };
         if schema == wanted {
             here = log;
         } else if in_path {
             on_path.push((schema, log));
         }
     }
-    choose(named, wanted, here, on_path).map_err(Problem::Conflict)
+    choose(named, wanted, here, on_path).map_err(PgMigrationError::Conflict)
 }
 
-async fn read(db: &Client, schema: &SchemaName) -> Result<Log, Error> {
+async fn read(db: &Client, schema: &SchemaName) -> Result<MigrationLog, Error> {
     let log = schema.relation("schema_migrations");
     let rows = db.query(&format!("select version, name from {log} order by version desc"), &[]).await?;
     let rows: Vec<(i32, &str)> =
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?;
     Ok(match rows.first() {
-        None => Log::Empty,
+        None => MigrationLog::Empty,
         Some((MOVED, name)) => {
-            Log::MovedTo(name.strip_prefix(MOVED_TO).map_or_else(SchemaName::default, SchemaName::of))
+            MigrationLog::MovedTo(name.strip_prefix(MOVED_TO).map_or_else(SchemaName::default, SchemaName::of))
         }
-        _ if rows.iter().any(|(version, name)| (*version, *name) == (1, MIGRATIONS[0].name)) => Log::Ours,
-        _ => Log::Foreign,
+        _ if rows.iter().any(|(version, name)| (*version, *name) == (1, MIGRATIONS[0].name)) => MigrationLog::Ours,
+        _ => MigrationLog::Foreign,
     })
 }
 
@@ -125,35 +125,37 @@ async fn read(db: &Client, schema: &SchemaName) -> Result<Log, Error> {
 fn choose(
     named: Option<&SchemaName>,
     wanted: SchemaName,
-    here: Log,
-    on_path: Vec<(SchemaName, Log)>,
-) -> Result<Located, SchemaConflict> {
-    let stores = || on_path.iter().filter(|(_, log)| *log == Log::Ours).map(|(schema, _)| schema.clone());
+    here: MigrationLog,
+    on_path: Vec<(SchemaName, MigrationLog)>,
+) -> Result<SchemaLocation, SchemaConflictError> {
+    let stores = || on_path.iter().filter(|(_, log)| *log == MigrationLog::Ours).map(|(schema, _)| schema.clone());
     match here {
-        Log::Ours => {
+        MigrationLog::Ours => {
             // Two stores by name are two stores on purpose.
             let others = if named.is_some() { Vec::new() } else { stores().collect() };
-            return Ok(Located { schema: wanted, others });
+            return Ok(SchemaLocation { schema: wanted, others });
         }
-        Log::Foreign if named.is_some() || stores().next().is_none() => return Err(SchemaConflict::Foreign(wanted)),
-        Log::MovedTo(to) => return Err(SchemaConflict::Moved { from: wanted, to }),
-        Log::Foreign | Log::Empty => {}
+        MigrationLog::Foreign if named.is_some() || stores().next().is_none() => {
+            return Err(SchemaConflictError::Foreign(wanted));
+        }
+        MigrationLog::MovedTo(to) => return Err(SchemaConflictError::Moved { from: wanted, to }),
+        MigrationLog::Foreign | MigrationLog::Empty => {}
     }
     match (stores().next(), named) {
-        (Some(found), None) => return Ok(Located { schema: found, others: stores().skip(1).collect() }),
-        (Some(found), Some(_)) => return Err(SchemaConflict::Elsewhere { named: wanted, found }),
+        (Some(found), None) => return Ok(SchemaLocation { schema: found, others: stores().skip(1).collect() }),
+        (Some(found), Some(_)) => return Err(SchemaConflictError::Elsewhere { named: wanted, found }),
         (None, Some(_)) => {}
         (None, None) => {
             for (from, log) in on_path {
-                if let Log::MovedTo(to) = log
+                if let MigrationLog::MovedTo(to) = log
                     && to != wanted
                 {
-                    return Err(SchemaConflict::Moved { from, to });
+                    return Err(SchemaConflictError::Moved { from, to });
                 }
             }
         }
     }
-    Ok(Located { schema: wanted, others: Vec::new() })
+    Ok(SchemaLocation { schema: wanted, others: Vec::new() })
 }
 
 #[cfg(test)]
@@ -164,7 +166,12 @@ mod tests {
         SchemaName::of(name)
     }
 
-    fn check(named: Option<&str>, here: Log, path: &[(&str, Log)], expected: Result<&str, SchemaConflict>) {
+    fn check(
+        named: Option<&str>,
+        here: MigrationLog,
+        path: &[(&str, MigrationLog)],
+        expected: Result<&str, SchemaConflictError>,
+    ) {
         let named = named.map(name);
         let path = path.iter().map(|(schema, log)| (name(schema), log.clone())).collect();
         let came = choose(named.as_ref(), named.clone().unwrap_or_default(), here, path);
@@ -173,25 +180,35 @@ mod tests {
 
     #[test]
     fn a_store_is_where_the_url_says_else_in_hookonce_else_where_an_older_one_is_found() {
-        check(None, Log::Empty, &[], Ok("hookonce"));
-        check(None, Log::Ours, &[("public", Log::Ours)], Ok("hookonce"));
-        check(None, Log::Empty, &[("app", Log::Foreign), ("public", Log::Ours)], Ok("public"));
-        check(None, Log::Empty, &[("public", Log::Foreign)], Ok("hookonce"));
-        check(Some("two"), Log::Empty, &[("public", Log::Foreign)], Ok("two"));
-        check(Some("two"), Log::Ours, &[("public", Log::Ours)], Ok("two"));
+        check(None, MigrationLog::Empty, &[], Ok("hookonce"));
+        check(None, MigrationLog::Ours, &[("public", MigrationLog::Ours)], Ok("hookonce"));
+        check(
+            None,
+            MigrationLog::Empty,
+            &[("app", MigrationLog::Foreign), ("public", MigrationLog::Ours)],
+            Ok("public"),
+        );
+        check(None, MigrationLog::Empty, &[("public", MigrationLog::Foreign)], Ok("hookonce"));
+        check(Some("two"), MigrationLog::Empty, &[("public", MigrationLog::Foreign)], Ok("two"));
+        check(Some("two"), MigrationLog::Ours, &[("public", MigrationLog::Ours)], Ok("two"));
     }
 
     #[test]
     fn no_empty_store_is_begun_beside_one_that_was_meant() {
-        let moved = |to: &str| Log::MovedTo(name(to));
-        check(None, Log::Empty, &[("public", moved("hookonce"))], Ok("hookonce"));
-        let away = SchemaConflict::Moved { from: name("public"), to: name("two") };
-        check(None, Log::Empty, &[("public", moved("two"))], Err(away.clone()));
+        let moved = |to: &str| MigrationLog::MovedTo(name(to));
+        check(None, MigrationLog::Empty, &[("public", moved("hookonce"))], Ok("hookonce"));
+        let away = SchemaConflictError::Moved { from: name("public"), to: name("two") };
+        check(None, MigrationLog::Empty, &[("public", moved("two"))], Err(away.clone()));
         check(Some("public"), moved("two"), &[], Err(away));
-        let elsewhere = SchemaConflict::Elsewhere { named: name("two"), found: name("public") };
-        check(Some("two"), Log::Empty, &[("public", Log::Ours)], Err(elsewhere));
-        check(None, Log::Foreign, &[("public", Log::Ours)], Ok("public"));
-        check(None, Log::Foreign, &[], Err(SchemaConflict::Foreign(name("hookonce"))));
-        check(Some("two"), Log::Foreign, &[("public", Log::Ours)], Err(SchemaConflict::Foreign(name("two"))));
+        let elsewhere = SchemaConflictError::Elsewhere { named: name("two"), found: name("public") };
+        check(Some("two"), MigrationLog::Empty, &[("public", MigrationLog::Ours)], Err(elsewhere));
+        check(None, MigrationLog::Foreign, &[("public", MigrationLog::Ours)], Ok("public"));
+        check(None, MigrationLog::Foreign, &[], Err(SchemaConflictError::Foreign(name("hookonce"))));
+        check(
+            Some("two"),
+            MigrationLog::Foreign,
+            &[("public", MigrationLog::Ours)],
+            Err(SchemaConflictError::Foreign(name("two"))),
+        );
     }
 }

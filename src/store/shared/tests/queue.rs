@@ -2,17 +2,17 @@
 
 use super::*;
 use crate::decide::action_kind::ActionKind;
-use crate::decide::event::Cause;
-use crate::store::Removal;
+use crate::decide::event::DeathCause;
+use crate::store::RemovalResult;
 
 /// What becomes of an event that leaves the queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Left {
+enum QueueExit {
     Cancelled,
     Forgotten,
 }
 
-async fn claimed(store: &Shared<Board>) -> Event {
+async fn claimed(store: &OptimisticStore<MemoryBackend>) -> Event {
     let new = making().group("g").made(store.now());
     match store.claim(vec![new]).await.expect("it claims").remove(0) {
         Claim::New { event, .. } => *event,
@@ -20,11 +20,11 @@ async fn claimed(store: &Shared<Board>) -> Event {
     }
 }
 
-async fn write(store: &Shared<Board>, event: &Event, step: Step) -> Option<Event> {
+async fn write(store: &OptimisticStore<MemoryBackend>, event: &Event, step: EventStep) -> Option<Event> {
     let change = event.change(step, &Route::default(), store.now()).expect("it is possible");
     match store.advance(vec![change]).await.expect("it writes").remove(0) {
-        Advance::Written { event, .. } => Some(*event),
-        Advance::Lost => None,
+        AdvanceResult::Written { event, .. } => Some(*event),
+        AdvanceResult::Lost => None,
     }
 }
 
@@ -36,12 +36,12 @@ async fn pass(moments: usize) {
 
 /// The first of three ends, and the second leaves so many moments after the beginning; says whether it did while it was
 /// parked.
-async fn ends_while_one_leaves(left: Left, moments: usize) -> bool {
-    let store = Shared(Board::new(Clock::manual(START), 10));
+async fn ends_while_one_leaves(left: QueueExit, moments: usize) -> bool {
+    let store = OptimisticStore(MemoryBackend::new(StoreClock::manual(START), 10));
     let (first, second, third) = (claimed(&store).await, claimed(&store).await, claimed(&store).await);
-    let start = Step::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
+    let start = EventStep::Start { lasts: Duration::from_secs(30), by: Node("n".into()), action: ActionKind::Run };
     let first = write(&store, &first, start).await.expect("it starts");
-    let settle = Step::Settle { outcome: Outcome::Delivered(None), blocks: Blocks(0), jitter: Jitter(0) };
+    let settle = EventStep::Settle { outcome: Outcome::Delivered(None), blocks: SucceededBlocks(0), jitter: Jitter(0) };
     let ends = async {
         pass(10).await;
         write(&store, &first, settle).await
@@ -49,9 +49,9 @@ async fn ends_while_one_leaves(left: Left, moments: usize) -> bool {
     let leaves = async {
         pass(moments).await;
         store.0.dawdles.store(0, Ordering::Relaxed); // it is done while the other still waits for a reading
-        let gone = write(&store, &second, Step::Cancel).await.is_some();
-        if gone && left == Left::Forgotten {
-            assert_eq!(store.remove(second.id).await.expect("it writes"), Removal::Removed);
+        let gone = write(&store, &second, EventStep::Cancel).await.is_some();
+        if gone && left == QueueExit::Forgotten {
+            assert_eq!(store.remove(second.id).await.expect("it writes"), RemovalResult::Removed);
         }
         gone
     };
@@ -60,13 +60,13 @@ async fn ends_while_one_leaves(left: Left, moments: usize) -> bool {
     if gone {
         let now = store.get(second.id).await.expect("it reads").map(|event| event.state);
         let is_so = match left {
-            Left::Cancelled => matches!(now, Some(State::Dead { cause: Cause::Cancelled, .. })),
-            Left::Forgotten => now.is_none(),
+            QueueExit::Cancelled => matches!(now, Some(EventState::Dead { cause: DeathCause::Cancelled, .. })),
+            QueueExit::Forgotten => now.is_none(),
         };
         assert!(is_so, "{left:?} after {moments}: the second is {now:?}");
         let third = store.get(third.id).await.expect("it reads").map(|event| event.state);
         assert!(
-            matches!(third, Some(State::Waiting { due: Some(_) })),
+            matches!(third, Some(EventState::Waiting { due: Some(_) })),
             "{left:?} after {moments}: the third is {third:?}"
         );
     }
@@ -75,7 +75,7 @@ async fn ends_while_one_leaves(left: Left, moments: usize) -> bool {
 
 #[tokio::test]
 async fn who_leaves_the_queue_at_any_moment_does_not_get_the_slot_and_the_next_does() {
-    for left in [Left::Forgotten, Left::Cancelled] {
+    for left in [QueueExit::Forgotten, QueueExit::Cancelled] {
         let mut gone = 0;
         for moments in 0..40 {
             gone += u32::from(ends_while_one_leaves(left, moments).await);
